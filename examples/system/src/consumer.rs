@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use prometheus::Registry;
-use walrelay_inbox::{Handler, Inbox, Kafka, RabbitMq, Settings, Source};
+use walrelay_inbox::{Handler, Inbox, Kafka, Settings, Source};
 
 use crate::{Failed, serve, shutdown};
 
@@ -52,22 +52,22 @@ pub async fn consume<H: Handler>(
         .levels(options.retry_levels.iter().copied())
         .registry(&registry);
     let http = serve(options.listen, Router::new(), registry);
-    match options.broker {
-        BrokerName::Kafka => {
-            // A process that was killed leaves its partitions after this time.
-            let kafka = Kafka::new(&options.kafka_brokers, [EVENTS])
-                .property("session.timeout.ms", "6000");
-            tokio::try_join!(http, run(Inbox::new(settings, kafka)?, handler))?;
-        }
-        BrokerName::RabbitMq => {
-            let rabbitmq = RabbitMq::new(&options.amqp_url, [EVENTS]);
-            tokio::try_join!(http, run(Inbox::new(settings, rabbitmq)?, handler))?;
-        }
-    }
+    let inbox = Inbox::new(settings, source(options));
+    tokio::try_join!(http, run(inbox, handler))?;
     Ok(())
 }
 
-async fn run<S: Source, H: Handler>(inbox: Inbox<S>, handler: H) -> Result<(), Failed> {
+fn source(options: &ConsumerOptions) -> Source {
+    match options.broker {
+        BrokerName::Kafka => Kafka::new(&options.kafka_brokers, [EVENTS])
+            // So long the group waits for a process that was killed.
+            .property("session.timeout.ms", "6000")
+            .into(),
+        BrokerName::RabbitMq => unimplemented!("part B"),
+    }
+}
+
+async fn run(inbox: Inbox, handler: impl Handler) -> Result<(), Failed> {
     // In production this is a step of the deployment. Here the broker or Postgres may not be there yet.
     while let Err(error) = inbox.init().await {
         tracing::warn!(%error, "init has failed and is tried again");

@@ -1,0 +1,111 @@
+//! The seam between the core and a broker.
+//!
+//! A broker offers deliveries to the lanes ([`crate::lanes::Lanes`]), each with a token. The core
+//! begins a token before it does anything with the message, and settles it when the message is
+//! done with: processed, or its copy confirmed. A token that is dropped otherwise leaves the
+//! message to be delivered again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use crate::InboxError;
+use crate::lanes::Lanes;
+use crate::message::Message;
+use crate::settings::Plan;
+
+/// A kind of broker.
+pub(crate) trait Broker: Send + Sync + 'static {
+    type Token: Token;
+    type Copies: Copies;
+    /// `messaging.system` of OpenTelemetry.
+    const SYSTEM: &'static str;
+
+    /// The exchange to which a replayed dead letter goes. Kafka has none.
+    fn replay_exchange(&self, plan: &Plan) -> Option<String>;
+
+    /// Makes what is missing of the consumer's topics, queues, exchanges and bindings.
+    fn init(&self, plan: &Plan) -> impl Future<Output = Result<(), InboxError>> + Send;
+
+    fn copies(&self, plan: &Plan) -> Result<Self::Copies, InboxError>;
+
+    /// Offers deliveries until a stop is requested, and reconnects for as long. Returns when
+    /// all that had begun is settled at the broker, at the latest `plan.stop_within` after the
+    /// request. An error is one that a new connection would not mend.
+    fn consume(
+        &self,
+        plan: &Plan,
+        lanes: Lanes<Self::Token>,
+        stop: Stop,
+    ) -> impl Future<Output = Result<(), InboxError>> + Send;
+}
+
+/// Stands for one delivery at its broker.
+pub(crate) trait Token: Send + Sync + 'static {
+    /// The work begins; false if the broker has taken the delivery back. From then on the broker
+    /// waits for the token when it must give the delivery up, within a bound.
+    fn begin(&mut self) -> bool;
+
+    /// False once the delivery was taken back, or the inbox stops: then the core gives up what
+    /// may take long, and drops the token.
+    fn is_wanted(&self) -> bool;
+
+    /// The message is done with: it may be acknowledged, or its offset committed.
+    fn settle(self);
+}
+
+/// A message, and what acknowledges it.
+pub(crate) struct Delivery<T> {
+    pub(crate) message: Message,
+    pub(crate) token: T,
+}
+
+/// Publishes copies of messages.
+pub(crate) trait Copies: Send + Sync + 'static {
+    /// Returns once the broker has confirmed the copy, however long that takes: an outage is
+    /// waited for. The future may be dropped.
+    fn publish(&self, copy: &Outgoing<'_>) -> impl Future<Output = Result<(), Refused>> + Send;
+}
+
+/// The broker will never take this copy, for example because it is too large.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+/// A copy of a message on its way to a retry level or to the dead letters. Key, event type,
+/// content type and id are those of the message.
+pub(crate) struct Outgoing<'m> {
+    pub(crate) message: &'m Message,
+    pub(crate) destination: Destination<'m>,
+    /// All headers of the copy, but those that only this broker needs.
+    pub(crate) headers: Vec<(String, Bytes)>,
+    /// The value of the message, or what fits of it.
+    pub(crate) value: Option<Bytes>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Destination<'m> {
+    /// A retry level, by the last part of its name.
+    Level {
+        name: &'m str,
+        delay: Duration,
+    },
+    DeadLetters,
+}
+
+/// Tells when to stop.
+#[derive(Clone)]
+pub(crate) struct Stop(pub(crate) watch::Receiver<bool>);
+
+impl Stop {
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Waits for the request.
+    #[allow(dead_code, reason = "used by brokers whose client is asynchronous")]
+    pub(crate) async fn requested(&mut self) {
+        // An error means that the inbox is gone.
+        let _gone = self.0.wait_for(|stop| *stop).await.is_err();
+    }
+}

@@ -1,0 +1,95 @@
+//! The connection of a lane to the consumer's database: opened when it is needed, and again after
+//! each loss.
+
+use std::time::Duration;
+
+use tokio_postgres::{Client, Config, NoTls};
+
+use crate::InboxError;
+use crate::error::chain;
+use crate::settings::{Connect, Settings};
+use crate::store::Store;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A server that has vanished is noticed after these.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+/// Where the database is, and how it is reached.
+#[derive(Clone)]
+pub(crate) struct Database {
+    consumer: String,
+    config: Config,
+    connect: Option<Connect>,
+}
+
+/// Why nothing can be done now. It is no failure of a message.
+#[derive(Debug)]
+pub(crate) struct Outage(pub(crate) String);
+
+impl From<tokio_postgres::Error> for Outage {
+    fn from(error: tokio_postgres::Error) -> Outage {
+        Outage(chain(&error))
+    }
+}
+
+impl Database {
+    pub(crate) fn new(settings: &Settings) -> Result<Database, InboxError> {
+        let mut config: Config = match &settings.connect {
+            Some(_) => Config::new(),
+            None => settings.postgres_url.parse().map_err(|source| InboxError::Postgres {
+                what: "the URL of the consumer's database",
+                source,
+            })?,
+        };
+        if config.get_application_name().is_none() {
+            config.application_name(settings.service.as_str());
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(UNANSWERED_MAX);
+        }
+        config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE_IDLE));
+        let connect = settings.connect.clone();
+        Ok(Database { consumer: settings.service.clone(), config, connect })
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        if let Some(connect) = &self.connect {
+            return connect().await;
+        }
+        let (client, connection) = self.config.connect(NoTls).await?;
+        // Its error reaches the client, whose requests then fail.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(client)
+    }
+}
+
+/// The session of a lane.
+pub(crate) struct Session {
+    database: Database,
+    store: Option<Store>,
+}
+
+impl Session {
+    pub(crate) fn new(database: Database) -> Session {
+        Session { database, store: None }
+    }
+
+    pub(crate) async fn store(&mut self) -> Result<&mut Store, Outage> {
+        if self.store.as_ref().is_none_or(Store::is_closed) {
+            self.store = None;
+            let opened = tokio::time::timeout(CONNECT_WITHIN, async {
+                let client = self.database.connect().await?;
+                Store::open(client, &self.database.consumer).await
+            });
+            let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
+            self.store = Some(opened.await.map_err(late)??);
+        }
+        self.store.as_mut().ok_or_else(|| Outage("not connected".to_owned()))
+    }
+
+    /// The session is not used again: what it was doing is unknown.
+    pub(crate) fn discard(&mut self) {
+        self.store = None;
+    }
+}

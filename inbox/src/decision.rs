@@ -1,0 +1,150 @@
+//! What to do with a message after it was tried: pure, one match.
+
+use std::borrow::Cow;
+
+use crate::Failure;
+
+/// What became of a delivery in the consumer's database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Handler and row of `processed_messages` are committed.
+    Processed,
+    /// Another delivery of the message was processed, or a newer copy of it is under way.
+    Duplicate,
+    /// An earlier message of its key is in this retry level.
+    Waiting { level: i32 },
+    /// The handler has failed, and its transaction is rolled back.
+    Failed { failure: Failure, reason: String },
+    /// Without a usable id a repetition could not be recognised.
+    NoId,
+}
+
+/// What is left to do before the delivery is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Acknowledge(Outcome),
+    Copy { level: usize, attempts: u32, outcome: Outcome },
+    DeadLetter { class: Cow<'static, str>, attempts: u32, reason: String },
+}
+
+/// How a message was settled: the label of `consumer_messages_total`, and the span's
+/// `consumer.outcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Processed,
+    Duplicate,
+    /// It waits for an earlier message of its key.
+    Deferred,
+    Retried,
+    DeadLettered,
+}
+
+impl Outcome {
+    pub(crate) const ALL: [Outcome; 5] = [
+        Outcome::Processed,
+        Outcome::Duplicate,
+        Outcome::Deferred,
+        Outcome::Retried,
+        Outcome::DeadLettered,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Outcome::Processed => "processed",
+            Outcome::Duplicate => "duplicate",
+            Outcome::Deferred => "deferred",
+            Outcome::Retried => "retried",
+            Outcome::DeadLettered => "dead_lettered",
+        }
+    }
+}
+
+/// `attempts` have failed before this one; levels are numbered from 1 to `levels`.
+pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step {
+    let dead_letter =
+        |class: Cow<'static, str>, attempts, reason| Step::DeadLetter { class, attempts, reason };
+    match verdict {
+        Verdict::Processed => Step::Acknowledge(Outcome::Processed),
+        Verdict::Duplicate => Step::Acknowledge(Outcome::Duplicate),
+        // The levels may have been fewer when the earlier message was deferred.
+        Verdict::Waiting { level } if levels > 0 => {
+            let level = usize::try_from(level).unwrap_or_default().clamp(1, levels);
+            Step::Copy { level, attempts, outcome: Outcome::Deferred }
+        }
+        Verdict::Waiting { .. } => dead_letter(
+            "consumer.exhausted".into(),
+            attempts,
+            "an earlier message of its key waits in a retry level, and there are none any more"
+                .to_owned(),
+        ),
+        Verdict::Failed { failure, reason } => {
+            let attempts = attempts.saturating_add(1);
+            let level = usize::try_from(attempts).unwrap_or(usize::MAX);
+            match failure {
+                Failure::Transient if level <= levels => {
+                    Step::Copy { level, attempts, outcome: Outcome::Retried }
+                }
+                Failure::Transient => dead_letter("consumer.exhausted".into(), attempts, reason),
+                Failure::Permanent => dead_letter("consumer.permanent".into(), attempts, reason),
+                Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
+            }
+        }
+        Verdict::NoId => dead_letter(
+            "consumer.no-id".into(),
+            attempts,
+            "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised"
+                .to_owned(),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(failure: Failure) -> Verdict {
+        Verdict::Failed { failure, reason: "why".into() }
+    }
+
+    #[test]
+    fn a_transient_failure_goes_up_one_level_each_time_and_then_to_the_dead_letters() {
+        for (attempts, level) in [(0, 1), (1, 2), (2, 3)] {
+            let step = next_step(failed(Failure::Transient), attempts, 3);
+            let outcome = Outcome::Retried;
+            assert_eq!(step, Step::Copy { level, attempts: attempts + 1, outcome });
+        }
+        let last = next_step(failed(Failure::Transient), 3, 3);
+        let class = "consumer.exhausted".into();
+        assert_eq!(last, Step::DeadLetter { class, attempts: 4, reason: "why".into() });
+    }
+
+    #[test]
+    fn a_permanent_failure_is_dead_lettered_at_once_under_its_class() {
+        for (failure, name) in [
+            (Failure::Permanent, "consumer.permanent"),
+            (Failure::PermanentAs("billing.closed".into()), "billing.closed"),
+        ] {
+            let Step::DeadLetter { class, attempts, .. } = next_step(failed(failure), 0, 3) else {
+                panic!("no dead letter");
+            };
+            assert_eq!((class.as_ref(), attempts), (name, 1));
+        }
+    }
+
+    #[test]
+    fn what_waits_goes_to_the_level_of_the_message_before_it_and_is_not_counted() {
+        let step = |level, levels| next_step(Verdict::Waiting { level }, 1, levels);
+        let deferred = |level| Step::Copy { level, attempts: 1, outcome: Outcome::Deferred };
+        assert_eq!(step(2, 3), deferred(2));
+        assert_eq!(step(5, 3), deferred(3), "there were more levels");
+        assert_eq!(step(0, 3), deferred(1));
+        assert!(matches!(step(1, 0), Step::DeadLetter { .. }), "there were levels");
+    }
+
+    #[test]
+    fn a_repetition_is_acknowledged_and_no_id_is_a_dead_letter() {
+        let duplicate = next_step(Verdict::Duplicate, 2, 3);
+        assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
+        assert!(matches!(next_step(Verdict::NoId, 0, 3), Step::DeadLetter { attempts: 0, .. }));
+    }
+}

@@ -1,0 +1,131 @@
+//! One consumer: what it needs is made by `init`, and `run` reads until it is told to stop.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_postgres::error::SqlState;
+
+use crate::broker::{Broker, Stop};
+use crate::connection::Database;
+use crate::copies::writer_name;
+use crate::metrics::Metrics;
+use crate::process::Shared;
+use crate::retention::Retention;
+use crate::settings::Plan;
+use crate::span::Tracing;
+use crate::store::{Store, ends_session};
+use crate::{Handler, InboxError, Settings, Source, lanes};
+
+const TABLES: &str = include_str!("../sql/inbox.sql");
+/// What lanes may still need once the broker has let go of their messages.
+const LANES_END_WITHIN: Duration = Duration::from_secs(1);
+/// Postgres may be away at the start; it is not waited for longer than this.
+const CHECK_WITHIN: Duration = Duration::from_secs(5);
+
+/// A consumer of one service, reading from one broker.
+pub struct Inbox {
+    settings: Settings,
+    source: Source,
+    metrics: OnceLock<Metrics>,
+}
+
+impl Inbox {
+    pub fn new(settings: Settings, source: impl Into<Source>) -> Inbox {
+        Inbox { settings, source: source.into(), metrics: OnceLock::new() }
+    }
+
+    /// Makes the tables, and the topics or queues of retries and dead letters, as far as they are
+    /// missing. Needs the rights for that, which [`Inbox::run`] does not.
+    pub async fn init(&self) -> Result<(), InboxError> {
+        let plan = self.settings.plan()?;
+        let refused = |source| InboxError::Postgres { what: "making the tables", source };
+        let client = Database::new(&self.settings)?.connect().await.map_err(refused)?;
+        client.batch_execute(TABLES).await.map_err(refused)?;
+        match &self.source {
+            #[cfg(feature = "kafka")]
+            Source::Kafka(kafka) => kafka.init(&plan).await,
+        }
+    }
+
+    /// Reads and handles messages until `shutdown` is ready; then finishes what has begun, and
+    /// returns. It does not end because Postgres or the broker is away.
+    pub async fn run<H: Handler>(
+        &self,
+        handler: H,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), InboxError> {
+        match &self.source {
+            #[cfg(feature = "kafka")]
+            Source::Kafka(kafka) => self.run_with(kafka, handler, shutdown).await,
+        }
+    }
+
+    async fn run_with<B: Broker, H: Handler>(
+        &self,
+        broker: &B,
+        handler: H,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), InboxError> {
+        let plan = self.settings.plan()?;
+        let database = Database::new(&self.settings)?;
+        check(&database, &plan).await?;
+        let shared = Arc::new(Shared::<B, H> {
+            handler,
+            copies: broker.copies(&plan)?,
+            replay_exchange: broker.replay_exchange(&plan),
+            writer: writer_name(&plan.service),
+            metrics: self.metrics(&plan)?,
+            tracing: Tracing::new(&self.settings, B::SYSTEM),
+            plan: plan.clone(),
+        });
+        let Settings { lanes: count, lane_messages_max, .. } = self.settings;
+        let (lanes, mut lane_tasks) = lanes::start(&shared, &database, count, lane_messages_max);
+        let mut retention = tokio::task::JoinSet::new();
+        retention.spawn(Retention::new(&self.settings, database).run());
+
+        let (stop, stopped) = watch::channel(false);
+        let consuming = broker.consume(&plan, lanes, Stop(stopped));
+        let stopping = async {
+            shutdown.await;
+            stop.send_replace(true);
+            std::future::pending::<()>().await;
+        };
+        let ended = tokio::select! {
+            ended = consuming => ended,
+            () = stopping => Ok(()),
+        };
+        // What is not done by now is dropped with its lane, and delivered again.
+        let all_ended = async { while lane_tasks.join_next().await.is_some() {} };
+        let _late = tokio::time::timeout(LANES_END_WITHIN, all_ended).await.is_err();
+        ended
+    }
+
+    fn metrics(&self, plan: &Plan) -> Result<Metrics, InboxError> {
+        if let Some(known) = self.metrics.get() {
+            return Ok(known.clone());
+        }
+        let registry = self.settings.registry.as_ref();
+        let metrics = Metrics::new(plan, registry)
+            .map_err(|error| InboxError::Settings(format!("metrics: {error}")))?;
+        Ok(self.metrics.get_or_init(|| metrics).clone())
+    }
+}
+
+/// A mistake that time does not mend is told at the start: a login that is refused, a database or
+/// a table that does not exist. A server that does not answer is waited for later.
+async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
+    let opened = tokio::time::timeout(CHECK_WITHIN, async {
+        Store::open(database.connect().await?, &plan.service).await.map(drop)
+    });
+    let Ok(Err(source)) = opened.await else { return Ok(()) };
+    let what = match source.code() {
+        Some(&SqlState::UNDEFINED_TABLE) => {
+            "the tables of sql/inbox.sql are missing: call Inbox::init"
+        }
+        Some(code) if code.code().starts_with("53") => return Ok(()),
+        Some(_) if !ends_session(&source) => "Postgres refuses the consumer",
+        _ => return Ok(()),
+    };
+    Err(InboxError::Postgres { what, source })
+}

@@ -1,0 +1,106 @@
+//! The properties of the clients: defaults, then the user's, then what the inbox relies on.
+
+use rdkafka::ClientConfig;
+
+use super::Kafka;
+use crate::settings::Plan;
+
+const SHARED_DEFAULTS: &[(&str, &str)] = &[
+    ("socket.keepalive.enable", "true"),
+    ("socket.nagle.disable", "true"),
+    ("reconnect.backoff.ms", "50"),
+    ("reconnect.backoff.max.ms", "1000"),
+    ("log.connection.close", "false"),
+];
+const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
+    ("auto.offset.reset", "earliest"),
+    // After a crash the group waits so long before others take over.
+    ("session.timeout.ms", "15000"),
+    ("fetch.wait.max.ms", "100"),
+    // What is fetched ahead of a partition is read again after a rebalance.
+    ("queued.min.messages", "2000"),
+    ("queued.max.messages.kbytes", "8192"),
+    ("fetch.queue.backoff.ms", "20"),
+    // New topics and partitions are found after this.
+    ("topic.metadata.refresh.interval.ms", "30000"),
+];
+const CONSUMER_FIXED: &[(&str, &str)] = &[
+    ("enable.auto.commit", "false"),
+    ("enable.auto.offset.store", "false"),
+    ("allow.auto.create.topics", "false"),
+    // Topics of equally many partitions: a key is with one consumer in all of them. The reader
+    // answers rebalances as this strategy wants them answered.
+    ("partition.assignment.strategy", "range"),
+];
+const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
+    ("linger.ms", "0"),
+    ("retry.backoff.ms", "50"),
+    ("topic.metadata.propagation.max.ms", "1000"),
+    // The topic decides on the size of a copy.
+    ("message.max.bytes", "100000000"),
+];
+const PRODUCER_FIXED: &[(&str, &str)] = &[
+    ("acks", "all"),
+    ("enable.idempotence", "true"),
+    // An outage is waited for.
+    ("message.timeout.ms", "0"),
+    // Chooses the same partition for a key as the Java producer.
+    ("partitioner", "murmur2_random"),
+    ("allow.auto.create.topics", "false"),
+];
+
+pub(super) fn consumer(kafka: &Kafka, plan: &Plan) -> ClientConfig {
+    let mut config = client(kafka, plan, CONSUMER_DEFAULTS, CONSUMER_FIXED);
+    config.set("group.id", &plan.service);
+    config
+}
+
+pub(super) fn producer(kafka: &Kafka, plan: &Plan) -> ClientConfig {
+    client(kafka, plan, PRODUCER_DEFAULTS, PRODUCER_FIXED)
+}
+
+/// Of a client that makes topics.
+pub(super) fn admin(kafka: &Kafka, plan: &Plan) -> ClientConfig {
+    client(kafka, plan, &[], &[("allow.auto.create.topics", "false")])
+}
+
+fn client(
+    kafka: &Kafka,
+    plan: &Plan,
+    defaults: &[(&str, &str)],
+    fixed: &[(&str, &str)],
+) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config.set("client.id", &plan.service);
+    SHARED_DEFAULTS.iter().chain(defaults).for_each(|(name, value)| {
+        config.set(*name, *value);
+    });
+    kafka.properties.iter().for_each(|(name, value)| {
+        config.set(name, value);
+    });
+    fixed.iter().for_each(|(name, value)| {
+        config.set(*name, *value);
+    });
+    config.set("bootstrap.servers", &kafka.brokers);
+    config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn a_user_may_change_defaults_and_not_what_the_inbox_relies_on() {
+        let kafka = Kafka::new("a:1", ["orders"])
+            .property("session.timeout.ms", "6000")
+            .property("enable.auto.commit", "true")
+            .property("acks", "1");
+        let plan = Settings::new("billing", "").plan().unwrap();
+        let consumer = consumer(&kafka, &plan);
+        assert_eq!(consumer.get("session.timeout.ms"), Some("6000"));
+        assert_eq!(consumer.get("enable.auto.commit"), Some("false"));
+        assert_eq!(consumer.get("group.id"), Some("billing"));
+        assert_eq!(producer(&kafka, &plan).get("acks"), Some("all"));
+    }
+}

@@ -1,0 +1,175 @@
+//! The producer of copies: idempotent, and confirmed by all replicas that are in sync.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::error::KafkaError;
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
+use rdkafka::types::RDKafkaErrorCode as Code;
+use tokio::sync::oneshot;
+
+use super::lost_brokers::LostBrokers;
+use super::{Kafka, broker_error, config, dead_letter_topic, retry_topic};
+use crate::InboxError;
+use crate::broker::{Copies, Destination, Outgoing, Refused};
+use crate::message::retry_header;
+use crate::settings::Plan;
+use crate::time::{Backoff, unix_now};
+
+/// How often an unanswered copy is looked after.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct KafkaCopies {
+    kafka: Kafka,
+    plan: Plan,
+    lost_brokers: Arc<LostBrokers>,
+    producer: Mutex<Arc<CopyProducer>>,
+}
+
+type CopyProducer = ThreadedProducer<Confirms>;
+
+/// Passes confirms to whom they belong, and the client's errors on.
+struct Confirms(Arc<LostBrokers>);
+
+impl ClientContext for Confirms {
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.0.reported(&error);
+        tracing::debug!(%error, reason, "the producer of copies");
+    }
+}
+
+impl ProducerContext for Confirms {
+    type DeliveryOpaque = Box<oneshot::Sender<Result<(), KafkaError>>>;
+
+    fn delivery(&self, answer: &DeliveryResult<'_>, waiting: Self::DeliveryOpaque) {
+        let answer = answer.as_ref().map(drop).map_err(|(error, _)| error.clone());
+        // Nobody waits for a copy of an inbox that has ended.
+        let _gone = waiting.send(answer).is_err();
+    }
+}
+
+/// Why a copy was not confirmed.
+enum Unconfirmed {
+    Refused(String),
+    /// The producer is of no more use.
+    Fatal(String),
+    Outage(String),
+}
+
+impl KafkaCopies {
+    pub(super) fn new(kafka: &Kafka, plan: &Plan) -> Result<KafkaCopies, InboxError> {
+        let lost_brokers = Arc::new(LostBrokers::new(&kafka.brokers));
+        let producer = producer(kafka, plan, &lost_brokers)
+            .map_err(|error| broker_error("the producer of copies", error))?;
+        let producer = Mutex::new(Arc::new(producer));
+        Ok(KafkaCopies { kafka: kafka.clone(), plan: plan.clone(), lost_brokers, producer })
+    }
+
+    fn current(&self) -> Arc<CopyProducer> {
+        Arc::clone(&self.producer.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replace(&self, failed: &str) {
+        tracing::warn!(code = "inbox.producer-replaced", reason = failed, "a new producer is made");
+        match producer(&self.kafka, &self.plan, &self.lost_brokers) {
+            Ok(new) => {
+                *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
+            }
+            Err(error) => tracing::warn!(code = "inbox.producer-replaced", %error, "not made"),
+        }
+    }
+
+    async fn send(
+        &self,
+        topic: &str,
+        copy: &Outgoing<'_>,
+        headers: &OwnedHeaders,
+    ) -> Result<(), Unconfirmed> {
+        let producer = self.current();
+        let (waiting, mut confirm) = oneshot::channel();
+        let mut record = BaseRecord::with_opaque_to(topic, Box::new(waiting));
+        record.payload = copy.value.as_deref();
+        record.key = copy.message.key();
+        record.headers = Some(headers.clone());
+        let judge = |error: &KafkaError| judge(error, producer.client().fatal_error());
+        producer.send(record).map_err(|(error, _)| judge(&error))?;
+        let answer = loop {
+            match tokio::time::timeout(LOOK_INTERVAL, &mut confirm).await {
+                Ok(answer) => break answer,
+                Err(_) => self.lost_brokers.name_again_if_lost(producer.client()),
+            }
+        };
+        self.lost_brokers.answered();
+        match answer {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(judge(&error)),
+            Err(_) => Err(Unconfirmed::Fatal("the producer has ended".to_owned())),
+        }
+    }
+}
+
+impl Copies for KafkaCopies {
+    async fn publish(&self, copy: &Outgoing<'_>) -> Result<(), Refused> {
+        let (topic, headers) = self.record_of(copy);
+        let mut backoff = Backoff::default();
+        loop {
+            let reason = match self.send(&topic, copy, &headers).await {
+                Ok(()) => return Ok(()),
+                Err(Unconfirmed::Refused(reason)) => return Err(Refused(reason)),
+                Err(Unconfirmed::Outage(reason)) => reason,
+                Err(Unconfirmed::Fatal(reason)) => {
+                    self.replace(&reason);
+                    reason
+                }
+            };
+            tracing::warn!(code = "inbox.copy-not-confirmed", topic, reason, "it is sent again");
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+}
+
+impl KafkaCopies {
+    fn record_of(&self, copy: &Outgoing<'_>) -> (String, OwnedHeaders) {
+        let service = &self.plan.service;
+        let mut headers = copy.headers.iter().fold(
+            OwnedHeaders::new_with_capacity(copy.headers.len() + 2),
+            |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_ref()) }),
+        );
+        match copy.destination {
+            Destination::DeadLetters => (dead_letter_topic(service), headers),
+            Destination::Level { name, delay } => {
+                let due = (unix_now() + delay).as_millis().to_string();
+                for (key, value) in [
+                    (retry_header::DUE, due.as_str()),
+                    (retry_header::ORIGINAL_TOPIC, copy.message.topic()),
+                ] {
+                    headers = headers.insert(Header { key, value: Some(value) });
+                }
+                (retry_topic(service, name), headers)
+            }
+        }
+    }
+}
+
+fn producer(
+    kafka: &Kafka,
+    plan: &Plan,
+    lost_brokers: &Arc<LostBrokers>,
+) -> Result<CopyProducer, KafkaError> {
+    config::producer(kafka, plan).create_with_context(Confirms(Arc::clone(lost_brokers)))
+}
+
+/// What a record alone can cause is refused; everything else is waited for.
+fn judge(error: &KafkaError, fatal: Option<(Code, String)>) -> Unconfirmed {
+    match error.rdkafka_error_code() {
+        Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord) => {
+            Unconfirmed::Refused(error.to_string())
+        }
+        _ => match fatal {
+            Some((_, reason)) => Unconfirmed::Fatal(reason),
+            None => Unconfirmed::Outage(error.to_string()),
+        },
+    }
+}

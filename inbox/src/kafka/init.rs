@@ -1,0 +1,83 @@
+//! Makes the topics of retries and dead letters.
+
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::{Kafka, broker_error, config, dead_letter_topic, retry_topic};
+use crate::InboxError;
+use crate::settings::Plan;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+const CREATE_WITHIN: Duration = Duration::from_secs(15);
+/// A copy has more headers than its message, so these topics take more than those of messages.
+const COPY_BYTES_MAX: &str = "10485760";
+/// A copy that is gone before it was handled would leave its key waiting for ever. 90 days.
+const RETRY_RETENTION_MS: &str = "7776000000";
+/// Dead letters are kept until somebody has dealt with them.
+const DEAD_LETTER_RETENTION_MS: &str = "-1";
+
+pub(super) async fn create_topics(kafka: &Kafka, plan: &Plan) -> Result<(), InboxError> {
+    let admin: AdminClient<DefaultClientContext> = config::admin(kafka, plan)
+        .create()
+        .map_err(|error| broker_error("the properties of Kafka", error))?;
+    let (admin, partitions) = partitions(admin, kafka).await?;
+    let retries: Vec<String> =
+        plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name)).collect();
+    let dead_letters = dead_letter_topic(&plan.service);
+    let new = |name, partitions, retention_ms| {
+        NewTopic::new(name, partitions, TopicReplication::Fixed(kafka.replication))
+            .set("retention.ms", retention_ms)
+            .set("max.message.bytes", COPY_BYTES_MAX)
+    };
+    let retries = retries.iter().map(|name| new(name, partitions, RETRY_RETENTION_MS));
+    let dead_letters = new(&dead_letters, 1, DEAD_LETTER_RETENTION_MS);
+    let topics: Vec<NewTopic<'_>> = retries.chain([dead_letters]).collect();
+    let within = Some(CREATE_WITHIN);
+    let options = AdminOptions::new().operation_timeout(within).request_timeout(within);
+    let created = admin.create_topics(&topics, &options).await;
+    for topic in created.map_err(|error| broker_error("creating topics", error))? {
+        match topic {
+            Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => return Err(broker_error(format!("creating topic {name}"), code)),
+        }
+    }
+    Ok(())
+}
+
+/// Of the first of the user's topics. All of them must exist: the relay's `init` makes them.
+async fn partitions(
+    admin: AdminClient<DefaultClientContext>,
+    kafka: &Kafka,
+) -> Result<(AdminClient<DefaultClientContext>, i32), InboxError> {
+    let topics = kafka.topics.clone();
+    if topics.is_empty() {
+        return Err(InboxError::Settings("there is no topic to read".to_owned()));
+    }
+    let asking = tokio::task::spawn_blocking(move || {
+        let counts = topics.iter().map(|topic| count_partitions(&admin, topic));
+        let counts: Vec<i32> = counts.collect::<Result<_, InboxError>>()?;
+        Ok((admin, counts[0]))
+    });
+    asking.await.map_err(|error| broker_error("asking for the topics", error))?
+}
+
+fn count_partitions(
+    admin: &AdminClient<DefaultClientContext>,
+    topic: &str,
+) -> Result<i32, InboxError> {
+    let what = || format!("topic {topic}");
+    let metadata = admin.inner().fetch_metadata(Some(topic), ANSWER_WITHIN);
+    let metadata = metadata.map_err(|error| broker_error(what(), error))?;
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    if let Some(code) = found.and_then(|found| found.error()) {
+        return Err(broker_error(what(), Code::from(code)));
+    }
+    let count = found.map_or(0, |found| found.partitions().len());
+    match i32::try_from(count) {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(broker_error(what(), "it has no partitions")),
+    }
+}

@@ -1,0 +1,105 @@
+//! Apache Kafka: one consumer of the group SERVICE reads the user's topics and the retry topics.
+//!
+//! | File | What |
+//! |---|---|
+//! | `config` | properties of the clients |
+//! | `init` | makes the topics of retries and dead letters |
+//! | `reader` | the thread that owns the consumer |
+//! | `partition` | what one assigned partition has under way, and which offset may be committed |
+//! | `copies` | the producer of copies |
+
+mod brokers_ffi;
+mod config;
+mod copies;
+mod headers_ffi;
+mod init;
+mod lost_brokers;
+mod partition;
+mod reader;
+
+use crate::InboxError;
+use crate::broker::{Broker, Stop};
+use crate::lanes::Lanes;
+use crate::settings::Plan;
+use copies::KafkaCopies;
+use partition::OffsetToken;
+
+/// A Kafka cluster, and the topics that are read.
+#[derive(Clone, Debug)]
+pub struct Kafka {
+    brokers: String,
+    topics: Vec<String>,
+    properties: Vec<(String, String)>,
+    replication: i32,
+}
+
+impl Kafka {
+    /// `brokers` is `host:port,host:port`.
+    pub fn new(
+        brokers: impl Into<String>,
+        topics: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Kafka {
+        Kafka {
+            brokers: brokers.into(),
+            topics: topics.into_iter().map(Into::into).collect(),
+            properties: Vec::new(),
+            // What the cluster's own default is.
+            replication: -1,
+        }
+    }
+
+    /// A property of librdkafka for all clients, such as `security.protocol` or `sasl.password`.
+    /// What decides on offsets, order and confirmation cannot be changed.
+    #[must_use]
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Kafka {
+        self.properties.push((name.into(), value.into()));
+        self
+    }
+
+    /// How many replicas the topics of `init` have (default: as the cluster says).
+    #[must_use]
+    pub fn replication(mut self, replicas: i32) -> Kafka {
+        self.replication = replicas;
+        self
+    }
+}
+
+/// The topic of a retry level.
+fn retry_topic(service: &str, level: &str) -> String {
+    format!("{service}.retry.{level}")
+}
+
+fn dead_letter_topic(service: &str) -> String {
+    format!("{service}.dlq")
+}
+
+fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> InboxError {
+    InboxError::Broker { what: what.into(), reason: error.to_string() }
+}
+
+impl Broker for Kafka {
+    type Token = OffsetToken;
+    type Copies = KafkaCopies;
+    const SYSTEM: &'static str = "kafka";
+
+    fn replay_exchange(&self, _plan: &Plan) -> Option<String> {
+        None
+    }
+
+    async fn init(&self, plan: &Plan) -> Result<(), InboxError> {
+        init::create_topics(self, plan).await
+    }
+
+    fn copies(&self, plan: &Plan) -> Result<KafkaCopies, InboxError> {
+        KafkaCopies::new(self, plan)
+    }
+
+    async fn consume(
+        &self,
+        plan: &Plan,
+        lanes: Lanes<OffsetToken>,
+        stop: Stop,
+    ) -> Result<(), InboxError> {
+        reader::consume(self, plan, lanes, stop).await
+    }
+}

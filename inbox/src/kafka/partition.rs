@@ -1,0 +1,173 @@
+//! What one assigned partition has under way, and which offset may be committed.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use crate::broker::Token;
+
+/// Offsets that were handed out, in their order, and whether each is settled.
+#[derive(Default)]
+pub(super) struct OffsetTracker {
+    under_way: VecDeque<(i64, bool)>,
+    /// Where reading goes on after everything that is settled so far.
+    next: Option<i64>,
+    /// What was returned by `committable` last.
+    committed: Option<i64>,
+}
+
+impl OffsetTracker {
+    pub(super) fn begin(&mut self, offset: i64) {
+        self.under_way.push_back((offset, false));
+    }
+
+    pub(super) fn settle(&mut self, offset: i64) {
+        if let Ok(at) = self.under_way.binary_search_by_key(&offset, |(offset, _)| *offset) {
+            self.under_way[at].1 = true;
+        }
+        while let Some((offset, true)) = self.under_way.front() {
+            self.next = Some(offset + 1);
+            self.under_way.pop_front();
+        }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// The offset to commit, if it has moved: everything before it is settled.
+    pub(super) fn committable(&mut self) -> Option<i64> {
+        let next = self.next.filter(|_| self.next != self.committed)?;
+        self.committed = Some(next);
+        Some(next)
+    }
+}
+
+/// A partition between its assignment and its revocation, as tokens know it.
+pub(super) struct Assignment {
+    is_revoked: AtomicBool,
+    /// Tokens that have begun and are not dropped.
+    running: AtomicUsize,
+    settled: Mutex<Vec<i64>>,
+    waker: Waker,
+}
+
+impl Assignment {
+    pub(super) fn new(waker: Waker) -> Arc<Assignment> {
+        Arc::new(Assignment {
+            is_revoked: AtomicBool::new(false),
+            running: AtomicUsize::new(0),
+            settled: Mutex::new(Vec::new()),
+            waker,
+        })
+    }
+
+    /// From now on nothing begins.
+    pub(super) fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.running.load(Ordering::SeqCst) > 0
+    }
+
+    /// Offsets that were settled since the last call.
+    pub(super) fn take_settled(&self) -> Vec<i64> {
+        self.settled.lock().map(|mut settled| std::mem::take(&mut *settled)).unwrap_or_default()
+    }
+}
+
+/// Wakes the reader.
+#[derive(Clone)]
+pub(super) struct Waker(pub(super) SyncSender<()>);
+
+impl Waker {
+    pub(super) fn wake(&self) {
+        // If there is no room, it is to wake up already.
+        let _full = self.0.try_send(()).is_err();
+    }
+}
+
+/// Stands for one record.
+pub(crate) struct OffsetToken {
+    assignment: Arc<Assignment>,
+    offset: i64,
+    has_begun: bool,
+}
+
+impl OffsetToken {
+    pub(super) fn new(assignment: &Arc<Assignment>, offset: i64) -> OffsetToken {
+        OffsetToken { assignment: Arc::clone(assignment), offset, has_begun: false }
+    }
+
+    pub(super) fn offset(&self) -> i64 {
+        self.offset
+    }
+}
+
+impl Token for OffsetToken {
+    fn begin(&mut self) -> bool {
+        // Counted first: whoever revokes and then sees no count can be sure that none begins.
+        self.assignment.running.fetch_add(1, Ordering::SeqCst);
+        self.has_begun = true;
+        self.is_wanted()
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.assignment.is_revoked.load(Ordering::SeqCst)
+    }
+
+    fn settle(self) {
+        if let Ok(mut settled) = self.assignment.settled.lock() {
+            settled.push(self.offset);
+        }
+    }
+}
+
+impl Drop for OffsetToken {
+    fn drop(&mut self) {
+        if self.has_begun {
+            self.assignment.running.fetch_sub(1, Ordering::SeqCst);
+        }
+        self.assignment.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_contiguous_beginning_is_committed() {
+        let mut tracker = OffsetTracker::default();
+        assert_eq!(tracker.committable(), None);
+        // Offsets may have gaps: of transactions, or where a topic is compacted.
+        [10, 11, 15, 16].into_iter().for_each(|offset| tracker.begin(offset));
+        tracker.settle(11);
+        tracker.settle(15);
+        assert_eq!(tracker.committable(), None, "10 is under way");
+        tracker.settle(10);
+        assert_eq!(tracker.committable(), Some(16));
+        assert_eq!(tracker.committable(), None, "it has not moved");
+        tracker.settle(16);
+        tracker.settle(99);
+        assert_eq!((tracker.committable(), tracker.count()), (Some(17), 0));
+    }
+
+    #[test]
+    fn after_the_revocation_nothing_begins_and_what_runs_is_known() {
+        let (sender, woken) = std::sync::mpsc::sync_channel(1);
+        let assignment = Assignment::new(Waker(sender));
+        let mut runs = OffsetToken::new(&assignment, 1);
+        let mut late = OffsetToken::new(&assignment, 2);
+        assert!(runs.begin() && assignment.is_running());
+        assignment.revoke();
+        assert!(!late.begin());
+        drop(late);
+        assert!(assignment.is_running() && !runs.is_wanted());
+        runs.settle();
+        assert!(!assignment.is_running());
+        assert_eq!((assignment.take_settled(), woken.try_recv()), (vec![1], Ok(())));
+    }
+}

@@ -1,0 +1,387 @@
+//! The thread that owns the consumer.
+//!
+//! Each assigned partition has a queue of its own, which is read as far as the lanes have room and
+//! copies of retries are due. What is not read stays in librdkafka's bounded queue: nothing is
+//! paused, fetched twice or sought back, and the thread polls the consumer all the time, so
+//! `max.poll.interval.ms` never passes.
+//!
+//! When partitions are taken back, or at a stop: what has not begun in a lane is dropped, what
+//! runs is waited for, and the offsets are committed before the group is told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rdkafka::consumer::base_consumer::PartitionQueue;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
+use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use tokio::sync::oneshot;
+
+use super::headers_ffi::headers_of;
+use super::lost_brokers::LostBrokers;
+use super::partition::{Assignment, OffsetToken, OffsetTracker, Waker};
+use super::{Kafka, broker_error, config, retry_topic};
+use crate::InboxError;
+use crate::broker::{Delivery, Stop};
+use crate::lanes::Lanes;
+use crate::message::{Message, Received};
+use crate::settings::Plan;
+use crate::time::unix_now;
+
+/// The longest time without a look at the consumer.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Records of one partition that are taken before the next has its turn.
+const TURN_RECORDS: usize = 256;
+/// A message that takes long holds back the offset to commit, and this much behind it.
+const UNDER_WAY_MAX: usize = 10_000;
+/// What closing may take beyond waiting for handlers, while the broker is away.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+pub(super) async fn consume(
+    kafka: &Kafka,
+    plan: &Plan,
+    lanes: Lanes<OffsetToken>,
+    mut stop: Stop,
+) -> Result<(), InboxError> {
+    let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
+        .create_with_context(RebalanceEvents::default())
+        .map_err(|error| broker_error("the consumer", error))?;
+    let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
+    let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
+    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+    consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
+
+    let (sender, woken) = sync_channel(1);
+    let reader = Reader {
+        consumer: Arc::new(consumer),
+        lanes,
+        plan: plan.clone(),
+        partitions: Vec::new(),
+        lost_brokers: LostBrokers::new(&kafka.brokers),
+        waker: Waker(sender),
+        woken,
+        committed_at: Instant::now(),
+    };
+    let (done, mut is_done) = oneshot::channel();
+    let stopped = stop.clone();
+    std::thread::Builder::new()
+        .name("inbox-kafka".to_owned())
+        .spawn(move || {
+            reader.run(&stopped);
+            // Nobody waits any more if closing took too long.
+            let _late = done.send(()).is_err();
+        })
+        .map_err(|error| broker_error("starting a thread", error))?;
+    tokio::select! {
+        ended = &mut is_done => return ended.map_err(|_| {
+            broker_error("the Kafka reader", "it has panicked")
+        }),
+        () = stop.requested() => {}
+    }
+    let _late = tokio::time::timeout(plan.stop_within + CLOSE_WITHIN, is_done).await.is_err();
+    Ok(())
+}
+
+/// Rebalances are noted here, and answered by the reader outside of librdkafka's callback.
+#[derive(Default)]
+struct RebalanceEvents {
+    noted: Mutex<VecDeque<Rebalance>>,
+    /// The reader is gone, and has committed what there was.
+    is_closing: AtomicBool,
+}
+
+enum Rebalance {
+    Assign(TopicPartitionList),
+    Revoke,
+}
+
+impl ClientContext for RebalanceEvents {}
+
+impl ConsumerContext for RebalanceEvents {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        event: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
+        if self.is_closing.load(Ordering::SeqCst) {
+            let _gone = consumer.unassign().is_err();
+            return;
+        }
+        let event = match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
+                Rebalance::Assign(partitions.clone())
+            }
+            _ => Rebalance::Revoke,
+        };
+        if let Ok(mut noted) = self.noted.lock() {
+            noted.push_back(event);
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
+        if let Err(error) = result {
+            // They are committed with the next ones, or delivered again.
+            tracing::debug!(%error, "offsets were not committed");
+        }
+    }
+}
+
+struct Reader {
+    consumer: Arc<BaseConsumer<RebalanceEvents>>,
+    lanes: Lanes<OffsetToken>,
+    plan: Plan,
+    partitions: Vec<Partition>,
+    lost_brokers: LostBrokers,
+    waker: Waker,
+    woken: Receiver<()>,
+    committed_at: Instant,
+}
+
+struct Partition {
+    topic: String,
+    id: i32,
+    queue: PartitionQueue<RebalanceEvents>,
+    /// Read, and not handed out: not due, or its lane is full. One record, but for those that
+    /// come by the consumer's own queue.
+    heads: VecDeque<Delivery<OffsetToken>>,
+    /// How long a copy of this retry level waits at most; none for the user's topics.
+    delay: Option<Duration>,
+    tracker: OffsetTracker,
+    assignment: Arc<Assignment>,
+}
+
+/// Why a partition is not read on.
+enum Turn {
+    /// There is nothing, or no room: the reader is woken.
+    Idle,
+    NotDueFor(Duration),
+    /// It was its last record for this turn.
+    Over,
+}
+
+impl Reader {
+    fn run(mut self, stop: &Stop) {
+        while !stop.is_requested() {
+            self.serve_consumer();
+            self.serve_rebalances();
+            let pause = self.hand_out();
+            self.commit_if_due();
+            if !pause.is_zero() {
+                let _idle = self.woken.recv_timeout(pause).is_err();
+            }
+        }
+        self.release(CommitMode::Sync);
+        self.consumer.context().is_closing.store(true, Ordering::SeqCst);
+        self.consumer.unsubscribe();
+        // Dropping the consumer leaves the group.
+    }
+
+    /// Serves callbacks, heartbeats of the poll interval, and errors.
+    fn serve_consumer(&mut self) {
+        self.lost_brokers.name_again_if_lost(self.consumer.client());
+        let consumer = Arc::clone(&self.consumer);
+        match consumer.poll(Duration::ZERO) {
+            None => {}
+            Some(Ok(record)) => self.take_stray(&record),
+            Some(Err(error)) => {
+                self.lost_brokers.reported(&error);
+                tell_error(&self.plan.service, &error);
+            }
+        }
+    }
+
+    /// A record of a partition whose queue was split off too late.
+    fn take_stray(&mut self, record: &BorrowedMessage<'_>) {
+        let is_of = |partition: &&mut Partition| {
+            partition.id == record.partition() && partition.topic == record.topic()
+        };
+        if let Some(partition) = self.partitions.iter_mut().find(is_of) {
+            let delivery = delivery(record, &partition.assignment);
+            partition.heads.push_back(delivery);
+        }
+    }
+
+    fn serve_rebalances(&mut self) {
+        loop {
+            let noted = self.consumer.context().noted.lock();
+            let next = noted.ok().and_then(|mut noted| noted.pop_front());
+            let answered = match next {
+                None => return,
+                Some(Rebalance::Assign(list)) => {
+                    self.split_off(&list);
+                    self.consumer.assign(&list)
+                }
+                Some(Rebalance::Revoke) => {
+                    self.release(CommitMode::Sync);
+                    self.consumer.unassign()
+                }
+            };
+            if let Err(error) = answered {
+                let consumer = &self.plan.service;
+                tracing::warn!(code = "inbox.rebalance", consumer, %error, "not answered");
+            }
+        }
+    }
+
+    /// Before the assignment: then no record comes by the consumer's own queue.
+    fn split_off(&mut self, list: &TopicPartitionList) {
+        for found in list.elements() {
+            let (topic, id) = (found.topic(), found.partition());
+            let Some(mut queue) = self.consumer.split_partition_queue(topic, id) else { continue };
+            let waker = self.waker.clone();
+            queue.set_nonempty_callback(move || waker.wake());
+            let is_of = |name: &str| retry_topic(&self.plan.service, name) == topic;
+            let level = self.plan.levels.iter().find(|level| is_of(&level.name));
+            self.partitions.push(Partition {
+                topic: topic.to_owned(),
+                id,
+                queue,
+                heads: VecDeque::new(),
+                delay: level.map(|level| level.delay),
+                tracker: OffsetTracker::default(),
+                assignment: Assignment::new(self.waker.clone()),
+            });
+        }
+        tracing::debug!(consumer = self.plan.service, count = self.partitions.len(), "assigned");
+    }
+
+    /// Lets go of all partitions: nothing more begins, what runs is waited for, and what is
+    /// settled is committed.
+    fn release(&mut self, mode: CommitMode) {
+        self.partitions.iter().for_each(|partition| partition.assignment.revoke());
+        let deadline = Instant::now() + self.plan.stop_within;
+        while self.partitions.iter().any(|partition| partition.assignment.is_running()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let consumer = &self.plan.service;
+                tracing::warn!(code = "inbox.handler-late", consumer, "it is not waited for");
+                break;
+            }
+            let _idle = self.woken.recv_timeout(left.min(LOOK_INTERVAL)).is_err();
+        }
+        self.commit(mode);
+        self.partitions.clear();
+    }
+
+    /// Hands out what there is, and returns for how long there is nothing to do.
+    fn hand_out(&mut self) -> Duration {
+        let mut pause = LOOK_INTERVAL;
+        for partition in &mut self.partitions {
+            match partition.take_turn(&self.lanes, &self.plan.service) {
+                Turn::Idle => {}
+                Turn::NotDueFor(left) => pause = pause.min(left),
+                Turn::Over => pause = Duration::ZERO,
+            }
+        }
+        pause
+    }
+
+    fn commit_if_due(&mut self) {
+        if self.committed_at.elapsed() >= COMMIT_INTERVAL {
+            self.committed_at = Instant::now();
+            self.commit(CommitMode::Async);
+        }
+    }
+
+    fn commit(&mut self, mode: CommitMode) {
+        let mut offsets = TopicPartitionList::new();
+        for partition in &mut self.partitions {
+            partition.count_settled();
+            let Some(next) = partition.tracker.committable() else { continue };
+            let (topic, id) = (&partition.topic, partition.id);
+            if let Err(error) = offsets.add_partition_offset(topic, id, Offset::Offset(next)) {
+                tracing::warn!(code = "inbox.commit", topic, id, next, %error, "not committed");
+            }
+        }
+        if offsets.count() == 0 {
+            return;
+        }
+        if let Err(error) = self.consumer.commit(&offsets, mode) {
+            let consumer = &self.plan.service;
+            tracing::warn!(code = "inbox.commit", consumer, %error, "messages will be repeated");
+        } else {
+            self.lost_brokers.answered();
+        }
+    }
+}
+
+impl Partition {
+    fn take_turn(&mut self, lanes: &Lanes<OffsetToken>, service: &str) -> Turn {
+        self.count_settled();
+        for _ in 0..TURN_RECORDS {
+            if self.heads.is_empty() {
+                match self.queue.poll(Duration::ZERO) {
+                    None => return Turn::Idle,
+                    Some(Ok(record)) => self.heads.push_back(delivery(&record, &self.assignment)),
+                    Some(Err(error)) => tell_error(service, &error),
+                }
+            }
+            let Some(head) = self.heads.front() else { continue };
+            if let Some(left) = self.not_due_for(&head.message) {
+                return Turn::NotDueFor(left);
+            }
+            if self.tracker.count() >= UNDER_WAY_MAX {
+                return Turn::Idle;
+            }
+            let Some(head) = self.heads.pop_front() else { continue };
+            let offset = head.token.offset();
+            if let Some(head) = lanes.offer(head) {
+                self.heads.push_front(head);
+                return Turn::Idle;
+            }
+            self.tracker.begin(offset);
+        }
+        Turn::Over
+    }
+
+    /// A clock that was set back does not make a copy wait longer than its level says.
+    fn not_due_for(&self, message: &Message) -> Option<Duration> {
+        let delay = self.delay?;
+        let due = Duration::from_millis(message.retry().due_unix_ms?);
+        let left = due.saturating_sub(unix_now()).min(delay);
+        (!left.is_zero()).then_some(left)
+    }
+
+    fn count_settled(&mut self) {
+        for offset in self.assignment.take_settled() {
+            self.tracker.settle(offset);
+        }
+    }
+}
+
+fn delivery(record: &BorrowedMessage<'_>, assignment: &Arc<Assignment>) -> Delivery<OffsetToken> {
+    let received = Received {
+        topic: record.topic().to_owned(),
+        key: record.key().map(Bytes::copy_from_slice),
+        value: record.payload().map(Bytes::copy_from_slice),
+        headers: headers_of(record),
+        ..Received::default()
+    };
+    let token = OffsetToken::new(assignment, record.offset());
+    Delivery { message: Message::new(received), token }
+}
+
+/// librdkafka mends all of them itself, sooner or later.
+fn tell_error(consumer: &str, error: &KafkaError) {
+    match error.rdkafka_error_code() {
+        Some(
+            Code::UnknownTopic
+            | Code::UnknownTopicOrPartition
+            | Code::TopicAuthorizationFailed
+            | Code::GroupAuthorizationFailed
+            | Code::Authentication
+            | Code::SaslAuthenticationFailed
+            | Code::Fatal,
+        ) => tracing::warn!(code = "inbox.kafka", consumer, %error, "Kafka refuses the consumer"),
+        _ => tracing::debug!(consumer, %error, "reading from Kafka"),
+    }
+}

@@ -1,0 +1,35 @@
+#![doc = include_str!("../README.md")]
+
+#[cfg(not(any(feature = "kafka", feature = "rabbitmq")))]
+compile_error!("walrelay-inbox needs a broker: enable the feature `kafka` or `rabbitmq`");
+
+mod broker;
+mod classify;
+mod connection;
+mod copies;
+mod decision;
+mod error;
+mod handler;
+mod inbox;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod lanes;
+mod message;
+mod metrics;
+mod process;
+mod retention;
+mod settings;
+mod source;
+mod span;
+mod store;
+mod time;
+
+pub use classify::classify;
+pub use error::InboxError;
+pub use handler::{Failure, Handler};
+pub use inbox::Inbox;
+#[cfg(feature = "kafka")]
+pub use kafka::Kafka;
+pub use message::Message;
+pub use settings::{Connect, Settings};
+pub use source::Source;

@@ -1,0 +1,233 @@
+//! A message as the handler sees it, and what earlier attempts have left in its headers.
+
+use bytes::Bytes;
+
+/// Headers of copies in the retry levels. A handler does not see them.
+pub(crate) mod retry_header {
+    pub(crate) const PREFIX: &str = "x-retry-";
+    /// Failed attempts so far; missing where the message only waits for an earlier one of its key.
+    pub(crate) const COUNT: &str = "x-retry-count";
+    /// Number of the copy: of several copies only the newest is handled.
+    pub(crate) const COPY: &str = "x-retry-copy";
+    /// Milliseconds since the Unix epoch. Kafka only: RabbitMQ keeps the time itself.
+    pub(crate) const DUE: &str = "x-retry-due";
+    /// `transient`, or `waiting` behind an earlier message of its key.
+    pub(crate) const CLASS: &str = "x-retry-class";
+    pub(crate) const FIRST_FAILED_AT: &str = "x-first-failed-at";
+    /// Kafka topic from which the message first came.
+    pub(crate) const ORIGINAL_TOPIC: &str = "x-original-topic";
+
+    pub(crate) fn is_one(name: &str) -> bool {
+        name.starts_with(PREFIX) || name == FIRST_FAILED_AT || name == ORIGINAL_TOPIC
+    }
+}
+
+/// Longer ids do not fit the index of `processed_messages`.
+const ID_BYTES_MAX: usize = 1024;
+
+/// A message as a broker delivers it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Received {
+    /// Kafka topic or RabbitMQ routing key.
+    pub(crate) topic: String,
+    pub(crate) key: Option<Bytes>,
+    pub(crate) value: Option<Bytes>,
+    pub(crate) headers: Vec<(String, Bytes)>,
+    /// Properties of AMQP; headers of the same meaning are used where they are missing.
+    pub(crate) id: Option<String>,
+    pub(crate) event_type: Option<String>,
+    pub(crate) content_type: Option<String>,
+}
+
+/// A message of the broker.
+#[derive(Clone, Debug)]
+pub struct Message {
+    id: String,
+    received: Received,
+    retry: RetryState,
+    #[cfg(feature = "otel")]
+    pub(crate) context: opentelemetry::Context,
+}
+
+/// What the headers of a copy say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RetryState {
+    pub(crate) attempts: u32,
+    /// 0 for a message that is no copy.
+    pub(crate) copy: i32,
+    pub(crate) due_unix_ms: Option<u64>,
+    pub(crate) first_failed_at: Option<String>,
+}
+
+impl Message {
+    pub(crate) fn new(mut received: Received) -> Message {
+        let retry = RetryState {
+            attempts: number(&received.headers, retry_header::COUNT).unwrap_or_default(),
+            copy: number(&received.headers, retry_header::COPY).unwrap_or_default(),
+            due_unix_ms: number(&received.headers, retry_header::DUE),
+            first_failed_at: text(&received.headers, retry_header::FIRST_FAILED_AT)
+                .map(str::to_owned),
+        };
+        if let Some(topic) = text(&received.headers, retry_header::ORIGINAL_TOPIC) {
+            received.topic = topic.to_owned();
+        }
+        received.headers.retain(|(name, _)| !retry_header::is_one(name));
+        let id = received.id.as_deref().or_else(|| text(&received.headers, "id"));
+        Message {
+            id: id.filter(|id| is_usable(id)).unwrap_or_default().to_owned(),
+            received,
+            retry,
+            #[cfg(feature = "otel")]
+            context: opentelemetry::Context::new(),
+        }
+    }
+
+    /// Identifies the message: the same for each of its deliveries.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The message has an id by which a repetition can be recognised.
+    pub(crate) fn has_id(&self) -> bool {
+        !self.id.is_empty()
+    }
+
+    /// Messages of one key are handled in their order.
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.received.key.as_deref()
+    }
+
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.received.value.as_deref()
+    }
+
+    /// The Kafka topic or the RabbitMQ routing key of the event.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.received.topic
+    }
+
+    /// The header `event_type`, or the AMQP property `type`.
+    #[must_use]
+    pub fn event_type(&self) -> Option<&str> {
+        let property = self.received.event_type.as_deref();
+        property.or_else(|| text(&self.received.headers, "event_type"))
+    }
+
+    /// The AMQP property of this name.
+    #[must_use]
+    pub fn content_type(&self) -> Option<&str> {
+        self.received.content_type.as_deref()
+    }
+
+    /// All headers but those of retries.
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.received.headers.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
+    }
+
+    /// A header as text. Of several of one name it is the last.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        text(&self.received.headers, name)
+    }
+
+    /// How often the handler has failed with this message.
+    #[must_use]
+    pub fn failed_attempts(&self) -> u32 {
+        self.retry.attempts
+    }
+
+    /// The context of the span in which the message is handled; its parent is what the header
+    /// `traceparent` says.
+    #[cfg(feature = "otel")]
+    #[must_use]
+    pub fn trace_context(&self) -> &opentelemetry::Context {
+        &self.context
+    }
+
+    pub(crate) fn retry(&self) -> &RetryState {
+        &self.retry
+    }
+
+    /// The row of an earlier delivery may know of more attempts than the headers.
+    pub(crate) fn count_attempts(&mut self, attempts: u32) {
+        self.retry.attempts = self.retry.attempts.max(attempts);
+    }
+
+    pub(crate) fn received(&self) -> &Received {
+        &self.received
+    }
+
+    /// What decides on the lane: the key, and without one the id.
+    pub(crate) fn lane_hash(&self) -> u64 {
+        stable_hash(self.key().unwrap_or(self.id.as_bytes()))
+    }
+}
+
+/// FNV-1a: the same in each process and version.
+pub(crate) fn stable_hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+/// Postgres takes no NUL in a text.
+fn is_usable(id: &str) -> bool {
+    (1..=ID_BYTES_MAX).contains(&id.len()) && !id.contains('\0')
+}
+
+fn text<'h>(headers: &'h [(String, Bytes)], name: &str) -> Option<&'h str> {
+    let (_, value) = headers.iter().rev().find(|(known, _)| known == name)?;
+    std::str::from_utf8(value).ok()
+}
+
+fn number<T: std::str::FromStr>(headers: &[(String, Bytes)], name: &str) -> Option<T> {
+    text(headers, name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(headers: &[(&str, &str)]) -> Message {
+        let own = |(name, value): &(&str, &str)| {
+            ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
+        };
+        let headers = headers.iter().map(own).collect();
+        Message::new(Received { topic: "retry".into(), headers, ..Received::default() })
+    }
+
+    #[test]
+    fn a_copy_says_what_it_is_a_copy_of() {
+        let copy = message(&[
+            ("id", "e-1"),
+            ("x-retry-count", "2"),
+            ("x-retry-copy", "3"),
+            ("x-retry-due", "1700000000000"),
+            ("x-first-failed-at", "2026-01-02T03:04:05Z"),
+            ("x-original-topic", "orders"),
+        ]);
+        assert_eq!((copy.id(), copy.topic(), copy.failed_attempts()), ("e-1", "orders", 2));
+        assert_eq!((copy.retry().copy, copy.retry().due_unix_ms), (3, Some(1_700_000_000_000)));
+        assert_eq!(copy.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
+    }
+
+    #[test]
+    fn an_id_that_postgres_cannot_store_is_none() {
+        let long = "x".repeat(ID_BYTES_MAX + 1);
+        for id in ["", "a\0b", &long] {
+            assert!(!message(&[("id", id)]).has_id());
+        }
+        assert!(!message(&[]).has_id());
+        assert!(message(&[("id", &long[1..])]).has_id());
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_published_vectors() {
+        assert_eq!(stable_hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(stable_hash(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

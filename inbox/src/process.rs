@@ -1,0 +1,368 @@
+//! The way of one message: claimed, handled, and settled once everything about it is certain.
+//!
+//! An outage of Postgres counts for nothing: the message is held, and tried again from the claim.
+//! A commit whose answer was lost is found there as a duplicate.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio_postgres::error::SqlState;
+
+use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
+use crate::connection::{Outage, Session};
+use crate::copies::{Cause, RetryCopy, VALUE_BYTES_KEPT};
+use crate::decision::{Outcome, Step, Verdict, next_step};
+use crate::error::chain;
+use crate::metrics::Metrics;
+use crate::settings::Plan;
+use crate::span::{MessageSpan, Tracing};
+use crate::store::{Change, Claim, Claimed, ends_session};
+use crate::time::{Backoff, unix_now};
+use crate::{Failure, Handler, Message};
+
+/// A handler during which the connection is lost so often is the cause of it.
+const LOSSES_MAX: u32 = 3;
+/// How often it is asked whether a message that is held is still wanted.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// What all lanes share.
+pub(crate) struct Shared<B: Broker, H> {
+    pub(crate) plan: Plan,
+    pub(crate) handler: H,
+    pub(crate) copies: B::Copies,
+    pub(crate) replay_exchange: Option<String>,
+    /// `SERVICE@host`.
+    pub(crate) writer: String,
+    pub(crate) metrics: Metrics,
+    pub(crate) tracing: Tracing,
+}
+
+/// Handles the messages of a lane.
+pub(crate) struct Processor<B: Broker, H> {
+    shared: Arc<Shared<B, H>>,
+    session: Session,
+    backoff: Backoff,
+}
+
+/// The message was taken back while it was held: it will be delivered again.
+struct GivenUp;
+
+/// An attempt came to no verdict.
+struct Interrupted {
+    outage: Outage,
+    in_handler: bool,
+}
+
+impl<E: Into<Outage>> From<E> for Interrupted {
+    fn from(error: E) -> Interrupted {
+        Interrupted { outage: error.into(), in_handler: false }
+    }
+}
+
+impl<B: Broker, H: Handler> Processor<B, H> {
+    pub(crate) fn new(shared: Arc<Shared<B, H>>, session: Session) -> Processor<B, H> {
+        Processor { shared, session, backoff: Backoff::default() }
+    }
+
+    pub(crate) async fn process(&mut self, delivery: Delivery<B::Token>) {
+        let Delivery { mut message, mut token } = delivery;
+        if !token.begin() {
+            return;
+        }
+        let span = self.shared.tracing.begin(&mut message);
+        let outcome = self.outcome(&mut message, &token, &span).await.ok();
+        span.end(outcome, message.failed_attempts());
+        if let Some(outcome) = outcome {
+            self.shared.metrics.settled(outcome);
+            token.settle();
+        }
+    }
+
+    /// Does all that must be certain before the delivery is settled.
+    async fn outcome(
+        &mut self,
+        message: &mut Message,
+        token: &B::Token,
+        span: &MessageSpan,
+    ) -> Result<Outcome, GivenUp> {
+        let verdict = match message.has_id() {
+            true => self.verdict(message, token, span).await?,
+            false => Verdict::NoId,
+        };
+        if let Verdict::Failed { reason, .. } = &verdict {
+            span.failed(reason);
+            self.shared.tell_failure(message, reason);
+        }
+        let levels = self.shared.plan.levels.len();
+        match next_step(verdict, message.failed_attempts(), levels) {
+            Step::Acknowledge(outcome) => Ok(outcome),
+            Step::Copy { level, attempts, outcome } => {
+                let has_failed = outcome == Outcome::Retried;
+                match self.copy_to_level(message, token, level, attempts, has_failed).await? {
+                    Ok(()) => Ok(outcome),
+                    Err(Refused(reason)) => {
+                        self.bury(message, token, "consumer.refused-copy", attempts, &reason).await
+                    }
+                }
+            }
+            Step::DeadLetter { class, attempts, reason } => {
+                self.bury(message, token, &class, attempts, &reason).await
+            }
+        }
+    }
+
+    /// Tries the message until there is a verdict.
+    async fn verdict(
+        &mut self,
+        message: &mut Message,
+        token: &B::Token,
+        span: &MessageSpan,
+    ) -> Result<Verdict, GivenUp> {
+        let mut losses = 0;
+        loop {
+            match self.attempt(message, span).await {
+                Ok(verdict) => {
+                    self.backoff.reset();
+                    return Ok(verdict);
+                }
+                Err(Interrupted { outage, in_handler }) => {
+                    losses += u32::from(in_handler);
+                    if losses >= LOSSES_MAX {
+                        let reason = format!("each time the connection was lost: {}", outage.0);
+                        return Ok(Verdict::Failed { failure: Failure::Transient, reason });
+                    }
+                    self.wait_for_postgres(outage, token).await?;
+                }
+            }
+        }
+    }
+
+    async fn attempt(
+        &mut self,
+        message: &mut Message,
+        span: &MessageSpan,
+    ) -> Result<Verdict, Interrupted> {
+        let shared = Arc::clone(&self.shared);
+        let began = Instant::now();
+        let store = self.session.store().await?;
+        let claimed = store.begin().await?;
+        let verdict = match claimed.claim(message).await? {
+            Claim::First { attempts } => {
+                message.count_attempts(attempts.unwrap_or_default());
+                shared.handle(claimed, message, attempts.is_some(), span).await?
+            }
+            Claim::Duplicate { is_deferred } => {
+                drop(claimed);
+                if is_deferred {
+                    store.change(message, Change::Forget).await?;
+                }
+                return Ok(Verdict::Duplicate);
+            }
+            Claim::Superseded => return Ok(Verdict::Duplicate),
+            Claim::Waiting { level, attempts } => {
+                message.count_attempts(attempts.unwrap_or_default());
+                return Ok(Verdict::Waiting { level });
+            }
+        };
+        shared.metrics.processed_in(began.elapsed());
+        Ok(verdict)
+    }
+
+    /// The row first: from then on later messages of the key wait, whenever the copy comes.
+    async fn copy_to_level(
+        &mut self,
+        message: &Message,
+        token: &B::Token,
+        level: usize,
+        attempts: u32,
+        has_failed: bool,
+    ) -> Result<Result<(), Refused>, GivenUp> {
+        let shared = Arc::clone(&self.shared);
+        let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+        let row_level = i32::try_from(level).unwrap_or(i32::MAX);
+        let defer = Change::Defer { level: row_level, attempts: number(attempts) };
+        let copy = self.change(message, token, defer).await?;
+        let level = &shared.plan.levels[level - 1];
+        let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
+        let destination = Destination::Level { name: &level.name, delay: level.delay };
+        let value = message.received().value.clone();
+        let published =
+            shared.copies.publish(&Outgoing { message, destination, headers, value }).await;
+        if published.is_ok() {
+            self.change(message, token, Change::Copied { copy }).await?;
+            if has_failed {
+                shared.metrics.retried(&level.name);
+            }
+        }
+        Ok(published)
+    }
+
+    async fn bury(
+        &mut self,
+        message: &Message,
+        token: &B::Token,
+        class: &str,
+        attempts: u32,
+        reason: &str,
+    ) -> Result<Outcome, GivenUp> {
+        let shared = Arc::clone(&self.shared);
+        let exchange = shared.replay_exchange.as_deref();
+        let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
+        shared.publish_dead_letter(message, &cause).await;
+        if message.has_id() {
+            self.change(message, token, Change::Forget).await?;
+        }
+        Ok(Outcome::DeadLettered)
+    }
+
+    /// Changes the message's row, however long Postgres is away.
+    async fn change(
+        &mut self,
+        message: &Message,
+        token: &B::Token,
+        change: Change,
+    ) -> Result<i32, GivenUp> {
+        loop {
+            let outage = match self.session.store().await {
+                Ok(store) => match store.change(message, change).await {
+                    Ok(number) => {
+                        self.backoff.reset();
+                        return Ok(number);
+                    }
+                    Err(error) => error.into(),
+                },
+                Err(outage) => outage,
+            };
+            self.wait_for_postgres(outage, token).await?;
+        }
+    }
+
+    async fn wait_for_postgres(&mut self, outage: Outage, token: &B::Token) -> Result<(), GivenUp> {
+        let consumer = &self.shared.plan.service;
+        let Outage(reason) = outage;
+        tracing::warn!(code = "inbox.postgres-away", consumer, reason, "a message is held");
+        self.session.discard();
+        let until = Instant::now() + self.backoff.next();
+        loop {
+            if !token.is_wanted() {
+                return Err(GivenUp);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
+        }
+    }
+}
+
+impl<B: Broker, H: Handler> Shared<B, H> {
+    /// Runs the handler in the transaction that has claimed the message.
+    async fn handle(
+        &self,
+        claimed: Claimed<'_>,
+        message: &Message,
+        is_deferred: bool,
+        span: &MessageSpan,
+    ) -> Result<Verdict, Interrupted> {
+        let handling = span.hold(caught(self.handler.handle(message, &claimed.transaction)));
+        let lost =
+            |error: tokio_postgres::Error| Interrupted { outage: error.into(), in_handler: true };
+        let (failure, reason) = match handling.await {
+            Ok(Ok(())) => {
+                let Err(error) = claimed.commit(message, is_deferred).await else {
+                    return Ok(Verdict::Processed);
+                };
+                if ends_session(&error) {
+                    return Err(lost(error));
+                }
+                // A statement failed before, and the handler did not say so.
+                let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
+                let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
+                return Ok(Verdict::Failed { failure, reason: chain(&error) });
+            }
+            Ok(Err(error)) => (self.handler.classify(&error), chain(&error)),
+            Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}")),
+        };
+        claimed.rollback().await.map_err(lost)?;
+        Ok(Verdict::Failed { failure, reason })
+    }
+
+    /// A dead letter is never refused for its size: then it has only the beginning of the value.
+    async fn publish_dead_letter(&self, message: &Message, cause: &Cause<'_>) {
+        let whole = message.received().value.clone();
+        let kept = |most: usize| whole.as_ref().map(|value| value.slice(..value.len().min(most)));
+        for (value, is_cut) in
+            [(whole.clone(), false), (kept(VALUE_BYTES_KEPT), true), (kept(0), true)]
+        {
+            if let Err(Refused(reason)) = self.publish_letter(message, cause, value, is_cut).await {
+                let consumer = &self.plan.service;
+                tracing::warn!(
+                    code = "inbox.dead-letter-refused",
+                    consumer,
+                    reason,
+                    "the broker does not take a dead letter as it is"
+                );
+            } else {
+                return;
+            }
+        }
+        // Nothing but its headers is left, and they are refused: the log is the last to know.
+        let (consumer, id) = (&self.plan.service, message.id());
+        tracing::error!(code = "inbox.dead-letter-lost", consumer, id, "a dead letter is lost");
+    }
+
+    async fn publish_letter(
+        &self,
+        message: &Message,
+        cause: &Cause<'_>,
+        value: Option<Bytes>,
+        is_cut: bool,
+    ) -> Result<(), Refused> {
+        let headers = cause.headers(message, is_cut, unix_now());
+        let destination = Destination::DeadLetters;
+        self.copies.publish(&Outgoing { message, destination, headers, value }).await
+    }
+
+    fn tell_failure(&self, message: &Message, reason: &str) {
+        let (consumer, id) = (&self.plan.service, message.id());
+        tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
+    }
+}
+
+/// The output of a future, or what it panicked with.
+async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                Poll::Ready(Err(text.unwrap_or_else(|| "no text".to_owned())))
+            }
+        }
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_caught_with_its_text() {
+        assert_eq!(caught(async { 7 }).await, Ok(7));
+        assert_eq!(caught(async { panic!("no {}", 1) }).await, Err::<(), _>("no 1".to_owned()));
+        let later = async {
+            tokio::task::yield_now().await;
+            panic!("later")
+        };
+        assert_eq!(caught(later).await, Err::<(), _>("later".to_owned()));
+    }
+}

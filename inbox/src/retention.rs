@@ -1,0 +1,74 @@
+//! Removes old rows of `processed_messages`, in batches, so that no statement locks or writes much.
+
+use std::time::Duration;
+
+use tokio_postgres::Client;
+
+use crate::connection::{Database, Outage};
+use crate::settings::Settings;
+use crate::time::Backoff;
+
+const REMOVE: &str = "
+DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM processed_messages
+    WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
+    ORDER BY processed_at LIMIT $3))";
+
+/// Runs until it is dropped.
+pub(crate) struct Retention {
+    pub(crate) database: Database,
+    pub(crate) consumer: String,
+    age: Duration,
+    interval: Duration,
+    rows_max: u32,
+}
+
+impl Retention {
+    pub(crate) fn new(settings: &Settings, database: Database) -> Retention {
+        Retention {
+            database,
+            consumer: settings.service.clone(),
+            age: settings.retention,
+            interval: settings.retention_interval,
+            rows_max: settings.retention_rows_max,
+        }
+    }
+
+    pub(crate) async fn run(self) {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.remove_old_rows().await {
+                Ok(()) => {
+                    backoff.reset();
+                    tokio::time::sleep(self.interval).await;
+                }
+                Err(Outage(reason)) => {
+                    tracing::warn!(
+                        code = "inbox.retention",
+                        consumer = self.consumer,
+                        reason,
+                        "old rows of processed_messages are not removed"
+                    );
+                    tokio::time::sleep(self.interval.min(backoff.next() * 10)).await;
+                }
+            }
+        }
+    }
+
+    /// On a connection that is open only meanwhile.
+    async fn remove_old_rows(&self) -> Result<(), Outage> {
+        let client = self.database.connect().await?;
+        loop {
+            let removed = self.remove_batch(&client).await?;
+            if removed < u64::from(self.rows_max) {
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn remove_batch(&self, client: &Client) -> Result<u64, Outage> {
+        let (age, rows_max) = (self.age.as_secs_f64(), i64::from(self.rows_max));
+        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
+    }
+}

@@ -1,0 +1,207 @@
+//! What the user decides about one consumer.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio_postgres::Client;
+
+use crate::InboxError;
+use crate::time::short;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+/// Longer names would not fit the names of topics and queues that are made of them.
+const SERVICE_BYTES_MAX: usize = 100;
+
+/// Opens a connection to the consumer's database, and spawns the task that drives it.
+pub type Connect = Arc<
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<Client, tokio_postgres::Error>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// Settings of one consumer; all but name and database have defaults.
+#[derive(Clone)]
+pub struct Settings {
+    pub(crate) service: String,
+    pub(crate) postgres_url: String,
+    pub(crate) connect: Option<Connect>,
+    pub(crate) lanes: usize,
+    pub(crate) lane_messages_max: usize,
+    pub(crate) levels: Vec<Duration>,
+    pub(crate) retention: Duration,
+    pub(crate) retention_interval: Duration,
+    pub(crate) retention_rows_max: u32,
+    pub(crate) stop_within: Duration,
+    pub(crate) registry: Option<Registry>,
+    #[cfg(feature = "otel")]
+    pub(crate) tracer: Option<Arc<opentelemetry::global::BoxedTracer>>,
+}
+
+impl Settings {
+    /// `service` names the consumer: its group or queue, its retry levels, its dead letters and
+    /// its rows. `postgres_url` is the database in which it keeps its own data.
+    pub fn new(service: impl Into<String>, postgres_url: impl Into<String>) -> Settings {
+        Settings {
+            service: service.into(),
+            postgres_url: postgres_url.into(),
+            connect: None,
+            lanes: 8,
+            lane_messages_max: 64,
+            levels: vec![30 * SECOND, MINUTE, 5 * MINUTE],
+            retention: 7 * 24 * 60 * MINUTE,
+            retention_interval: MINUTE,
+            retention_rows_max: 1_000,
+            stop_within: 10 * SECOND,
+            registry: None,
+            #[cfg(feature = "otel")]
+            tracer: None,
+        }
+    }
+
+    /// How many messages are handled at once, each on a connection of its own (default 8).
+    /// Messages of one key are in one lane.
+    #[must_use]
+    pub fn lanes(mut self, lanes: usize) -> Settings {
+        self.lanes = lanes;
+        self
+    }
+
+    /// How many messages may wait in front of each lane (default 64).
+    #[must_use]
+    pub fn lane_messages_max(mut self, messages: usize) -> Settings {
+        self.lane_messages_max = messages;
+        self
+    }
+
+    /// How long a message waits after its first, second, … failure (default 30 s, 1 min, 5 min).
+    /// After the failure that follows the last of them it is dead-lettered.
+    #[must_use]
+    pub fn levels(mut self, levels: impl IntoIterator<Item = Duration>) -> Settings {
+        self.levels = levels.into_iter().collect();
+        self
+    }
+
+    /// How long processed messages are remembered (default 7 days). A message that is delivered
+    /// again after that is handled again.
+    #[must_use]
+    pub fn retention(mut self, retention: Duration) -> Settings {
+        self.retention = retention;
+        self
+    }
+
+    /// How often old rows are removed (default 1 min), and how many in one statement (1,000).
+    #[must_use]
+    pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
+        self.retention_interval = interval;
+        self.retention_rows_max = rows_max;
+        self
+    }
+
+    /// How long a stop or a rebalance waits for handlers that run (default 10 s).
+    #[must_use]
+    pub fn stop_within(mut self, within: Duration) -> Settings {
+        self.stop_within = within;
+        self
+    }
+
+    /// Where the metrics are registered.
+    #[must_use]
+    pub fn registry(mut self, registry: &Registry) -> Settings {
+        self.registry = Some(registry.clone());
+        self
+    }
+
+    /// How a connection to Postgres is opened, for TLS or a password that changes. By default it
+    /// is opened without TLS.
+    #[must_use]
+    pub fn connect(mut self, connect: Connect) -> Settings {
+        self.connect = Some(connect);
+        self
+    }
+
+    /// The tracer of the spans, in place of the global one.
+    #[cfg(feature = "otel")]
+    #[must_use]
+    pub fn tracer(mut self, tracer: opentelemetry::global::BoxedTracer) -> Settings {
+        self.tracer = Some(Arc::new(tracer));
+        self
+    }
+
+    pub(crate) fn plan(&self) -> Result<Plan, InboxError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let wrong = if !(1..=SERVICE_BYTES_MAX).contains(&self.service.len())
+            || !self.service.chars().all(is_plain)
+        {
+            Some("the name of the service is 1 to 100 of a-z A-Z 0-9 . _ -")
+        } else if self.lanes == 0 || self.lane_messages_max == 0 {
+            Some("there must be a lane, with room for a message")
+        } else if self.levels.iter().any(|level| level.as_millis() == 0) {
+            Some("a retry level lasts a millisecond or more")
+        } else if self.retention_rows_max == 0 || self.retention_interval.is_zero() {
+            Some("old rows are removed in batches of a row or more, with a pause between them")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            return Err(InboxError::Settings(wrong.to_owned()));
+        }
+        let level = |delay: &Duration| Level { name: short(*delay), delay: *delay };
+        let levels: Vec<Level> = self.levels.iter().map(level).collect();
+        let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() != levels.len() {
+            return Err(InboxError::Settings("two retry levels are equal".to_owned()));
+        }
+        Ok(Plan { service: self.service.clone(), levels, stop_within: self.stop_within })
+    }
+}
+
+/// What a broker must know of the settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) service: String,
+    pub(crate) levels: Vec<Level>,
+    /// How long handlers that run are waited for.
+    pub(crate) stop_within: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Level {
+    /// `30s`, `1m`: the last part of the names of topics and queues.
+    pub(crate) name: String,
+    pub(crate) delay: Duration,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        let sound = || Settings::new("billing", "");
+        assert!(sound().plan().is_ok());
+        assert!(sound().levels([]).plan().is_ok(), "no retries at all");
+        for wrong in [
+            Settings::new("", ""),
+            Settings::new("bill/ing", ""),
+            sound().lanes(0),
+            sound().lane_messages_max(0),
+            sound().levels([SECOND, SECOND]),
+            sound().levels([Duration::ZERO]),
+            sound().retention_batches(SECOND, 0),
+        ] {
+            assert!(wrong.plan().is_err());
+        }
+    }
+
+    #[test]
+    fn levels_are_named_by_their_duration() {
+        let plan = Settings::new("billing", "").plan().unwrap();
+        let names: Vec<&str> = plan.levels.iter().map(|level| level.name.as_str()).collect();
+        assert_eq!(names, ["30s", "1m", "5m"]);
+    }
+}

@@ -1,0 +1,277 @@
+//! The consumer's two tables.
+//!
+//! `processed_messages` makes a repetition recognisable. `deferred_messages` is what keeps the
+//! order of a key through retries: a message is not handled while a row of an earlier message of
+//! its key exists. A row is committed before its copy is published, and deleted when the message
+//! is processed or its dead letter confirmed. So a crash between any two steps leaves either the
+//! original or a confirmed copy to be delivered, never neither.
+//!
+//! After a crash there may be several copies of one message. Each has a number, and the row knows
+//! the newest that the broker has confirmed: older ones are acknowledged without being handled.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error, Statement, Transaction};
+
+use crate::message::{Message, stable_hash};
+
+/// One round trip decides what a delivery is. `$4` is the number of the copy, 0 for an original.
+const CLAIM: &str = "
+WITH own AS MATERIALIZED (
+    SELECT position, attempts, copy FROM deferred_messages
+    WHERE consumer = $1 AND message_id = $2
+), earlier AS MATERIALIZED (
+    SELECT level FROM deferred_messages
+    WHERE consumer = $1 AND message_key = $3
+      AND position < coalesce((SELECT position FROM own), 9223372036854775807)
+    ORDER BY position LIMIT 1
+), fresh AS (
+    INSERT INTO processed_messages (consumer, message_id)
+    SELECT $1, $2
+    WHERE NOT EXISTS (SELECT FROM earlier)
+      AND $4 >= coalesce((SELECT copy FROM own), 0)
+    ON CONFLICT DO NOTHING
+    RETURNING true
+)
+SELECT EXISTS (SELECT FROM fresh),
+       NOT EXISTS (SELECT FROM fresh) AND EXISTS (
+           SELECT FROM processed_messages WHERE consumer = $1 AND message_id = $2),
+       (SELECT level FROM earlier),
+       (SELECT attempts FROM own),
+       (SELECT copy FROM own)";
+
+const DEFER: &str = "
+INSERT INTO deferred_messages AS known (consumer, message_id, message_key, level, attempts)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (consumer, message_id) DO UPDATE
+SET level = excluded.level, attempts = greatest(known.attempts, excluded.attempts)
+RETURNING copy + 1";
+
+const COPIED: &str = "
+UPDATE deferred_messages SET copy = greatest(copy, $3)
+WHERE consumer = $1 AND message_id = $2";
+
+const FORGET: &str = "DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2";
+
+/// Keys up to this size are stored as they are.
+const KEY_BYTES_MAX: usize = 512;
+
+/// What a delivery is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// To be handled: the row of `processed_messages` is inserted. `attempts` have failed
+    /// according to the message's row of `deferred_messages`.
+    First {
+        attempts: Option<u32>,
+    },
+    Duplicate {
+        is_deferred: bool,
+    },
+    /// A newer copy is under way.
+    Superseded,
+    /// An earlier message of its key is in this level.
+    Waiting {
+        level: i32,
+        attempts: Option<u32>,
+    },
+}
+
+/// What happens to the message's row of `deferred_messages`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Change {
+    /// Before its copy is published.
+    Defer {
+        level: i32,
+        attempts: i32,
+    },
+    /// The broker has confirmed the copy of this number.
+    Copied {
+        copy: i32,
+    },
+    Forget,
+}
+
+/// A session with what it has prepared.
+pub(crate) struct Store {
+    client: Client,
+    consumer: String,
+    statements: Statements,
+}
+
+struct Statements {
+    claim: Statement,
+    defer: Statement,
+    copied: Statement,
+    forget: Statement,
+}
+
+impl Store {
+    pub(crate) async fn open(client: Client, consumer: &str) -> Result<Store, Error> {
+        let statements = Statements {
+            claim: client.prepare(CLAIM).await?,
+            defer: client.prepare(DEFER).await?,
+            copied: client.prepare(COPIED).await?,
+            forget: client.prepare(FORGET).await?,
+        };
+        Ok(Store { client, consumer: consumer.to_owned(), statements })
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    pub(crate) async fn begin(&mut self) -> Result<Claimed<'_>, Error> {
+        let Store { client, consumer, statements } = self;
+        Ok(Claimed { transaction: client.transaction().await?, consumer, statements })
+    }
+
+    /// Returns the number of the next copy after `Defer`, otherwise 0.
+    pub(crate) async fn change(&self, message: &Message, change: Change) -> Result<i32, Error> {
+        let (consumer, id) = (&self.consumer, message.id());
+        let Statements { defer, copied, forget, .. } = &self.statements;
+        match change {
+            Change::Defer { level, attempts } => {
+                let key = message.key().map(stored_key);
+                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+                    [consumer, &id, &key, &level, &attempts];
+                Ok(self.client.query_one(defer, &params).await?.get(0))
+            }
+            Change::Copied { copy } => {
+                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| 0)
+            }
+            Change::Forget => self.client.execute(forget, &[consumer, &id]).await.map(|_| 0),
+        }
+    }
+}
+
+/// The transaction of one message.
+pub(crate) struct Claimed<'s> {
+    pub(crate) transaction: Transaction<'s>,
+    consumer: &'s str,
+    statements: &'s Statements,
+}
+
+impl Claimed<'_> {
+    pub(crate) async fn claim(&self, message: &Message) -> Result<Claim, Error> {
+        let key = message.key().map(stored_key);
+        let (id, copy) = (message.id(), message.retry().copy);
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&self.consumer, &id, &key, &copy];
+        let row = self.transaction.query_one(&self.statements.claim, &params).await?;
+        let attempts: Option<i32> = row.get(3);
+        Ok(judge(&Found {
+            is_inserted: row.get(0),
+            is_processed: row.get(1),
+            earlier_level: row.get(2),
+            attempts: attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default()),
+            copy_known: row.get(4),
+            copy,
+        }))
+    }
+
+    /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
+    /// handler has failed and the handler did not say so; another statement before it does.
+    pub(crate) async fn commit(self, message: &Message, is_deferred: bool) -> Result<(), Error> {
+        if is_deferred {
+            let forget = &self.statements.forget;
+            self.transaction.execute(forget, &[&self.consumer, &message.id()]).await?;
+        }
+        self.transaction.batch_execute("SELECT 1; COMMIT").await?;
+        // It is over, and a `Transaction` that is dropped would be rolled back.
+        std::mem::forget(self.transaction);
+        Ok(())
+    }
+
+    pub(crate) async fn rollback(self) -> Result<(), Error> {
+        self.transaction.rollback().await
+    }
+}
+
+/// What [`CLAIM`] has found.
+struct Found {
+    is_inserted: bool,
+    is_processed: bool,
+    earlier_level: Option<i32>,
+    /// Of the message's own row of `deferred_messages`.
+    attempts: Option<u32>,
+    copy_known: Option<i32>,
+    copy: i32,
+}
+
+fn judge(found: &Found) -> Claim {
+    let attempts = found.attempts;
+    if found.is_inserted {
+        return Claim::First { attempts };
+    }
+    if found.is_processed {
+        return Claim::Duplicate { is_deferred: attempts.is_some() };
+    }
+    if found.copy_known.is_some_and(|known| found.copy < known) {
+        return Claim::Superseded;
+    }
+    match found.earlier_level {
+        Some(level) => Claim::Waiting { level, attempts },
+        // Another session has processed it while this one waited for its row.
+        None => Claim::Duplicate { is_deferred: attempts.is_some() },
+    }
+}
+
+/// A key that fits the index: of a long one its beginning and a hash. Two keys of one hash would
+/// wait for each other, no more.
+fn stored_key(key: &[u8]) -> Vec<u8> {
+    if key.len() <= KEY_BYTES_MAX {
+        return key.to_vec();
+    }
+    [&key[..KEY_BYTES_MAX], &stable_hash(key).to_be_bytes()].concat()
+}
+
+/// The server ends the session, or is not ready: an outage, whatever the statement was.
+pub(crate) fn ends_session(error: &Error) -> bool {
+    let Some(code) = error.code() else { return true };
+    let ends = [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::DATABASE_DROPPED,
+        SqlState::IDLE_SESSION_TIMEOUT,
+    ];
+    code.code().starts_with("08") || ends.contains(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Found = Found {
+        is_inserted: false,
+        is_processed: false,
+        earlier_level: None,
+        attempts: None,
+        copy_known: None,
+        copy: 0,
+    };
+
+    #[test]
+    fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
+        let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
+        assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
+        assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
+    }
+
+    #[test]
+    fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
+        let row =
+            Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
+        assert_eq!(judge(&row), Claim::Superseded);
+        let newest = Claim::Waiting { level: 2, attempts: Some(0) };
+        assert_eq!(judge(&Found { copy: 1, ..row }), newest);
+    }
+
+    #[test]
+    fn a_long_key_is_stored_short_and_distinct() {
+        let long = vec![7; 3_000];
+        let other = [long.as_slice(), &[8]].concat();
+        assert_eq!(stored_key(&long).len(), KEY_BYTES_MAX + 8);
+        assert_ne!(stored_key(&long), stored_key(&other));
+        assert_eq!(stored_key(b"k"), b"k");
+    }
+}
