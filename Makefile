@@ -11,7 +11,7 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak lint bench bench-inbox bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -39,6 +39,9 @@ lint: ## Check formatting and lints; dependencies if cargo-deny is there
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)
+
+bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 minutes; BENCH_ARGS=--quick: a few seconds)
+	cargo bench --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --bench peers -- $(BENCH_ARGS)

@@ -120,6 +120,7 @@ fn wait_effects(system: &mut System, what: &str, wanted: fn(&Effects) -> bool) -
         if wanted(&found) {
             return found;
         }
+        assert!(!found.are_wrong_for_good(), "{found}");
         let (notified, billed) = (&mut system.notifications, &mut system.billing);
         assert!(notified.is_running() && billed.is_running(), "a consumer has ended");
         assert!(

@@ -47,19 +47,35 @@ impl Effects {
                 && consumed.missing_events.is_empty()
                 && consumed.repeated_events.is_empty()
         };
-        let replayed: BTreeSet<String> = self.poison.iter().map(|id| format!("{id}/1")).collect();
+        let replayed = self.replayed();
         is_exact(&self.notifications)
             && is_exact(&self.billing)
             && self.notifications.overtaken_events.is_empty()
             && self.billing.overtaken_events.is_subset(&replayed)
     }
 
+    /// The events that may be late: first events of orders that are poison.
+    fn replayed(&self) -> BTreeSet<String> {
+        self.poison.iter().map(|id| format!("{id}/1")).collect()
+    }
+
+    /// Something was done twice, too early, or out of nothing: no wait makes up for that.
+    pub fn are_wrong_for_good(&self) -> bool {
+        let replayed = self.replayed();
+        !self.notifications.overtaken_events.is_empty()
+            || !self.billing.overtaken_events.is_subset(&replayed)
+            || [&self.notifications, &self.billing].iter().any(|consumed| {
+                !consumed.with_several_effects.is_empty()
+                    || !consumed.invented.is_empty()
+                    || !consumed.repeated_events.is_empty()
+            })
+    }
+
     /// The same before the replay: what is poison has no invoice, and nothing else is missing.
     pub fn are_exact_but_for_poison(&self) -> bool {
         let mut replayed = self.clone();
         let billing = &mut replayed.billing;
-        let first: BTreeSet<String> = self.poison.iter().map(|id| format!("{id}/1")).collect();
-        if billing.without_effect != self.poison || billing.missing_events != first {
+        if billing.without_effect != self.poison || billing.missing_events != self.replayed() {
             return false;
         }
         billing.once += billing.without_effect.len() as u64;
@@ -213,7 +229,9 @@ mod tests {
         effects.billing.overtaken_events = ["p/1".to_owned()].into();
         assert!(effects.are_exact());
         effects.billing.overtaken_events.insert("q/1".to_owned());
-        assert!(!effects.are_exact());
+        assert!(!effects.are_exact() && !effects.are_wrong_for_good());
+        effects.billing.repeated_events = ["p/1".to_owned()].into();
+        assert!(!effects.are_exact() && effects.are_wrong_for_good());
         effects.billing = Consumed {
             once: 1,
             without_effect: poison,
