@@ -1,0 +1,101 @@
+//! What becomes of one delivery.
+
+use super::fixture::Fixture;
+use crate::support::{Calls, until};
+
+#[test]
+fn the_first_delivery_commits_both_and_a_repetition_is_acknowledged() {
+    // GIVEN two messages that were handled
+    let fixture = Fixture::new("first");
+    fixture.send("a", "e-1", "ok");
+    fixture.send("b", "e-2", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(2);
+    inbox.stop();
+    assert_eq!(fixture.database.number("SELECT count(*) FROM processed_messages"), 2);
+    assert_eq!(fixture.committed(), 2, "a stop commits");
+
+    // WHEN they come again, one of them twice
+    let inbox = fixture.start();
+    fixture.send("a", "e-1", "ok");
+    fixture.send("b", "e-2", "ok");
+    fixture.send("a", "e-1", "ok");
+    inbox.wait_counted("consumer_duplicates_total", "", 3.0);
+
+    // THEN they are acknowledged, and no handler was called
+    fixture.wait_committed(5);
+    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 3.0);
+    assert!(inbox.calls.all().is_empty());
+    inbox.stop();
+    assert_eq!(fixture.database.handled().len(), 2);
+}
+
+#[test]
+fn two_consumers_of_one_topic_and_one_database_do_not_mix() {
+    let fixture = Fixture::new("pair");
+    let other = super::fixture::settings("pair-two", &fixture.database.url).levels([]);
+    fixture.send("a", "e-1", "ok");
+    let (one, two) = (fixture.start(), fixture.start_with(other, &Calls::new()));
+    fixture.database.wait_handled(2);
+    assert_eq!((one.calls.all().len(), two.calls.all().len()), (1, 1));
+    one.stop();
+    two.stop();
+}
+
+#[test]
+fn what_a_failed_handler_wrote_is_gone_also_when_it_hides_the_error() {
+    // GIVEN handlers that fail, panic, or go on after a failed statement, each after its row
+    let fixture = Fixture::new("failing");
+    for (key, id, value) in
+        [("a", "e-1", "fail 1"), ("b", "e-2", "panic 1"), ("c", "e-3", "swallow 1")]
+    {
+        fixture.send(key, id, value);
+    }
+    // WHEN they have run, and once more after their retry level
+    let inbox = fixture.start();
+    fixture.database.wait_handled(3);
+    // THEN each message has one row, and two calls
+    let mut handled = fixture.database.handled();
+    handled.sort();
+    assert_eq!(handled, ["e-1", "e-2", "e-3"]);
+    for id in ["e-1", "e-2", "e-3"] {
+        assert_eq!(inbox.calls.of(id).len(), 2, "{id}");
+    }
+    until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
+    fixture.wait_committed(3);
+    inbox.stop();
+}
+
+#[test]
+fn a_message_without_id_is_dead_lettered_and_its_key_goes_on() {
+    let fixture = Fixture::new("noid");
+    let long = "x".repeat(2_000);
+    fixture.send_to("noid", Some("a"), "ok", &[]);
+    fixture.send_to("noid", Some("a"), "ok", &[("id", &long)]);
+    fixture.send("a", "e-1", "ok");
+    fixture.send_to("noid", None, "ok", &[("id", "without-key")]);
+    let inbox = fixture.start();
+    fixture.database.wait_handled(2);
+    let letters = fixture.wait_dead_letters(2);
+    for letter in letters {
+        assert_eq!(letter.header("dlq-error-class"), "consumer.no-id");
+        assert_eq!(letter.header("dlq-event-id"), "");
+        assert_eq!(letter.header("dlq-original-topic"), "noid");
+    }
+    fixture.wait_committed(4);
+    inbox.stop();
+}
+
+#[test]
+fn an_inbox_without_its_tables_says_so() {
+    let name = "bare";
+    let postgres = crate::support::shared_postgres();
+    let brokers = super::fixture::shared_kafka().bootstrap();
+    let fixture = Fixture::bare(name, postgres, &brokers);
+    let inbox =
+        walrelay_inbox::Inbox::new(fixture.settings(), super::fixture::source(&brokers, name));
+    let script = crate::support::Script(Calls::new());
+    let ended = crate::support::runtime(1).block_on(inbox.run(script, std::future::pending()));
+    let error = ended.unwrap_err().to_string();
+    assert!(error.contains("call Inbox::init") && error.contains("_messages"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! The inbox on Kafka.
+
+mod crash;
+mod delivery;
+mod fixture;
+mod outages;
+mod rebalance;
+mod retention;
+mod retries;

@@ -1,0 +1,102 @@
+//! A handler that does what the value of a message says.
+//!
+//! | Value | What |
+//! |---|---|
+//! | `ok` | writes a row |
+//! | `slow MS` | takes so long |
+//! | `gate` | waits until the test opens the gate |
+//! | `fail N`, `panic N`, `swallow N` | does so in the first N attempts, after it has written its row |
+//! | `permanent`, `named` | fails for good |
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio_postgres::Transaction;
+use walrelay_inbox::{Failure, Handler, Message, classify};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) id: String,
+    pub(crate) at: Instant,
+}
+
+/// What handlers were called with, whether or not it was committed.
+pub(crate) struct Calls {
+    calls: Mutex<Vec<Call>>,
+    gate: Semaphore,
+}
+
+impl Calls {
+    pub(crate) fn new() -> Arc<Calls> {
+        Arc::new(Calls { calls: Mutex::default(), gate: Semaphore::new(0) })
+    }
+
+    pub(crate) fn all(&self) -> Vec<Call> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn of(&self, id: &str) -> Vec<Call> {
+        self.all().into_iter().filter(|call| call.id == id).collect()
+    }
+
+    pub(crate) fn open_gate(&self) {
+        self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+}
+
+pub(crate) struct Script(pub(crate) Arc<Calls>);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ScriptError {
+    #[error("it may pass")]
+    Passing,
+    #[error("it never passes")]
+    Permanent,
+    #[error("the account is closed")]
+    Named,
+    #[error("postgres")]
+    Postgres(#[from] tokio_postgres::Error),
+}
+
+impl Handler for Script {
+    type Error = ScriptError;
+
+    async fn handle(
+        &self,
+        message: &Message,
+        transaction: &Transaction<'_>,
+    ) -> Result<(), ScriptError> {
+        let call = Call { id: message.id().to_owned(), at: Instant::now() };
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+        let key = message.key().map(|key| String::from_utf8_lossy(key).into_owned());
+        let sql = "INSERT INTO handled (message_id, message_key) VALUES ($1, $2)";
+        transaction.execute(sql, &[&message.id(), &key]).await?;
+        let text = String::from_utf8_lossy(message.value().unwrap_or(b"ok")).into_owned();
+        let (what, count) = text.split_once(' ').unwrap_or((&text, "0"));
+        let count: u32 = count.parse().unwrap_or_default();
+        let is_early = message.failed_attempts() < count;
+        match what {
+            "slow" => tokio::time::sleep(Duration::from_millis(count.into())).await,
+            "gate" => drop(self.0.gate.acquire().await),
+            "fail" if is_early => return Err(ScriptError::Passing),
+            "panic" if is_early => panic!("as the message says"),
+            "swallow" if is_early => {
+                drop(transaction.execute("SELECT 1 / 0", &[]).await);
+            }
+            "permanent" => return Err(ScriptError::Permanent),
+            "named" => return Err(ScriptError::Named),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn classify(&self, error: &ScriptError) -> Failure {
+        match error {
+            ScriptError::Passing => Failure::Transient,
+            ScriptError::Permanent => Failure::Permanent,
+            ScriptError::Named => Failure::PermanentAs("billing.closed".into()),
+            ScriptError::Postgres(_) => classify(error),
+        }
+    }
+}
