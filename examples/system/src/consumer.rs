@@ -51,9 +51,18 @@ pub async fn consume<H: Handler>(
     let settings = Settings::new(service, &options.database_url)
         .levels(options.retry_levels.iter().copied())
         .registry(&registry);
-    let http = serve(options.listen, Router::new(), registry);
     let inbox = Inbox::new(settings, source(options));
-    tokio::try_join!(http, run(inbox, handler))?;
+    // In production this is a step of the deployment. Here the broker or Postgres may not be there yet.
+    while let Err(error) = inbox.init().await {
+        tracing::warn!(%error, "init has failed and is tried again");
+        tokio::select! {
+            () = tokio::time::sleep(INIT_PAUSE) => {}
+            () = shutdown() => return Ok(()),
+        }
+    }
+    let http = serve(options.listen, Router::new(), registry);
+    let messages = async { inbox.run(handler, shutdown()).await.map_err(Failed::from) };
+    tokio::try_join!(http, messages)?;
     Ok(())
 }
 
@@ -65,19 +74,6 @@ fn source(options: &ConsumerOptions) -> Source {
             .into(),
         BrokerName::RabbitMq => unimplemented!("part B"),
     }
-}
-
-async fn run(inbox: Inbox, handler: impl Handler) -> Result<(), Failed> {
-    // In production this is a step of the deployment. Here the broker or Postgres may not be there yet.
-    while let Err(error) = inbox.init().await {
-        tracing::warn!(%error, "init has failed and is tried again");
-        tokio::select! {
-            () = tokio::time::sleep(INIT_PAUSE) => {}
-            () = shutdown() => return Ok(()),
-        }
-    }
-    inbox.run(handler, shutdown()).await?;
-    Ok(())
 }
 
 /// Parses `500ms`, `30s` or `5m`.

@@ -1,6 +1,7 @@
-//! The spans of one trace as lines over time, from all processes that took part.
+//! The spans of one trace as lines over time, from all processes that took part. The relay's own span is
+//! the root of another trace, with a link to this one: see docs/tracing.md.
 
-use crate::collector::{ResourceSpans, attribute};
+use crate::collector::{ResourceSpans, Span, attribute};
 use crate::stats::human_ms;
 
 const WIDTH: usize = 48;
@@ -10,7 +11,7 @@ const BAR: char = '█';
 pub(super) struct Line {
     pub(super) service: String,
     pub(super) name: String,
-    /// What became of it, for the spans of consumers.
+    /// What became of the message, for the spans of relay and consumers.
     pub(super) outcome: String,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,
@@ -23,8 +24,14 @@ pub(super) fn lines(resources: &[ResourceSpans], trace: &[u8; 16]) -> Vec<Line> 
         let attributes = resource.resource.as_ref().map(|it| it.attributes.as_slice());
         let service = attribute(attributes.unwrap_or_default(), "service.name").unwrap_or_default();
         let spans = resource.scope_spans.iter().flat_map(|scope| &scope.spans);
-        lines.extend(spans.filter(|span| span.trace_id == trace).map(|span| {
-            let outcome = attribute(&span.attributes, "consumer.outcome").unwrap_or_default();
+        let belongs = |span: &&Span| {
+            span.trace_id == trace || span.links.iter().any(|link| link.trace_id == trace)
+        };
+        lines.extend(spans.filter(belongs).map(|span| {
+            let outcome = ["consumer.outcome", "outbox.outcome"]
+                .iter()
+                .find_map(|name| attribute(&span.attributes, name));
+            let outcome = outcome.unwrap_or_default();
             Line {
                 service: service.clone(),
                 name: span.name.clone(),
