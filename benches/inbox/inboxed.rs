@@ -40,8 +40,10 @@ pub(crate) fn consume(
     let done = counted.done();
     runtime.block_on(async {
         inbox.init().await.map_err(failed)?;
-        let stop = wait(done.clone());
-        let shutdown = async { drop(stop.await) };
+        let all = wait(done.clone());
+        let shutdown = async move {
+            all.await;
+        };
         inbox.run(Writes(counted), shutdown).await.map_err(failed)?;
         Ok(wait(done).await)
     })

@@ -25,7 +25,7 @@ pub(crate) fn fill(brokers: &str, messages: u64, keys: u64) -> Result<()> {
         let (id, key) = (rng.uuid(), format!("k{}", rng.below(keys)));
         let header = |key, value| Header { key, value: Some(value) };
         let headers =
-            OwnedHeaders::new().insert(header("id", &id)).insert(header("event_type", "x"));
+            OwnedHeaders::new().insert(header("id", id.as_str())).insert(header("event_type", "x"));
         let mut record = BaseRecord::to(TOPIC).key(&key).payload(&value).headers(headers);
         while let Err((error, refused)) = producer.send(record) {
             if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
