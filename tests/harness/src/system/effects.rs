@@ -229,7 +229,9 @@ mod tests {
         effects.billing.overtaken_events = ["p/1".to_owned()].into();
         assert!(effects.are_exact());
         effects.billing.overtaken_events.insert("q/1".to_owned());
-        assert!(!effects.are_exact() && !effects.are_wrong_for_good());
+        assert!(!effects.are_exact() && effects.are_wrong_for_good());
+        effects.billing.overtaken_events.clear();
+        assert!(effects.are_exact() && !effects.are_wrong_for_good());
         effects.billing.repeated_events = ["p/1".to_owned()].into();
         assert!(!effects.are_exact() && effects.are_wrong_for_good());
         effects.billing = Consumed {
