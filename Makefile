@@ -4,11 +4,14 @@
 # Tests and lints share the dev profile, which compiles fast; demo and benchmarks are optimised.
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
+# Of examples/system.
+SERVICES := order-service notification-service billing-service
+
 # Tests wait more than they compute.
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak lint bench bench-inbox bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -17,10 +20,10 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium (first time 1-3 minutes)
 	@scripts/setup
 
-demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=rabbitmq, DEMO_SECONDS=15; first run builds 3-6 minutes)
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 3-6 minutes)
 	@scripts/setup --without-browser $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
-	cargo build --release --workspace --bin walrelay --bin demo
-	@SINK=$(SINK) $(CARGO_RUN) demo
+	cargo build --release --workspace --bin walrelay --bin demo $(if $(SYSTEM),$(SERVICES:%=--bin %))
+	@SINK=$(SINK) SYSTEM=$(SYSTEM) $(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (8 minutes on two cores, 5 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
@@ -36,6 +39,9 @@ lint: ## Check formatting and lints; dependencies if cargo-deny is there
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)
+
+bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 minutes; BENCH_ARGS=--quick: a few seconds)
+	cargo bench --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --bench peers -- $(BENCH_ARGS)

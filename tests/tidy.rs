@@ -230,12 +230,15 @@ fn every_fault_in_the_log_has_a_code_that_is_explained() {
 #[test]
 fn dashboards_are_as_grafana_reads_them() {
     let paths = files("config/grafana/dashboards", "json");
-    assert_eq!(paths.len(), 3, "the dashboards were not found");
+    assert_eq!(paths.len(), 4, "the dashboards were not found");
     let boards: Vec<String> = paths.iter().map(|path| read(path)).collect();
     let each = paths.iter().zip(&boards);
     let mut wrong: Vec<String> =
         each.flat_map(|(path, text)| dashboards::violations(path, text)).collect();
     wrong.extend(dashboards::metrics_not_shown(&boards, walrelay::metrics::TABLE));
+    let mut users = boards.clone();
+    users.push(read("config/alerts.yml"));
+    wrong.extend(dashboards::consumer_metric_violations(&read("inbox/src/metrics.rs"), &users));
     let exists = |path: &str| root().join(path).exists();
     wrong.extend(dashboards::compose_violations(&read("docker-compose.yml"), exists));
     assert_none(wrong);

@@ -1,9 +1,10 @@
 //! Every query of the dashboards and of the alert rules, asked of a real Prometheus that scrapes one
-//! relay of a slot and one that polls.
+//! relay of a slot, one that polls, and a consumer.
 //!
 //! A query must find a number: a metric or a label that is misspelt finds no series, and one that
 //! nothing records finds NaN only.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -11,6 +12,7 @@ use serde_json::Value;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{BrokerKind, Prometheus};
 
+use super::consumer::ScrapedConsumer;
 use super::promql::selectors;
 use super::{read, root};
 use crate::dead_letters::fixture::DeadLetterFixture;
@@ -46,8 +48,12 @@ pub(crate) struct Scraper(Prometheus);
 impl Scraper {
     /// The shipped configuration, with these relays and short intervals.
     pub(crate) fn start(relays: &[&RelayProcess]) -> Scraper {
-        let targets: Vec<String> =
-            relays.iter().map(|relay| format!("\"{}\"", relay.admin())).collect();
+        let admins: Vec<SocketAddr> = relays.iter().map(|relay| relay.admin()).collect();
+        Scraper::of(&admins)
+    }
+
+    fn of(targets: &[SocketAddr]) -> Scraper {
+        let targets: Vec<String> = targets.iter().map(|address| format!("\"{address}\"")).collect();
         let shipped = read("config/prometheus.yml");
         let configuration = shipped
             .replace("interval: 5s", &format!("interval: {SCRAPE_INTERVAL}"))
@@ -102,8 +108,10 @@ fn every_query_of_dashboards_and_alerts_finds_series() {
     let relay = case.relay();
     let polled = polling::polled_site(Fixture::shared("dashboards_polled"));
     let polling = polled.relay_with(polling::config(&polled, "interval = \"50ms\""));
-    let scraper = Scraper::start(&[&relay, &polling]);
-    until("both are scraped", LIMIT, || (scraper.values("up == 1").len() == 2).then_some(()));
+    // GIVEN a consumer of what goes well
+    let consumer = ScrapedConsumer::start(&case.site);
+    let scraper = Scraper::of(&[relay.admin(), polling.admin(), consumer.address]);
+    until("all are scraped", LIMIT, || (scraper.values("up == 1").len() == 3).then_some(()));
     // WHEN events come, some of them are retried, and given up
     let mut seq = 0;
     let mut more = || {

@@ -1,6 +1,7 @@
 //! Dashboards and alert rules, judged by the tools that will read them: a real Prometheus that
 //! scrapes real relays, and promtool. Their form is checked by `tests/tidy/dashboards.rs`.
 
+mod consumer;
 mod live;
 mod promql;
 mod rules;

@@ -20,7 +20,8 @@ pub(super) fn selectors(expression: &str) -> Vec<String> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         rest = after;
-        let is_metric = word == "up" || word.starts_with("outbox_") || word.starts_with("process_");
+        let prefixes = ["consumer_", "outbox_", "process_"];
+        let is_metric = word == "up" || prefixes.iter().any(|prefix| word.starts_with(prefix));
         if is_metric {
             let matchers = after.starts_with('{').then(|| after.find('}').unwrap() + 1);
             found.push(format!("{word}{}", &after[..matchers.unwrap_or(0)]));

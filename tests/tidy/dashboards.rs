@@ -117,7 +117,8 @@ fn panel_violations(panel: &Value) -> Vec<String> {
 /// Every metric is narrowed to the chosen relays, every window to Grafana's choice.
 fn query_violations(query: &str) -> Vec<String> {
     let mut wrong = Vec::new();
-    let metrics = query.matches("outbox_").count() + query.matches("process_").count();
+    let prefixes = ["consumer_", "outbox_", "process_"];
+    let metrics: usize = prefixes.iter().map(|prefix| query.matches(prefix).count()).sum();
     if metrics == 0 || query.matches(EACH_SELECTOR).count() != metrics {
         wrong.push(format!("not every metric has job and instance: {query}"));
     }
@@ -145,6 +146,21 @@ pub(crate) fn metrics_not_shown(boards: &[String], specs: &[MetricSpec]) -> Vec<
     let is_shown = |name: &str| boards.iter().any(|board| board.contains(name));
     let hidden = specs.iter().filter(|spec| !is_shown(spec.name));
     hidden.map(|spec| format!("config/grafana: no panel shows `{}`", spec.name)).collect()
+}
+
+/// Metrics of consumers that walrelay-inbox declares in `source` and nothing shows, and names that it
+/// does not declare.
+pub(crate) fn consumer_metric_violations(source: &str, users: &[String]) -> Vec<String> {
+    let names = |text: &str| -> HashSet<String> {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let ours = words.filter(|word| word.starts_with("consumer_"));
+        ours.map(|word| word.trim_end_matches("_bucket").to_owned()).collect()
+    };
+    let declared = names(source);
+    let used: HashSet<String> = users.iter().flat_map(|text| names(text)).collect();
+    let hidden = declared.difference(&used).map(|name| format!("config: nothing shows `{name}`"));
+    let unknown = used.difference(&declared).map(|name| format!("config: no metric `{name}`"));
+    hidden.chain(unknown).collect()
 }
 
 /// Alerts without a section of the runbook, a link to it, a test in which they fire, or one in which
@@ -240,6 +256,15 @@ mod tests {
         assert_eq!(found(&[panel(1, 0, "outbox_x")]).len(), 1, "of all jobs");
         assert_eq!(found(&[good().replacen(DATA_SOURCE, "abc", 1)]).len(), 1);
         assert_eq!(found(&[good().replace("\"s\"", "\"seconds\"")]).len(), 1);
+    }
+
+    #[test]
+    fn a_metric_of_consumers_that_is_hidden_or_misspelt_is_caught() {
+        let source = r#"opts("consumer_a_total") "consumer_b_seconds" "consumer""#;
+        let found = |used: &str| consumer_metric_violations(source, &[used.to_owned()]).len();
+        assert_eq!(found("rate(consumer_a_total[1m]) consumer_b_seconds_bucket{consumer=1}"), 0);
+        assert_eq!(found("consumer_a_total"), 1);
+        assert_eq!(found("consumer_a_total consumer_b_seconds consumer_c"), 1);
     }
 
     #[test]

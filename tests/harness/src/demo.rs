@@ -8,8 +8,10 @@
 mod comparison;
 mod screen;
 mod summary;
+mod system;
 mod target;
 mod watcher;
+mod waterfall;
 
 use std::path::Path;
 use std::process::Command;
@@ -47,13 +49,18 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 pub struct Settings {
     pub steady: Duration,
     pub broker: BrokerKind,
+    /// Show a whole system of services instead.
+    pub system: bool,
 }
 
 impl Settings {
-    /// From `DEMO_SECONDS` and `SINK`; 15 seconds and Kafka without them.
+    /// From `DEMO_SECONDS`, `SINK` and `SYSTEM`; 15 seconds and Kafka without them.
     pub fn from_environment() -> Result<Settings, String> {
         let variable = |name: &str| std::env::var(name).ok();
-        Settings::parse(variable("DEMO_SECONDS").as_deref(), variable("SINK").as_deref())
+        let sink = variable("SINK");
+        let settings = Settings::parse(variable("DEMO_SECONDS").as_deref(), sink.as_deref())?;
+        let system = variable("SYSTEM").is_some_and(|text| !text.is_empty() && text != "0");
+        Ok(Settings { system, ..settings })
     }
 
     fn parse(seconds: Option<&str>, sink: Option<&str>) -> Result<Settings, String> {
@@ -69,13 +76,13 @@ impl Settings {
             "rabbitmq" => BrokerKind::RabbitMq,
             text => return Err(format!("SINK={text}: kafka or rabbitmq")),
         };
-        Ok(Settings { steady, broker })
+        Ok(Settings { steady, broker, system: false })
     }
 }
 
 /// Runs the demo; true when every committed event arrived, in order and unaltered.
 pub fn run(settings: &Settings) -> Result<bool> {
-    let outcome = show(settings);
+    let outcome = if settings.system { system::run(settings.broker) } else { show(settings) };
     // Not empty, and so not removed, while somebody else's services run.
     std::fs::remove_dir(crate::run_folder()?).ok();
     outcome

@@ -8,7 +8,7 @@
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
 //! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
 //! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share.
-//! [`demo`] plays all of it for people.
+//! [`system`] is a whole installation with services of users. [`demo`] plays all of it for people.
 
 pub mod amqp;
 pub mod bench;
@@ -25,6 +25,7 @@ pub mod proxy;
 pub mod rabbit;
 pub mod relay;
 pub mod stats;
+pub mod system;
 
 mod broker;
 mod cluster;

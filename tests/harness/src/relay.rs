@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use config::{RabbitTarget, RelayConfig};
+pub(crate) use http::parse_metrics;
 pub use http::{Response, get};
 
 use crate::program::{Launch, Program};
@@ -20,12 +21,16 @@ pub fn default_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WALRELAY_BIN") {
         return Ok(path.into());
     }
+    binary_near("walrelay")
+}
+
+/// A binary of the workspace, near this executable.
+pub(crate) fn binary_near(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().map_err(HarnessError::io("find this executable"))?;
-    let near = own.ancestors().skip(1).take(3).map(|folder| folder.join("walrelay"));
+    let near = own.ancestors().skip(1).take(3).map(|folder| folder.join(name));
     near.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        HarnessError::Other(
-            "no walrelay binary: `cargo build --release` or set WALRELAY_BIN".into(),
-        )
+        let text = format!("no binary {name} near {}: `cargo build --workspace`", own.display());
+        HarnessError::Other(text)
     })
 }
 

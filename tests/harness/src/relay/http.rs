@@ -57,7 +57,7 @@ fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
 
 /// Samples by their name with labels. A label's value may hold blanks, so the value is what
 /// follows the last one; timestamps are not expected.
-pub(super) fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
+pub(crate) fn parse_metrics(text: &str) -> BTreeMap<String, f64> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     let pairs = samples.filter_map(|line| {
         let (name, value) = line.trim().rsplit_once(' ')?;

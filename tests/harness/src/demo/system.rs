@@ -1,0 +1,302 @@
+//! `make demo SYSTEM=1`: orders from HTTP to two consumers, with what goes wrong on the way.
+//!
+//! The services are those of `examples/system`. Each scene waits for a fact in their databases, and the
+//! demo ends with success only if all of them came true.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::screen::Screen;
+use super::waterfall;
+use crate::kit::now_us;
+use crate::stats::human_duration;
+use crate::system::{
+    BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderClient, OrderLoad, Payments, System,
+    SystemOptions, effects,
+};
+use crate::{BrokerKind, HarnessError, Result};
+
+const LEVELS: &str = "1s,2s,4s";
+const LIMIT: Duration = Duration::from_secs(60);
+const LOAD: Duration = Duration::from_secs(12);
+const ORDERS: u64 = 300;
+
+/// True when every order had the effects it should have.
+pub(super) fn run(broker: BrokerKind) -> Result<bool> {
+    let screen = Screen::new();
+    screen.head("walrelay demo: an order service, a relay, two consumers");
+    let began = Instant::now();
+    let mut system = System::start(&SystemOptions { broker, levels: LEVELS, traced: true })?;
+    system.broker.sync_declarations()?;
+    let service = |name: &str, address| format!("  {name:<22}http://{address}/metrics");
+    screen.say(&format!(
+        "PostgreSQL on port {}, {} on port {}, all ready in {}\n{}\n{}\n{}\n  {:<22}http://{}/",
+        system.postgres.port(),
+        system.broker.kind().name(),
+        system.broker.port(),
+        human_duration(began.elapsed()),
+        service("order-service", system.orders.address()),
+        service("notification-service", system.notifications.address()),
+        service("billing-service", system.billing.address()),
+        "walrelay",
+        system.relay.admin(),
+    ));
+    let mut show = Show { screen: &screen, system: &mut system };
+    show.one_order()?;
+    show.retries()?;
+    show.dead_letter()?;
+    show.kills()
+}
+
+struct Show<'a> {
+    screen: &'a Screen,
+    system: &'a mut System,
+}
+
+impl Show<'_> {
+    fn one_order(&mut self) -> Result<()> {
+        self.screen.head("one order, from HTTP to both consumers");
+        let trace = self.place("ada-1", "card")?;
+        self.wait_invoice("ada-1")?;
+        self.wait_notification("ada-1")?;
+        self.show_trace(trace, 2)
+    }
+
+    fn retries(&mut self) -> Result<()> {
+        self.screen.head(&format!(
+            "the payment provider is busy twice: billing tries again after 1 s and 2 s (here the levels \
+             are {LEVELS}; the default is 30s,1m,5m)"
+        ));
+        let trace = self.place("bob-1", "flaky")?;
+        self.post("/orders/bob-1/pay", "")?;
+        self.post("/orders/bob-1/ship", "")?;
+        self.wait_invoice("bob-1")?;
+        let sql = "select count(*) from handled_events where order_id = 'bob-1'";
+        self.system.wait_for(BILLING, sql, "3", LIMIT)?;
+        let sql = "select string_agg(event_type, ', ' order by position) from handled_events
+                   where order_id = 'bob-1'";
+        let order = self.system.postgres.sql(BILLING, sql)?;
+        self.show_trace(trace, 4)?;
+        self.screen.say(&format!("  what came later has waited; handled by billing: {order}"));
+        expect(&order, "OrderPlaced, OrderPaid, OrderShipped")
+    }
+
+    fn dead_letter(&mut self) -> Result<()> {
+        self.screen.head("a payment that billing refuses: a dead letter at once");
+        self.place("eve-1", "poison")?;
+        self.wait_notification("eve-1")?;
+        let began = Instant::now();
+        let listed = loop {
+            let listed = self.dlq(&["list"])?;
+            if listed.contains("billing.refused") {
+                break listed;
+            }
+            if began.elapsed() > LIMIT {
+                let what = "the dead letter".into();
+                return Err(HarnessError::Late { what, limit: LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        self.screen.command(&format!("walrelay dlq list {}", OF_BILLING.join(" ")));
+        self.screen.say(listed.trim_end());
+        self.screen.head("billing is mended and started again, and the dead letter replayed");
+        self.screen.command("billing-service --mended");
+        self.mend()?;
+        self.replay()?;
+        self.wait_invoice("eve-1")?;
+        self.screen.say("  eve-1 has its invoice; its notification was not sent again");
+        let sql = "select count(*) from notifications where order_id = 'eve-1'";
+        expect(&self.system.postgres.sql(NOTIFICATIONS, sql)?, "1")
+    }
+
+    fn kills(&mut self) -> Result<bool> {
+        let seconds = LOAD.as_secs();
+        self.screen.head(&format!(
+            "{ORDERS} orders in {seconds} s, each placed, paid and shipped; every part is killed (kill -9)"
+        ));
+        let load = OrderLoad {
+            service: self.system.orders.address(),
+            orders: ORDERS,
+            clients: 4,
+            last: LOAD,
+            payments: Payments { poison: 0, flaky: 20, slow: 10 },
+            seed: now_us().unsigned_abs(),
+        };
+        let began = Instant::now();
+        let loading = std::thread::spawn(move || load.run());
+        for kill in [
+            Show::kill_orders,
+            Show::kill_billing,
+            Show::kill_relay,
+            Show::kill_notifications,
+            Show::kill_broker,
+            Show::kill_postgres,
+        ] {
+            kill(self)?;
+            let gap = LOAD.mul_f64(1.0 / 8.0);
+            std::thread::sleep(gap);
+        }
+        let report = super::joined(loading)?;
+        self.screen.say(&format!(
+            "{} orders written; {} requests were repeated, {} of them had been done",
+            report.orders, report.repeated, report.done_before
+        ));
+        self.revive()?;
+        let found = self.settled()?;
+        let mut text = String::new();
+        write!(text, "{found}").ok();
+        self.screen
+            .head(&format!("settled {} after the first order", human_duration(began.elapsed())));
+        self.screen.say(text.trim_end());
+        let exact = found.are_exact();
+        self.screen.say(&if exact {
+            self.screen
+                .good("each order has one notification and one invoice, in the order of its events")
+        } else {
+            self.screen.bad("not exact")
+        });
+        Ok(exact)
+    }
+
+    /// What the orders have come to once it is as it should be, or does not change to that in time.
+    fn settled(&mut self) -> Result<Effects> {
+        let began = Instant::now();
+        loop {
+            let found = effects(&self.system.postgres)?;
+            if found.are_exact() || began.elapsed() > LIMIT {
+                return Ok(found);
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn kill_orders(&mut self) -> Result<()> {
+        self.screen.event("order-service killed");
+        self.system.orders.restart()
+    }
+
+    fn kill_billing(&mut self) -> Result<()> {
+        self.screen.event("billing-service killed");
+        self.system.billing.restart()
+    }
+
+    fn kill_relay(&mut self) -> Result<()> {
+        self.screen.event("relay killed");
+        self.system.relay.restart()
+    }
+
+    fn kill_notifications(&mut self) -> Result<()> {
+        self.screen.event("notification-service killed");
+        self.system.notifications.restart()
+    }
+
+    fn kill_broker(&mut self) -> Result<()> {
+        self.screen.event(&format!("{} killed", self.system.broker.kind().name()));
+        self.system.broker.kill9()?;
+        self.system.broker.start_again()
+    }
+
+    fn kill_postgres(&mut self) -> Result<()> {
+        self.screen.event("PostgreSQL crashed");
+        self.system.postgres.crash()?;
+        self.system.postgres.start_again()
+    }
+
+    /// Starts again what has ended because something else was dead, as a supervisor would.
+    fn revive(&mut self) -> Result<()> {
+        let System { orders, notifications, billing, relay, .. } = &mut *self.system;
+        for service in [orders, notifications, billing] {
+            if !service.is_running() {
+                service.restart()?;
+            }
+        }
+        if !relay.is_running() {
+            relay.restart()?;
+        }
+        self.system.wait_ready()
+    }
+
+    fn mend(&mut self) -> Result<()> {
+        self.system.billing.start_with(&["--mended"])?;
+        self.system.billing.wait_ready(LIMIT)
+    }
+
+    fn replay(&self) -> Result<()> {
+        self.screen.command(&format!("walrelay dlq replay --all {}", OF_BILLING.join(" ")));
+        let said = self.dlq(&["replay", "--all"])?;
+        self.screen.say(said.trim_end());
+        Ok(())
+    }
+
+    fn dlq(&self, words: &[&str]) -> Result<String> {
+        self.system.commands().run(&[&["dlq"], words, &OF_BILLING].concat())
+    }
+
+    /// Places an order; the id of its trace.
+    fn place(&self, order_id: &str, payment: &str) -> Result<[u8; 16]> {
+        let body = format!(
+            r#"{{"order_id": "{order_id}", "customer": "{}", "amount_cents": 4200, "payment": "{payment}"}}"#,
+            order_id.trim_end_matches("-1")
+        );
+        let before = self.system.collector.spans().len();
+        self.post("/orders", &body)?;
+        let began = Instant::now();
+        loop {
+            let spans = self.system.collector.spans();
+            let own = spans.iter().skip(before).find(|span| span.name == "POST /orders");
+            if let Some(trace) = own.and_then(|span| span.trace_id.as_slice().try_into().ok()) {
+                return Ok(trace);
+            }
+            if began.elapsed() > LIMIT {
+                let what = format!("the span of {order_id}");
+                return Err(HarnessError::Late { what, limit: LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn post(&self, path: &str, body: &str) -> Result<()> {
+        let address = self.system.orders.address();
+        let data = if body.is_empty() { String::new() } else { format!(" -d '{body}'") };
+        self.screen.command(&format!("curl -X POST http://{address}{path}{data}"));
+        let reply = OrderClient::new(address).post(path, body)?;
+        self.screen.say(&format!("{}", reply.status));
+        Ok(())
+    }
+
+    fn wait_invoice(&self, order_id: &str) -> Result<()> {
+        let sql = format!("select count(*) from invoices where order_id = '{order_id}'");
+        self.system.wait_for(BILLING, &sql, "1", LIMIT)
+    }
+
+    fn wait_notification(&self, order_id: &str) -> Result<()> {
+        let sql = format!("select count(*) from notifications where order_id = '{order_id}'");
+        self.system.wait_for(NOTIFICATIONS, &sql, "1", LIMIT)
+    }
+
+    /// Draws the trace once so many spans of consumers have come.
+    fn show_trace(&self, trace: [u8; 16], of_consumers: usize) -> Result<()> {
+        let began = Instant::now();
+        loop {
+            let lines = waterfall::lines(&self.system.collector.received().resources, &trace);
+            let found = lines.iter().filter(|line| line.name.ends_with(" process")).count();
+            if found >= of_consumers && lines.iter().any(|line| line.name == "outbox.publish") {
+                self.screen.say(&format!("\n{}", waterfall::draw(&lines)));
+                return Ok(());
+            }
+            if began.elapsed() > LIMIT {
+                let what =
+                    format!("{of_consumers} spans of consumers\n{}", waterfall::draw(&lines));
+                return Err(HarnessError::Late { what, limit: LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+fn expect(found: &str, wanted: &str) -> Result<()> {
+    if found == wanted {
+        return Ok(());
+    }
+    Err(HarnessError::Other(format!("{found} instead of {wanted}")))
+}
