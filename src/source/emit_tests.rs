@@ -73,16 +73,17 @@ async fn the_trace_of_the_transaction_is_taken_where_none_is_passed() {
     client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();
     client.batch_execute(EMIT_SQL).await.unwrap();
     let other = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-later";
-    client
-        .batch_execute(&format!(
+    for transaction in [
+        &format!(
             "BEGIN; SET LOCAL outbox.traceparent = '{TRACE}';
              SELECT outbox.emit('a', '1', 'inherited', NULL);
-             SELECT outbox.emit('a', '1', 'passed', 'null', NULL, '{other}'); COMMIT;
-             SELECT outbox.emit('a', '1', 'none', '{{}}');
-             BEGIN; SELECT outbox.emit('a', '1', 'rolled back', '{{}}'); ROLLBACK;"
-        ))
-        .await
-        .unwrap();
+             SELECT outbox.emit('a', '1', 'passed', 'null', NULL, '{other}'); COMMIT"
+        ),
+        "SELECT outbox.emit('a', '1', 'none', '{}')",
+        "BEGIN; SELECT outbox.emit('a', '1', 'rolled back', '{}'); ROLLBACK",
+    ] {
+        client.batch_execute(transaction).await.unwrap();
+    }
     let rows = "SELECT string_agg(concat_ws(' ', type, payload, traceparent), ', ' ORDER BY ctid) FROM outbox";
     let wanted = format!("inherited {TRACE}, passed null {other}, none {{}}");
     assert_eq!(text(&client, rows).await, Some(wanted));
