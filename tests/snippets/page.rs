@@ -12,7 +12,7 @@ fn blocks() -> impl Iterator<Item = (&'static str, &'static str)> {
         let (name, rest) = part.split_once(" -->\n```").expect("a fence follows the mark");
         let (_, code) = rest.split_once('\n').unwrap();
         let (code, _) = code.split_once("\n```\n").expect("the fence is closed");
-        (name, &code[..])
+        (name, code)
     })
 }
 
