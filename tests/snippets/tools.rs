@@ -18,6 +18,8 @@ use crate::support::faults::CliFixture;
 /// A first build, beside all other tests on two cores.
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
+const MISSING: &str = "scripts/setup installs the compilers, or says which is missing";
+
 #[derive(Clone)]
 pub(super) struct Program {
     words: Vec<OsString>,
@@ -138,9 +140,8 @@ pub(super) fn run(program: &Program) -> Ended {
     command.envs(program.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null());
     command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
-    let mut child = spawn_tied(command).unwrap_or_else(|error| {
-        panic!("{command_line}: {error}\nscripts/setup installs the compilers, or says which is missing")
-    });
+    let mut child =
+        spawn_tied(command).unwrap_or_else(|error| panic!("{command_line}: {error}\n{MISSING}"));
     let began = Instant::now();
     let read =
         |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
@@ -160,6 +161,8 @@ pub(super) fn run(program: &Program) -> Ended {
         }
         std::thread::sleep(Duration::from_millis(2));
     };
+    // What `nice` says of a program that is not there.
+    assert!(code != 127, "{command_line}: {}{MISSING}", read(&err));
     let ended = Ended { command: command_line, code, out: read(&out), err: read(&err) };
     for file in [out, err] {
         fs::remove_file(file).ok();
