@@ -17,11 +17,11 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
 		awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium (first time 1-3 minutes)
+setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 1-3 minutes)
 	@scripts/setup
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 3-6 minutes)
-	@scripts/setup --without-browser $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
+	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
 	cargo build --release --workspace --bin walrelay --bin demo $(if $(SYSTEM),$(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $(CARGO_RUN) demo
 

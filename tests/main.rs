@@ -23,4 +23,5 @@ mod find;
 mod polling;
 mod services;
 mod sinks;
+mod snippets;
 mod traces;

@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::polled_outbox;
+use crate::source::emit;
 use crate::source::facts::{self, RoleFacts, SourceFacts};
 use crate::source::faults::query_fault;
 use crate::source::init::{self, InitStep};
@@ -92,7 +93,8 @@ async fn source(config: &Config, role: Option<&str>) -> Result<InitReport, Fault
     if let Some(polling) = &config.polling {
         return make_polled_table(&client, settings, polling).await;
     }
-    let steps = planned(&client, settings, role).await?;
+    let mut steps = planned(&client, settings, role).await?;
+    steps.retain(|step| !step.left_out);
     init::run(&client, &steps, print_step).await?;
     let mut failed = source_doctor::report(&client, settings).await?.findings;
     failed.retain(|finding| finding.level == Level::Fail);
@@ -114,7 +116,9 @@ async fn planned(
         return Err(fault.clone());
     }
     let relay = relay_role(client, &report.facts, role).await?;
-    init::plan(&report.facts, settings, &relay)
+    let emit = emit::missing(client, settings).await;
+    let emit = emit.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
+    init::plan(&report.facts, settings, &relay, emit.as_ref())
 }
 
 /// Prints a step that is taken, or that a superuser must take.

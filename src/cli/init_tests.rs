@@ -32,7 +32,7 @@ async fn from_nothing_to_ready_and_back() {
     assert_eq!(script(&config, None).await, Ok(Exit::Done));
     assert!(failed().await > 0);
     let done = source(&config, None).await.unwrap();
-    assert_eq!((done.made, done.left_to_superuser, done.failed), (3, 0, Vec::new()));
+    assert_eq!((done.made, done.left_to_superuser, done.failed), (4, 0, Vec::new()));
     assert_eq!(source(&config, None).await, Ok(InitReport::default()));
     assert_eq!(failed().await, 0);
 

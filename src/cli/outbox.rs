@@ -178,7 +178,7 @@ async fn handover(
 async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault> {
     let source = &config.source;
     let facts = source_doctor::report(client, source).await?.facts;
-    let mut steps = init::plan(&facts, source, &facts.role)?;
+    let mut steps = init::plan(&facts, source, &facts.role, None)?;
     steps.retain(|step| !step.makes_slot());
     init::run(client, &steps, super::init::print_step).await?;
     let left = source_doctor::report(client, source).await?.findings;

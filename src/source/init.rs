@@ -1,11 +1,12 @@
 //! Creates what is missing, and changes nothing that exists: `check` says how to mend that.
 //!
-//! Order: role, schema, table, publication, slot. The slot is last because it must not be older
+//! Order: role, schema, table, function, publication, slot. The slot is last because it must not be older
 //! than the publication. Every step can be repeated.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
+use super::emit::MissingEmit;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
 use super::faults::{query_fault, slot_refused};
 use super::publication::{TableFacts, add_table_sql, create_sql};
@@ -24,13 +25,15 @@ pub(crate) struct InitStep {
     pub(crate) sql: String,
     /// It is shown, and another role must run it.
     pub(crate) hint: bool,
+    /// It is left out where it is run: the relay works without it, and this role may not take it.
+    pub(crate) left_out: bool,
     /// The roles that may run it.
     who: &'static str,
 }
 
 impl InitStep {
     fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
-        InitStep { what: what.into(), sql: sql.into(), hint: false, who }
+        InitStep { what: what.into(), sql: sql.into(), hint: false, left_out: false, who }
     }
 
     fn hint_if(self, hint: bool) -> InitStep {
@@ -46,6 +49,8 @@ const SUPERUSER: &str = "a superuser";
 const SCHEMA_MAKER: &str =
     "a role that may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
 const TABLE_MAKER: &str = "a role that may CREATE in the schema (GRANT CREATE ON SCHEMA … TO …;)";
+const FUNCTION_MAKER: &str = "the owner of schema outbox and of its functions; where there is no such schema, a role that \
+     may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
 const PUBLISHER: &str = "the owner of the tables who may also CREATE in the database (GRANT CREATE ON \
      DATABASE … TO …;), or a superuser";
 const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
@@ -56,6 +61,7 @@ pub(crate) fn plan(
     facts: &SourceFacts,
     settings: &SourceSettings,
     relay: &RoleFacts,
+    emit: Option<&MissingEmit>,
 ) -> Result<Vec<InitStep>, Fault> {
     let mut steps = Vec::new();
     if !relay.replication {
@@ -78,6 +84,11 @@ pub(crate) fn plan(
         }
         let what = format!("make outbox table {}", table.shown());
         steps.push(InitStep::new(TABLE_MAKER, what, table_sql(outbox)?));
+    }
+    if let Some(MissingEmit { table, sql, may_make }) = emit {
+        let step =
+            InitStep::new(FUNCTION_MAKER, format!("make function outbox.emit for {table}"), sql);
+        steps.push(InitStep { left_out: !may_make, ..step });
     }
     steps.extend(publication_steps(facts, settings));
     if facts.slot.is_none() {

@@ -4,12 +4,13 @@ use super::*;
 use crate::base::finding::Level;
 use crate::base::template::Template;
 use crate::doctor::source::inspect;
-use crate::source::testing;
+use crate::source::{emit, testing};
 
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
     let report = inspect(client, settings).await.unwrap();
     let relay = report.facts.role.clone();
-    plan(&report.facts, settings, &relay).unwrap()
+    let emit = emit::missing(client, settings).await.unwrap();
+    plan(&report.facts, settings, &relay, emit.as_ref()).unwrap()
 }
 
 fn whats(steps: &[InitStep]) -> Vec<&str> {
@@ -30,6 +31,7 @@ async fn an_empty_database_is_made_ready_once() {
         whats(&steps),
         [
             "make outbox table public.outbox",
+            "make function outbox.emit for public.outbox",
             "make publication init_empty: inserts only",
             "make slot init_empty (waits for open transactions to end)",
         ]
@@ -62,6 +64,7 @@ async fn what_exists_is_kept() {
         [
             "make schema sales",
             "make outbox table sales.events",
+            "make function outbox.emit for public.outbox",
             "add sales.events to publication init_partly",
         ]
     );
@@ -83,7 +86,7 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
     let (client, mut settings) = testing::logical().database("init_custom").await;
     settings.outboxes[0].route.topic = Template::parse("${tenant}.events").unwrap();
     let report = inspect(&client, &settings).await.unwrap();
-    let fault = plan(&report.facts, &settings, &report.facts.role).unwrap_err();
+    let fault = plan(&report.facts, &settings, &report.facts.role, None).unwrap_err();
     assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
     assert!(fault.what.ends_with("tenant"), "{}", fault.what);
     // THEN a column that plays two parts is made once
@@ -103,7 +106,7 @@ async fn the_script_does_what_the_command_does() {
         assert!(text.contains(&step.sql) && text.contains(&format!("-- {}", step.what)));
     }
     // psql sends statements one by one; so does this
-    for statement in text.split_inclusive(";\n") {
+    for statement in text.split("\n\n-- ").skip(1).map(|step| step.split_once('\n').unwrap().1) {
         client.batch_execute(statement).await.unwrap();
     }
     assert_eq!(faults(&client, &settings).await, [""; 0]);
@@ -118,7 +121,8 @@ async fn who_may_not_is_told_who_may() {
     client.batch_execute("CREATE ROLE nobody_much LOGIN").await.unwrap();
     client.batch_execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await.unwrap();
     let denied = server.connect("nobody_much", "init_denied").await;
-    let steps = planned(&denied, &settings).await;
+    let mut steps = planned(&denied, &settings).await;
+    steps.retain(|step| !step.what.contains("outbox.emit"));
     // THEN the right to replicate is only hinted at
     assert!(steps[0].hint && steps[0].sql == "ALTER ROLE \"nobody_much\" REPLICATION;");
     let text = script(&steps, &settings);
@@ -136,7 +140,7 @@ async fn who_may_not_is_told_who_may() {
     // THEN a superuser gives the role its right and makes the rest
     let report = inspect(&client, &settings).await.unwrap();
     let relay = crate::source::facts::role(&client, "nobody_much").await.unwrap().unwrap();
-    let steps = plan(&report.facts, &settings, &relay).unwrap();
+    let steps = plan(&report.facts, &settings, &relay, None).unwrap();
     assert!(!steps[0].hint);
     run(&client, &steps, |_| {}).await.unwrap();
     assert_eq!(faults(&denied, &settings).await, [""; 0]);
@@ -150,6 +154,7 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
         for file in [
             include_str!("../../sql/roles.sql"),
             include_str!("../../sql/outbox.sql"),
+            include_str!("../../sql/emit.sql"),
             include_str!("../../sql/publication.sql"),
             include_str!("../../sql/retention.sql"),
         ] {

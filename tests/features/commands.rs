@@ -50,11 +50,12 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     let first = scene.walrelay(&["init"]);
     first.assert_done().assert_says(&[
         "+ make outbox table",
+        "+ make function outbox.emit for public.outbox",
         "+ make publication walrelay",
         "+ make slot commands_init",
         "+ make topic commands.init",
         "+ make topic commands.init.dlq",
-        "5 things were made; now nothing is missing",
+        "6 things were made; now nothing is missing",
     ]);
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
