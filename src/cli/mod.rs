@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::{log, runtime};
 use crate::base::text::json_lines_shown;
+use crate::base::{log, runtime};
 use crate::{app, config};
 
 mod args;

@@ -298,9 +298,7 @@ fn on_postgres(
     let began = Instant::now();
     let (mut terminations, mut crashes_us) = (0, Vec::new());
     for (due, fault) in lane {
-        until("the next fault of Postgres", LIMIT * 2, || {
-            (began.elapsed() >= *due).then_some(())
-        });
+        until("the next fault of Postgres", LIMIT * 2, || (began.elapsed() >= *due).then_some(()));
         match fault {
             Fault::Crash => crashes_us.push(crash(site, postgres, alive, admin)),
             _ => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use clap::{Args, ValueEnum};
 use prometheus::Registry;
-use walrelay_inbox::{Handler, Inbox, Kafka, Settings, Source};
+use walrelay_inbox::{Handler, Inbox, Kafka, RabbitMq, Settings, Source};
 
 use crate::{Failed, serve, shutdown};
 
@@ -72,7 +72,7 @@ fn source(options: &ConsumerOptions) -> Source {
             // So long the group waits for a process that was killed.
             .property("session.timeout.ms", "6000")
             .into(),
-        BrokerName::RabbitMq => unimplemented!("part B"),
+        BrokerName::RabbitMq => RabbitMq::new(&options.amqp_url, [EVENTS]).into(),
     }
 }
 

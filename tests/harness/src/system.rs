@@ -27,7 +27,7 @@ pub const ORDERS: &str = "orders";
 pub const NOTIFICATIONS: &str = "notifications";
 pub const BILLING: &str = "billing";
 /// Which dead letters a `walrelay dlq` command is about: those of the billing service.
-pub const OF_BILLING: [&str; 2] = ["--set", "dead_letter.topic=billing.dlq"];
+pub const OF_BILLING: [&str; 2] = ["--from", "billing.dlq"];
 const TOPIC: &str = "outbox.event.order";
 const EXCHANGE: &str = "outbox.events";
 const READY_LIMIT: Duration = Duration::from_secs(60);
