@@ -107,12 +107,12 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 match self.copy_to_level(message, token, level, attempts, has_failed).await? {
                     Ok(()) => Ok(outcome),
                     Err(Refused(reason)) => {
-                        self.bury(message, token, "consumer.refused-copy", attempts, &reason).await
+                        self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason).await
                     }
                 }
             }
             Step::DeadLetter { class, attempts, reason } => {
-                self.bury(message, token, &class, attempts, &reason).await
+                self.dead_letter(message, token, &class, attempts, &reason).await
             }
         }
     }
@@ -203,7 +203,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         Ok(published)
     }
 
-    async fn bury(
+    async fn dead_letter(
         &mut self,
         message: &Message,
         token: &B::Token,
