@@ -107,7 +107,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 match self.copy_to_level(message, token, level, attempts, has_failed).await? {
                     Ok(()) => Ok(outcome),
                     Err(Refused(reason)) => {
-                        self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason).await
+                        self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason)
+                            .await
                     }
                 }
             }
