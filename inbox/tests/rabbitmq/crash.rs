@@ -1,91 +1,32 @@
-//! `kill -9` of a consumer under load. It runs in a process of its own: this binary again, with the
-//! ignored test [`child`].
-
-use std::process::{Child, Command, Stdio};
-
-use walrelay_harness::kit::{Rng, volume};
+//! `kill -9` of a consumer under load.
 
 use super::fixture::{Fixture, settings, source};
-use crate::support::{Calls, Script, log, runtime, until};
-
-const SERVICE: &str = "WALRELAY_INBOX_TEST_SERVICE";
-const DATABASE: &str = "WALRELAY_INBOX_TEST_DATABASE";
-const BROKER: &str = "WALRELAY_INBOX_TEST_BROKERS";
-const KEYS: usize = 12;
+use crate::support::killed::{self, KilledConsumer};
+use crate::support::until;
 
 #[test]
 #[ignore = "the consumer of the test below, started by it"]
 fn child() {
-    let Some(service) = std::env::var(SERVICE).ok() else { return };
-    let (url, broker) = (std::env::var(DATABASE).unwrap(), std::env::var(BROKER).unwrap());
-    log();
-    let inbox = walrelay_inbox::Inbox::new(settings(&service, &url), source(&broker, &service));
-    // Ends with the starter, too.
-    let gone = async {
-        let mut nothing = [0];
-        let read = tokio::task::spawn_blocking(move || {
-            std::io::Read::read(&mut std::io::stdin(), &mut nothing)
-        });
-        drop(read.await);
-    };
-    runtime(2).block_on(inbox.run(Script(Calls::new()), gone)).unwrap();
-}
-
-fn start_child(fixture: &Fixture) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "rabbitmq::crash::child", "--ignored", "--nocapture"])
-        .env(SERVICE, &fixture.name)
-        .env(DATABASE, &fixture.database.url)
-        .env(BROKER, &fixture.url)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+    killed::run(|service, url, broker| {
+        walrelay_inbox::Inbox::new(settings(service, url), source(broker, service))
+    });
 }
 
 #[test]
 fn what_a_killed_consumer_has_not_committed_is_repeated_harmlessly() {
     // GIVEN a load of which a part fails once or twice, or for good
-    let messages = volume(400, 4_000);
     let fixture = Fixture::new("r_crash");
-    for number in 0..messages {
-        let value = match number % 40 {
-            3 => "fail 1",
-            17 => "fail 2",
-            29 => "permanent",
-            _ => "slow 3",
-        };
-        fixture.send(&format!("k{}", number % KEYS), &format!("{number:05}"), value);
-    }
-    let permanent = (0..messages).filter(|number| number % 40 == 29).count();
-    let wanted = messages - permanent;
+    let load = killed::send_load(|key, id, value| fixture.send(key, id, value));
     // WHEN the consumer is killed again and again while it works
-    let kills = volume(4, 20);
-    let mut rng = Rng::new(7);
-    for kill in 1..=kills {
-        let mut child = start_child(&fixture);
-        let share = wanted * kill / (kills + 1);
-        fixture.database.wait_handled(share.saturating_sub(rng.below(20) as usize));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-    let mut child = start_child(&fixture);
-    fixture.database.wait_handled(wanted);
-    let letters = fixture.wait_dead_letters(permanent);
+    let Fixture { name, database, url, .. } = &fixture;
+    let consumer =
+        KilledConsumer { test: "rabbitmq::crash::child", service: name, database, broker: url };
+    let child = consumer.kill_under(&load);
+    let letters = fixture.wait_dead_letters(load.permanent);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
-    // Closing its input ends it gracefully.
-    drop(child.stdin.take());
-    let ended = until("the child ends", || child.try_wait().unwrap());
-    assert!(ended.success());
+    killed::end(child);
     // THEN each message is handled once or a dead letter, and each key is in order
-    let handled = fixture.database.handled();
-    assert_eq!(handled.len(), wanted);
-    let distinct = fixture.database.number("SELECT count(DISTINCT message_id) FROM handled");
-    assert_eq!(distinct, wanted as i64);
-    for key in 0..KEYS {
-        let of_key = fixture.database.handled_of(&format!("k{key}"));
-        assert!(of_key.is_sorted(), "{key}: {of_key:?}");
-    }
+    load.assert_handled(database);
     let mut dead: Vec<String> =
         letters.iter().map(|letter| letter.header("dlq-event-id")).collect();
     dead.sort();

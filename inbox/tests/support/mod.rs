@@ -1,6 +1,7 @@
 //! What tests of all brokers share: services, a database, and a handler that does what a message
 //! says.
 
+pub(crate) mod killed;
 mod script;
 
 use std::sync::{Arc, OnceLock};
