@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+#[cfg(feature = "kafka")]
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::JoinSet;
 
 use crate::Handler;
@@ -18,7 +20,7 @@ pub(crate) struct Lanes<T> {
 impl<T> Lanes<T> {
     /// Without waiting. What the lane has no room for is returned: it is to be offered again,
     /// before later ones of its key.
-    #[allow(dead_code, reason = "used by brokers whose client has a thread")]
+    #[cfg(feature = "kafka")]
     pub(crate) fn offer(&self, delivery: Delivery<T>) -> Option<Delivery<T>> {
         match self.lane(&delivery).try_send(delivery) {
             Ok(()) => None,
@@ -27,7 +29,7 @@ impl<T> Lanes<T> {
     }
 
     /// Waits for room.
-    #[allow(dead_code, reason = "used by brokers whose client is asynchronous")]
+    #[cfg(feature = "rabbitmq")]
     pub(crate) async fn put(&self, delivery: Delivery<T>) {
         // A lane ends after its senders only; what it does not take is delivered again.
         let _gone = self.lane(&delivery).send(delivery).await.is_err();

@@ -58,14 +58,15 @@ pub(super) async fn consume(
     let (kafka, own_plan, stopped) = (kafka.clone(), plan.clone(), stop.clone());
     let read = move || {
         let (mut next, mut backoff) = (Ok(first), Backoff::default());
-        while !stopped.is_requested() {
+        loop {
             match next {
                 Ok(reader) => reader.run(&lanes, &stopped),
                 Err(error) => tracing::warn!(code = "inbox.kafka", %error, "no consumer"),
             }
-            if !stopped.is_requested() {
-                std::thread::sleep(backoff.next());
+            if stopped.is_requested() {
+                break;
             }
+            std::thread::sleep(backoff.next());
             next = Reader::open(&kafka, &own_plan);
         }
         // Nobody waits any more if closing took too long.
