@@ -23,17 +23,26 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct DeadLetterTopic<'a> {
     pub(crate) broker: &'a dyn Broker,
     pub(crate) address: &'a DeadLetterAddress,
-    /// That of the relay: another one belongs to a consumer.
-    pub(crate) of_relay: &'a DeadLetterAddress,
+    /// Where the relay's own dead letters are. The topic is a consumer's if `address` differs.
+    pub(crate) relay_address: &'a DeadLetterAddress,
     /// Ends what is being read or written.
     pub(crate) stop: &'a AtomicBool,
 }
 
-impl DeadLetterTopic<'_> {
+impl<'a> DeadLetterTopic<'a> {
+    /// The relay's own.
+    pub(crate) fn of_relay(
+        broker: &'a dyn Broker,
+        address: &'a DeadLetterAddress,
+        stop: &'a AtomicBool,
+    ) -> DeadLetterTopic<'a> {
+        DeadLetterTopic { broker, address, relay_address: address, stop }
+    }
+
     /// What is replayed goes to a consumer, which may write its dead letter again much later than
     /// the broker has confirmed the event.
     pub(super) fn is_of_consumer(&self) -> bool {
-        self.address != self.of_relay
+        self.address != self.relay_address
     }
 
     pub(crate) fn reader(&self, from: ReadFrom) -> Result<LogReader, Fault> {

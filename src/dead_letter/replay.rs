@@ -277,7 +277,7 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let obstacle = letter.not_replayable(&[self.topic.address, self.topic.of_relay]);
+        let obstacle = letter.not_replayable(&[self.topic.address, self.topic.relay_address]);
         let count = match obstacle.filter(|_| self.job.action == ReplayAction::Replay) {
             None => return Some(*letter),
             Some(NotReplayable::Cut) => &mut progress.cut,

@@ -86,8 +86,7 @@ impl DeadLetterTail {
 /// Checks that the topic can be read, which the loop needs to know which keys are parked.
 pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
-    let address = &settings.address;
-    let topic = DeadLetterTopic { broker, address, of_relay: address, stop: &stop };
+    let topic = DeadLetterTopic::of_relay(broker, &settings.address, &stop);
     // Whoever may read the end of the log may read all of it.
     let read = topic.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
         while let LogRead::Nothing = reader.next(TICK)? {}
@@ -214,9 +213,7 @@ impl TailThread {
 
     fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
         let TailConfig { broker, settings, .. } = &self.config;
-        let address = &settings.address;
-        DeadLetterTopic { broker: &**broker, address, of_relay: address, stop: &self.stop }
-            .reader(from)
+        DeadLetterTopic::of_relay(&**broker, &settings.address, &self.stop).reader(from)
     }
 
     /// Sends the loop what matters to the breaker.

@@ -103,8 +103,7 @@ impl TopicFixture {
     }
 
     pub(super) fn topic(&self) -> DeadLetterTopic<'_> {
-        let address = &self.address;
-        DeadLetterTopic { broker: &self.broker, address, of_relay: address, stop: &self.stop }
+        DeadLetterTopic::of_relay(&self.broker, &self.address, &self.stop)
     }
 
     /// The same broker with a flaw.

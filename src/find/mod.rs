@@ -135,8 +135,7 @@ impl EventFinder {
         let Some(address) = &self.dead_letters else {
             return (Vec::new(), Ok(SearchReport::default()));
         };
-        let (broker, of_relay) = (&*self.broker, address);
-        let topic = DeadLetterTopic { broker, address, of_relay, stop: limits.stop };
+        let topic = DeadLetterTopic::of_relay(&*self.broker, address, limits.stop);
         match dead_letters::letters(&topic, &request.wanted, from_unix_us, &limits) {
             Ok((letters, report)) => (letters, Ok(report)),
             Err(fault) => (Vec::new(), Err(fault)),

@@ -130,8 +130,7 @@ impl HttpJob {
     }
 
     fn run(&self, access: &DeadLetterAccess) {
-        let (broker, address) = (&*access.broker, &access.address);
-        let topic = DeadLetterTopic { broker, address, of_relay: address, stop: &self.stop };
+        let topic = DeadLetterTopic::of_relay(&*access.broker, &access.address, &self.stop);
         let replayed = catch_unwind(AssertUnwindSafe(|| {
             let mut observe =
                 |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();

@@ -74,12 +74,7 @@ impl Api {
     ) -> ApiResult {
         self.on_reader(move |api| {
             let DeadLetterAccess { broker, address, .. } = &api.access;
-            work(&DeadLetterTopic {
-                broker: &**broker,
-                address,
-                of_relay: address,
-                stop: &api.stop,
-            })
+            work(&DeadLetterTopic::of_relay(&**broker, address, &api.stop))
         })
         .await
     }

@@ -34,16 +34,13 @@ pub(super) fn run(
     from: Option<&str>,
     action: &DlqAction,
 ) -> Result<Exit, Vec<Fault>> {
-    let (broker, of_relay) = (&*config.sink, &config.dead_letter.address);
-    let from = from.filter(|name| *name != of_relay.topic);
     let stop = Arc::new(AtomicBool::new(false));
-    let Some(name) = from else {
-        let topic = DeadLetterTopic { broker, address: of_relay, of_relay, stop: &stop };
-        return act(&topic, action, &stop);
+    let own = DeadLetterTopic::of_relay(&*config.sink, &config.dead_letter.address, &stop);
+    let Some(name) = from.filter(|name| *name != own.address.topic) else {
+        return act(&own, action, &stop);
     };
     let address = of_consumer::address(config, name, action)?;
-    let topic = DeadLetterTopic { broker, address: &address, of_relay, stop: &stop };
-    act(&topic, action, &stop)
+    act(&DeadLetterTopic { address: &address, ..own }, action, &stop)
         .map_err(|faults| faults.into_iter().map(|it| of_consumer::fault(it, name)).collect())
 }
 
