@@ -153,6 +153,23 @@ plots: the last 2 min, a mark for each 5 s
 }
 
 #[test]
+fn what_is_not_known_of_a_slot_is_called_unknown() {
+    let mut status = streaming();
+    status["slot"] = json!({
+        "name": "walrelay", "active": null, "wal_status": null,
+        "lag_bytes": { "received": null, "sent": null, "confirmed": null }, "lag_seconds": null,
+        "retained_wal_bytes": null, "safe_wal_bytes": null
+    });
+    let screen = drawn(&[relay("relay-1", Ok(status.clone()), Value::Null)], &PIPE);
+    assert!(screen.contains("  lag          unknown\n"), "{screen}");
+    assert!(screen.contains("  WAL          unknown\n"), "{screen}");
+    // GIVEN a relay that does not tell them at all
+    status["slot"] = json!({ "name": "walrelay" });
+    let screen = drawn(&[relay("relay-1", Ok(status), Value::Null)], &PIPE);
+    assert!(!screen.contains("unknown"), "{screen}");
+}
+
+#[test]
 fn what_is_piped_is_ascii_and_not_wrapped() {
     let relays =
         [relay("b", Ok(blocked()), history()), relay("c", Err(unreachable()), Value::Null)];
