@@ -69,7 +69,13 @@ impl Judge {
         let unconfirmed = growth.map(|(for_ms, bytes)| {
             (for_ms, (HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }))
         });
-        let after = |limit_ms| unconfirmed.filter(|(for_ms, _)| *for_ms > limit_ms).map(|it| it.1);
+        let silent = self.wal_growth.silent_for(facts, now_ms).map(|for_ms| {
+            (for_ms, (HealthState::Stalled, StateReason::PostgresSilent(for_ms)))
+        });
+        let after = |limit_ms| {
+            let mut standing = [silent, unconfirmed].into_iter().flatten();
+            standing.find(|(for_ms, _)| *for_ms > limit_ms).map(|(_, cause)| cause)
+        };
         if causes.is_empty() {
             causes.extend(after(self.limits.stall_ms));
         }

@@ -33,6 +33,8 @@ pub enum StateReason {
         for_ms: u64,
         bytes: u64,
     },
+    /// Neither the stream nor the slot watch hears anything of Postgres.
+    PostgresSilent(u64),
     LoopStuck(u64),
     Draining,
     Stopped,
@@ -54,6 +56,7 @@ impl StateReason {
             StateReason::Decoding(_) => "postgres_decoding",
             StateReason::NoProgress { .. } => "no_progress",
             StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
+            StateReason::PostgresSilent(_) => "postgres_silent",
             StateReason::LoopStuck(_) => "loop_stuck",
             StateReason::Draining => "draining",
             StateReason::Stopped => "stopped",
@@ -108,6 +111,7 @@ impl fmt::Display for StateReason {
                 ": the catalog of Postgres or the end of a topic is still being read",
             ),
             StateReason::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
+            StateReason::PostgresSilent(ms) => ("Postgres has answered nothing", ms, ""),
             StateReason::LoopStuck(ms) => ("the data loop has not come round", ms, ""),
         };
         write!(f, "{before} for {} s{after}", for_ms / 1000)

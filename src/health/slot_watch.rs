@@ -16,7 +16,7 @@ use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::metrics::{Metrics, Point};
-use crate::source::connect::{ConnectError, ConnectErrorKind};
+use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
 use crate::source::faults::slot_lost;
 use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::settings::SourceSettings;
@@ -40,6 +40,8 @@ pub(crate) struct SlotWatch {
     pub(crate) settings: SourceSettings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) facts: Arc<Facts>,
+    /// Of the clock of the facts.
+    pub(crate) origin: Instant,
     /// The publication as this process met it.
     pub(crate) known: Arc<KnownPublication>,
     /// Called when Postgres shuts down.
@@ -56,7 +58,7 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
     loop {
-        match sql::connect(&watch.settings.connection).await {
+        match answer(&watch, sql::connect(&watch.settings.connection)).await {
             Ok(sql) => {
                 backoff.succeeded();
                 match observe(&mut watch, &sql, &mut ages).await {
@@ -86,7 +88,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         let query = SlotQuery::prepare(&sql.client, &settings.slot).await?;
         Ok((version, server.get::<_, String>(1), query))
     };
-    let (version, system_id, query) = sql.within(QUERY_WITHIN, prepare).await?;
+    let (version, system_id, query) = answer(watch, sql.within(QUERY_WITHIN, prepare)).await?;
     let mut pins = PinWatch::new(settings.pinned_after);
     let transaction_every = TRANSACTION_EVERY.min(settings.pinned_after);
     let mut publication_due = Instant::now();
@@ -122,15 +124,38 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
     }
 }
 
-/// Waits for the answer to a query; when it is late, what was read before is unknown.
-async fn answer<T>(watch: &SlotWatch, answer: impl Future<Output = T>) -> T {
+/// Waits for an answer of Postgres; when it is late, what was read before is unknown.
+async fn answer<T>(
+    watch: &SlotWatch,
+    answer: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let now_ms = u64::try_from(watch.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    watch.facts.postgres_asked(now_ms);
     tokio::pin!(answer);
-    match timeout(KNOWN_FOR, &mut answer).await {
+    let answer = match timeout(KNOWN_FOR, &mut answer).await {
         Ok(answer) => answer,
         Err(_) => {
             show_unknown(watch);
             answer.await
         }
+    };
+    if answer.as_ref().map_or_else(is_from_postgres, |_| true) {
+        watch.facts.postgres_answered();
+    }
+    answer
+}
+
+/// A refusal shows that Postgres works. A timeout or a broken connection does not, nor does a standby
+/// in the list of servers: the stream comes from the primary.
+fn is_from_postgres(error: &ConnectError) -> bool {
+    match &error.cause {
+        ConnectCause::Server(_)
+        | ConnectCause::NoTls
+        | ConnectCause::NoPassword
+        | ConnectCause::Refused(_)
+        | ConnectCause::Login(_) => true,
+        ConnectCause::All(each) => each.iter().any(is_from_postgres),
+        _ => false,
     }
 }
 

@@ -2,10 +2,10 @@ use super::judge::StateChange;
 use super::*;
 use crate::base::lsn::Lsn;
 
-const LIMITS: HealthLimits =
+pub(super) const LIMITS: HealthLimits =
     HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 };
 
-fn streaming() -> Pass {
+pub(super) fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
@@ -220,97 +220,6 @@ fn a_state_is_remembered_since_it_began() {
     assert_eq!((health.state, health.since_ms), (HealthState::Stalled, 80_000));
     assert_eq!(health.reason, Some(StateReason::LoopStuck(70_000)));
     assert_eq!(change, Some(StateChange { from: HealthState::Blocked, lasted_ms: 70_000 }));
-}
-
-/// Judges once a second from second 1 to `seconds`; `now` changes the pass and the server for it.
-fn watched(
-    seconds: u64,
-    mut now: impl FnMut(u64, &mut Pass) -> (u64, u64),
-) -> Vec<(u64, StateReason)> {
-    let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
-    let mut seen = Vec::new();
-    for second in 1..=seconds {
-        let mut pass = streaming();
-        let (server, slot_confirmed) = now(second, &mut pass);
-        facts.server_at(Lsn::from_wire(server), Lsn::from_wire(slot_confirmed));
-        recorder.pass(&pass, second * 1_000);
-        let health = judge.judge(&facts.snapshot(), second * 1_000).0;
-        assert!(health.reasons.len() <= 1, "one explanation is enough: {:?}", health.reasons);
-        seen.extend(health.reason.map(|reason| (second, reason)));
-    }
-    seen
-}
-
-#[test]
-fn wal_that_grows_while_the_confirmed_lsn_stands_is_a_stall() {
-    // GIVEN everything confirmed for a while, then WAL and no progress
-    let seen = watched(60, |second, _| (100 + 10 * second.saturating_sub(10), 100));
-    // THEN after 5 s that is a stall
-    let first = StateReason::WalUnconfirmed { for_ms: 6_000, bytes: 60 };
-    assert_eq!(seen.first(), Some(&(16, first)));
-    assert_eq!(seen.len(), 45);
-    assert_eq!(first.code(), "wal_unconfirmed");
-    // AND a confirmed position ends it
-    let seen = watched(50, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
-    assert_eq!(seen.last().map(|(second, _)| *second), Some(44));
-}
-
-#[test]
-fn a_stall_of_the_confirmed_lsn_speaks_against_readiness_after_30_s() {
-    let (mut recorder, facts) = facts(0);
-    let mut judge = Judge::new(LIMITS, 0);
-    let mut seen = Vec::new();
-    for second in 1..=40 {
-        facts.server_at(Lsn::from_wire(100 + second), Lsn::from_wire(100));
-        recorder.pass(&streaming(), second * 1_000);
-        let health = judge.judge(&facts.snapshot(), second * 1_000).0;
-        seen.push((health.state, health.reasons.is_empty()));
-    }
-    let count = |wanted| seen.iter().filter(|it| **it == wanted).count();
-    assert_eq!(count((HealthState::Streaming, true)), 6);
-    assert_eq!(count((HealthState::Stalled, true)), 25);
-    assert_eq!(count((HealthState::Stalled, false)), 9);
-}
-
-#[test]
-fn an_idle_database_is_not_stalled() {
-    // GIVEN no WAL at all behind a position that is not confirmed, or WAL that is confirmed
-    assert_eq!(watched(600, |_, _| (200, 100)), []);
-    assert_eq!(watched(600, |second, _| (100 + second, 100 + second)), []);
-    // AND WAL of which a part is confirmed now and then
-    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 5 * 5)), []);
-}
-
-#[test]
-fn a_transaction_that_is_received_or_settles_is_not_stalled() {
-    let long = |second, pass: &mut Pass| {
-        pass.settled_events = second * 100_000;
-        pass.in_flight_events = 16_384;
-        (100 + second * 1_000, 100)
-    };
-    assert_eq!(watched(600, long), []);
-    // AND rows of other tables are received, of which none settles
-    let ignored = |second, pass: &mut Pass| {
-        pass.received_lsn = Lsn::from_wire(300 + second);
-        (100 + second * 1_000, 100)
-    };
-    assert_eq!(watched(600, ignored), []);
-}
-
-#[test]
-fn what_explains_the_standstill_better_leads() {
-    let down = |second, pass: &mut Pass| {
-        pass.sink_reachable = false;
-        (100 + second, 100)
-    };
-    let seen = watched(60, down);
-    assert_eq!(seen.last(), Some(&(60, StateReason::SinkDown(59_000))));
-    let connecting = |second, pass: &mut Pass| {
-        pass.phase = Phase::Connecting;
-        (100 + second, 100)
-    };
-    assert_eq!(watched(60, connecting).last(), Some(&(60, StateReason::NotStreaming(59_000))));
 }
 
 #[test]
