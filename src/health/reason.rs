@@ -11,7 +11,7 @@ pub enum StateReason {
     NotStreaming(u64),
     WaitingForPrimary(u64),
     SinkDown(u64),
-    /// The broker is reachable and confirms nothing, and there is room for more events.
+    /// The broker confirms nothing, and there is room for more events.
     BrokerSilent {
         for_ms: u64,
         events: u64,
@@ -24,10 +24,6 @@ pub enum StateReason {
     LettersUnread(u64),
     LookupPending(u64),
     Decoding(u64),
-    NoProgress {
-        for_ms: u64,
-        events: u64,
-    },
     /// The slot's confirmed LSN stands, and so many bytes of WAL were written meanwhile.
     WalUnconfirmed {
         for_ms: u64,
@@ -54,7 +50,6 @@ impl StateReason {
             StateReason::LettersUnread(_) => "letters_unread",
             StateReason::LookupPending(_) => "lookup_pending",
             StateReason::Decoding(_) => "postgres_decoding",
-            StateReason::NoProgress { .. } => "no_progress",
             StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
             StateReason::PostgresSilent(_) => "postgres_silent",
             StateReason::LoopStuck(_) => "loop_stuck",
@@ -85,10 +80,6 @@ impl fmt::Display for StateReason {
                     f,
                     "the window is full of {events} events, none settled for {for_s} s"
                 );
-            }
-            StateReason::NoProgress { for_ms, events } => {
-                let for_s = for_ms / 1000;
-                return write!(f, "{events} events unconfirmed, none settled for {for_s} s");
             }
             StateReason::WalUnconfirmed { for_ms, bytes } => {
                 let for_s = for_ms / 1000;

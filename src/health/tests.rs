@@ -86,8 +86,8 @@ fn the_first_event_after_an_idle_hour_is_not_a_stall() {
     assert_eq!(judged(&facts, 3_630_000).reasons, []);
     recorder.pass(&busy, 3_630_001);
     let health = judged(&facts, 3_630_001);
-    assert_eq!(health.state, HealthState::Stalled);
-    assert_eq!(health.reasons, [StateReason::NoProgress { for_ms: 30_001, events: 1 }]);
+    assert_eq!(health.state, HealthState::Blocked);
+    assert_eq!(health.reasons, [StateReason::BrokerSilent { for_ms: 30_001, events: 1 }]);
     assert_eq!(health.stuck(), None, "a restart would not help");
 }
 
@@ -102,12 +102,12 @@ fn a_long_transaction_that_settles_event_by_event_is_no_stall() {
 }
 
 #[test]
-fn a_stall_ends_when_the_confirmed_position_moves() {
+fn a_standstill_ends_when_the_confirmed_position_moves() {
     let (mut recorder, facts) = facts(0);
     let busy = Pass { in_flight_events: 2, ..streaming() };
     recorder.pass(&busy, 0);
     recorder.pass(&busy, 40_000);
-    assert_eq!(judged(&facts, 40_000).state, HealthState::Stalled);
+    assert_eq!(judged(&facts, 40_000).state, HealthState::Blocked);
     recorder.pass(&Pass { confirmed_lsn: Lsn::from_wire(150), ..busy }, 41_000);
     assert_eq!(judged(&facts, 41_000).reasons, []);
 }
@@ -161,14 +161,14 @@ fn a_full_window_that_settles_is_streaming_and_one_that_does_not_is_held() {
     let stands = Pass { settled_events: 59, ..full };
     recorder.pass(&stands, 64_001);
     assert_eq!(judged(&facts, 64_000).state, HealthState::Streaming);
-    // THEN it is held after 5 s, still ready, and after 30 s stalled
+    // THEN it is held after 5 s, still ready, and not ready after 30 s
     let health = judged(&facts, 64_001);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
     assert_eq!(health.reason, Some(StateReason::WindowFull { for_ms: 5_001, events: 256 }));
     recorder.pass(&stands, 89_001);
     let health = judged(&facts, 89_001);
-    assert_eq!(health.state, HealthState::Stalled);
-    assert_eq!(health.reason, Some(StateReason::NoProgress { for_ms: 30_001, events: 256 }));
+    assert_eq!(health.state, HealthState::Held);
+    assert_eq!(health.reasons, [StateReason::WindowFull { for_ms: 30_001, events: 256 }]);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn every_reason_is_told_when_several_hold() {
         [
             StateReason::NotStreaming(5_000),
             StateReason::SinkDown(45_000),
-            StateReason::NoProgress { for_ms: 45_000, events: 3 },
+            StateReason::BrokerSilent { for_ms: 45_000, events: 3 },
         ]
     );
 }
@@ -290,8 +290,8 @@ fn a_note_is_kept_replaced_and_bounded() {
 
 #[test]
 fn reasons_read_as_sentences() {
-    let reason = StateReason::NoProgress { for_ms: 31_999, events: 12 };
-    assert_eq!(reason.to_string(), "12 events unconfirmed, none settled for 31 s");
+    let reason = StateReason::BrokerSilent { for_ms: 31_999, events: 12 };
+    assert_eq!(reason.to_string(), "the broker has confirmed none of 12 events for 31 s");
     assert_eq!(StateReason::SinkDown(500).to_string(), "broker unreachable for 0 s");
 }
 
