@@ -17,7 +17,7 @@ pub struct HealthLimits {
 
 impl Default for HealthLimits {
     fn default() -> HealthLimits {
-        HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
+        HealthLimits { hold_ms: 3_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
     }
 }
 
@@ -69,9 +69,10 @@ impl Judge {
         let unconfirmed = growth.map(|(for_ms, bytes)| {
             (for_ms, (HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }))
         });
-        let silent = self.wal_growth.silent_for(facts, now_ms).map(|for_ms| {
-            (for_ms, (HealthState::Stalled, StateReason::PostgresSilent(for_ms)))
-        });
+        let silent = self
+            .wal_growth
+            .silent_for(facts, now_ms)
+            .map(|for_ms| (for_ms, (HealthState::Stalled, StateReason::PostgresSilent(for_ms))));
         let after = |limit_ms| {
             let mut standing = [silent, unconfirmed].into_iter().flatten();
             standing.find(|(for_ms, _)| *for_ms > limit_ms).map(|(_, cause)| cause)
@@ -145,11 +146,7 @@ fn unsettled_for(
 }
 
 /// For longer than `limit_ms` no event was taken in because something must be read first.
-fn unread_for(
-    facts: &Snapshot,
-    now_ms: u64,
-    limit_ms: u64,
-) -> Option<(HealthState, StateReason)> {
+fn unread_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
     let for_ms = now_ms.saturating_sub(facts.hold_since_ms?);
     let reason = match facts.pass.hold? {
         IntakeHold::WindowFull => return None,

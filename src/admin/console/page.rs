@@ -85,7 +85,11 @@ const SLOT_TILES: &[Tile] = &[
     (
         "WAL retained",
         Figure::new("/slot/retained_wal_bytes", Kind::Bytes),
-        ("until danger: ", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit known"), ""),
+        (
+            "until danger: ",
+            Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit known"),
+            "",
+        ),
     ),
 ];
 
