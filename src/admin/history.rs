@@ -47,7 +47,7 @@ pub(super) struct Gauges {
     /// Unix time in seconds.
     pub(super) at: i64,
     pub(super) state: &'static str,
-    /// None where a table is polled.
+    /// None where a table is polled, and while the slot is not read.
     pub(super) lag_bytes: Option<i64>,
     /// Where a table is polled, the age of its oldest row that is not published.
     pub(super) lag_seconds: Option<f64>,
@@ -60,7 +60,7 @@ pub(super) struct Gauges {
 
 impl Gauges {
     pub(super) fn read(metrics: &Metrics, pass: &Pass, has_slot: bool) -> Gauges {
-        let of_slot = |bytes: i64| has_slot.then_some(bytes);
+        let of_slot = |bytes: f64| count(bytes).filter(|_| has_slot);
         let lag = if has_slot { &metrics.slot_lag_seconds } else { &metrics.backlog_age_seconds };
         Gauges {
             lag_bytes: of_slot(metrics.slot_lag_bytes.at(Point::Confirmed).get()),

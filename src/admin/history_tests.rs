@@ -83,7 +83,7 @@ fn the_latency_is_that_of_the_interval_and_absent_without_events() {
 #[test]
 fn a_sample_has_the_fields_that_are_documented() {
     let metrics = Metrics::new();
-    metrics.slot_lag_bytes.at(Point::Confirmed).set(17);
+    metrics.slot_lag_bytes.at(Point::Confirmed).set(17.0);
     metrics.slot_lag_seconds.set(1.23456);
     let pass = Pass { in_flight_events: 2, in_flight_limit: 256, ..Pass::default() };
     let sample = |has_slot: bool| {
@@ -100,7 +100,7 @@ fn a_sample_has_the_fields_that_are_documented() {
         serde_json::json!({
             "at": 1_764_032_400, "state": "streaming", "lag_bytes": 17, "lag_seconds": 1.235,
             "published_per_second": 0.0, "dead_lettered_per_second": 0.0, "p50_ms": null,
-            "p99_ms": null, "in_flight": 2, "in_flight_limit": 256, "retained_wal_bytes": 0,
+            "p99_ms": null, "in_flight": 2, "in_flight_limit": 256, "retained_wal_bytes": null,
             "dead_letters_open": null
         })
     );

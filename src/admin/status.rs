@@ -88,24 +88,26 @@ pub(super) fn to_json(view: &AdminView) -> Value {
 fn slot(view: &AdminView, name: &str) -> Value {
     let metrics = &*view.metrics;
     let pin = view.facts.pin();
-    let lag_bytes = |point| metrics.slot_lag_bytes.at(point).get();
+    let lag_bytes = |point| count(metrics.slot_lag_bytes.at(point).get());
+    let wal_status = wal_status(metrics);
+    // `null` while the slot is not read.
     json!({
         "name": name,
-        "active": metrics.slot_active.get() == 1,
-        "wal_status": wal_status(metrics),
+        "active": wal_status.map(|_| metrics.slot_active.get() == 1),
+        "wal_status": wal_status,
         "lag_bytes": {
             "received": lag_bytes(Point::Received),
             "sent": lag_bytes(Point::Sent),
             "confirmed": lag_bytes(Point::Confirmed),
         },
         "lag_seconds": metrics.slot_lag_seconds.get(),
-        "retained_wal_bytes": metrics.slot_retained_wal_bytes.get(),
+        "retained_wal_bytes": count(metrics.slot_retained_wal_bytes.get()),
         "safe_wal_bytes": count(metrics.slot_safe_wal_bytes.get()),
         "pinned_by": pin.map(|pin| pin.by.to_json(pin.age.as_secs(), &pin.text())),
     })
 }
 
-/// None before the slot was read.
+/// None while the slot is not read.
 fn wal_status(metrics: &Metrics) -> Option<&'static str> {
     let current = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
     current.map(|(status, _)| WalStatus::TEXTS[status.index()])

@@ -11,7 +11,7 @@ mod bounded;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::health::{self, HealthLimits, Pass, Phase, Recorder, StateWatch};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Point};
 
 /// When the clock of the facts began.
 const ORIGIN_UNIX_US: i64 = 1_764_032_400_000_000;
@@ -158,6 +158,10 @@ fn status_is_json_with_positions_and_slot() {
     stage.recorder.pass(&Pass { in_flight_events: 2, in_flight_bytes: 64, ..streaming() }, 0);
     stage.metrics.set_wal_status("extended");
     stage.metrics.set_safe_wal(None);
+    stage.metrics.slot_active.set(1);
+    stage.metrics.slot_lag_seconds.set(0.0);
+    stage.metrics.slot_retained_wal_bytes.set(64.0);
+    stage.metrics.slot_lag_bytes.at(Point::Confirmed).set(17.0);
     let (code, body) = get(stage.addr, "/status");
     let status: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(code, 200);
@@ -173,6 +177,23 @@ fn status_is_json_with_positions_and_slot() {
     assert_eq!(status["slot"]["safe_wal_bytes"], serde_json::Value::Null);
     assert_eq!(status["slot"]["pinned_by"], serde_json::Value::Null);
     assert_eq!(status["polling"], serde_json::Value::Null);
+    let of_slot = |status: &serde_json::Value| {
+        let slot = &status["slot"];
+        let confirmed = &slot["lag_bytes"]["confirmed"];
+        serde_json::json!([
+            slot["active"],
+            slot["lag_seconds"],
+            slot["retained_wal_bytes"],
+            confirmed
+        ])
+    };
+    assert_eq!(of_slot(&status), serde_json::json!([true, 0.0, 64, 17]));
+    // WHEN the slot is not read any more THEN none of its figures is told
+    stage.metrics.set_slot_unknown();
+    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    assert_eq!(of_slot(&status), serde_json::json!([null, null, null, null]));
+    assert_eq!(status["slot"]["wal_status"], serde_json::Value::Null);
+    assert!(get(stage.addr, "/").1.contains(">not known<"));
 }
 
 #[test]

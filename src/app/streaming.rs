@@ -21,13 +21,14 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
         source: Arc::new(config.source.clone()),
         known: Arc::clone(&known),
     };
-    let Observability { metrics, facts, flags, .. } = &observability;
+    let Observability { origin, metrics, facts, flags, .. } = &observability;
     let delivery = config.delivery.clone();
     let (feed_flags, feed_metrics) = (Arc::clone(flags), Arc::clone(metrics));
     let watch = SlotWatch {
         settings: config.source.clone(),
         metrics: Arc::clone(metrics),
         facts: Arc::clone(facts),
+        origin: *origin,
         known,
         stopping: Box::new({
             let flags = Arc::clone(flags);

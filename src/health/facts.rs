@@ -72,6 +72,7 @@ pub struct Facts {
     /// These are written by the slot watch; the data thread reads the first.
     server_lsn: AtomicU64,
     slot_confirmed_lsn: AtomicU64,
+    unanswered_since_ms: Mutex<Option<u64>>,
     pin: Mutex<Option<SlotPin>>,
 }
 
@@ -111,6 +112,8 @@ pub struct Snapshot {
     /// The end of the server's WAL and the slot's confirmed LSN, as the slot watch last saw them.
     pub server_lsn: Lsn,
     pub slot_confirmed_lsn: Lsn,
+    /// When the slot watch asked Postgres what Postgres has not answered.
+    pub unanswered_since_ms: Option<u64>,
 }
 
 impl Facts {
@@ -119,6 +122,7 @@ impl Facts {
         Snapshot {
             server_lsn: lsn(&self.server_lsn),
             slot_confirmed_lsn: lsn(&self.slot_confirmed_lsn),
+            unanswered_since_ms: *held(&self.unanswered_since_ms),
             ..*held(&self.snapshot)
         }
     }
@@ -127,6 +131,16 @@ impl Facts {
     pub fn server_at(&self, end: Lsn, slot_confirmed: Lsn) {
         self.server_lsn.store(end.to_wire(), Ordering::Relaxed);
         self.slot_confirmed_lsn.store(slot_confirmed.to_wire(), Ordering::Relaxed);
+    }
+
+    /// The slot watch asks Postgres. Its earliest question without an answer counts.
+    pub fn postgres_asked(&self, now_ms: u64) {
+        held(&self.unanswered_since_ms).get_or_insert(now_ms);
+    }
+
+    /// Postgres has answered, be it with an error.
+    pub fn postgres_answered(&self) {
+        *held(&self.unanswered_since_ms) = None;
     }
 
     /// What keeps the slot's `restart_lsn` from moving.
@@ -162,6 +176,7 @@ pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
         note: Mutex::default(),
         server_lsn: AtomicU64::default(),
         slot_confirmed_lsn: AtomicU64::default(),
+        unanswered_since_ms: Mutex::default(),
         pin: Mutex::default(),
     });
     (Recorder { facts: Arc::clone(&facts), now }, facts)

@@ -9,7 +9,7 @@ use crate::metrics::HealthState;
 pub struct HealthLimits {
     /// The relay is held or blocked when it takes in or settles nothing for this long.
     pub hold_ms: u64,
-    /// The relay is stalled, and not ready, when it takes in or settles nothing for this long.
+    /// The relay is not ready when it takes in or settles nothing for this long.
     pub stall_ms: u64,
     /// The loop is stuck when it finishes no pass for this long.
     pub heartbeat_ms: u64,
@@ -17,7 +17,7 @@ pub struct HealthLimits {
 
 impl Default for HealthLimits {
     fn default() -> HealthLimits {
-        HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
+        HealthLimits { hold_ms: 3_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
     }
 }
 
@@ -69,13 +69,23 @@ impl Judge {
         let unconfirmed = growth.map(|(for_ms, bytes)| {
             (for_ms, (HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }))
         });
-        let after = |limit_ms| unconfirmed.filter(|(for_ms, _)| *for_ms > limit_ms).map(|it| it.1);
+        let silent = self
+            .wal_growth
+            .silent_for(facts, now_ms)
+            .map(|for_ms| (for_ms, (HealthState::Stalled, StateReason::PostgresSilent(for_ms))));
+        let after = |limit_ms| {
+            let mut standing = [silent, unconfirmed].into_iter().flatten();
+            standing.find(|(for_ms, _)| *for_ms > limit_ms).map(|(_, cause)| cause)
+        };
         if causes.is_empty() {
             causes.extend(after(self.limits.stall_ms));
         }
         let first = causes.first().copied();
-        let first = first.or_else(|| while_ready(facts, self.limits, now_ms));
-        let first = first.or_else(|| after(self.limits.hold_ms));
+        // What holds back a relay that is still ready may pass by itself.
+        let hold_ms = self.limits.hold_ms;
+        let first = first.or_else(|| unread_for(facts, now_ms, hold_ms));
+        let first = first.or_else(|| unsettled_for(facts, now_ms, hold_ms));
+        let first = first.or_else(|| after(hold_ms));
         let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
         let change = (state != self.state).then(|| StateChange {
             from: self.state,
@@ -109,30 +119,22 @@ fn against_readiness(
     causes.extend(if ending { stuck } else { phase });
     let sink_down = facts.sink_down_since_ms.map(|since| StateReason::SinkDown(age(since)));
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
-    let (for_ms, events) = (age(facts.progress_ms), facts.pass.in_flight_events);
-    if events > 0 && for_ms > limits.stall_ms {
-        causes.push((HealthState::Stalled, StateReason::NoProgress { for_ms, events }));
-    }
+    causes.extend(unsettled_for(facts, now_ms, limits.stall_ms));
     let decoding = facts.decoding_since_ms.map(|since| StateReason::Decoding(age(since)));
-    let unread = unread_for(facts, now_ms).filter(|(for_ms, _)| *for_ms > limits.stall_ms);
-    causes.extend(unread.map(|(_, reason)| (HealthState::Held, reason)));
+    causes.extend(unread_for(facts, now_ms, limits.stall_ms));
     causes.extend(decoding.map(|reason| (HealthState::Stalled, reason)));
     causes
 }
 
-/// What holds back a relay that is still ready: it may pass by itself.
-fn while_ready(
+/// Events are in flight, and none has settled for longer than `limit_ms`.
+fn unsettled_for(
     facts: &Snapshot,
-    limits: HealthLimits,
     now_ms: u64,
+    limit_ms: u64,
 ) -> Option<(HealthState, StateReason)> {
-    let unread = unread_for(facts, now_ms).filter(|(for_ms, _)| *for_ms > limits.hold_ms);
-    if let Some((_, reason)) = unread {
-        return Some((HealthState::Held, reason));
-    }
     let events = facts.pass.in_flight_events;
     let for_ms = now_ms.saturating_sub(facts.progress_ms);
-    if events == 0 || for_ms <= limits.hold_ms {
+    if events == 0 || for_ms <= limit_ms {
         return None;
     }
     // A full window that settles is the usual state of a relay that works through a backlog.
@@ -143,14 +145,15 @@ fn while_ready(
     })
 }
 
-/// For how long no event was taken in because something must be read first.
-fn unread_for(facts: &Snapshot, now_ms: u64) -> Option<(u64, StateReason)> {
+/// For longer than `limit_ms` no event was taken in because something must be read first.
+fn unread_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
     let for_ms = now_ms.saturating_sub(facts.hold_since_ms?);
-    match facts.pass.hold? {
-        IntakeHold::WindowFull => None,
-        IntakeHold::LettersUnread => Some((for_ms, StateReason::LettersUnread(for_ms))),
-        IntakeHold::LookupPending => Some((for_ms, StateReason::LookupPending(for_ms))),
-    }
+    let reason = match facts.pass.hold? {
+        IntakeHold::WindowFull => return None,
+        IntakeHold::LettersUnread => StateReason::LettersUnread(for_ms),
+        IntakeHold::LookupPending => StateReason::LookupPending(for_ms),
+    };
+    (for_ms > limit_ms).then_some((HealthState::Held, reason))
 }
 
 fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)> {

@@ -7,7 +7,7 @@
 //! Ready means: streaming, broker reachable, and unconfirmed events settle. That counts as progress
 //! even while the confirmed LSN does not move, because a transaction of ten million rows moves it
 //! once. An idle relay stays ready. A relay that has stood still for some seconds is held or
-//! blocked, and still ready: a broker may take that long to elect a leader.
+//! blocked, and at first still ready: a broker may take that long to elect a leader.
 
 mod facts;
 mod judge;

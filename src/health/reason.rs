@@ -11,7 +11,7 @@ pub enum StateReason {
     NotStreaming(u64),
     WaitingForPrimary(u64),
     SinkDown(u64),
-    /// The broker is reachable and confirms nothing, and there is room for more events.
+    /// The broker confirms nothing, and there is room for more events.
     BrokerSilent {
         for_ms: u64,
         events: u64,
@@ -24,15 +24,13 @@ pub enum StateReason {
     LettersUnread(u64),
     LookupPending(u64),
     Decoding(u64),
-    NoProgress {
-        for_ms: u64,
-        events: u64,
-    },
     /// The slot's confirmed LSN stands, and so many bytes of WAL were written meanwhile.
     WalUnconfirmed {
         for_ms: u64,
         bytes: u64,
     },
+    /// Neither the stream nor the slot watch hears anything of Postgres.
+    PostgresSilent(u64),
     LoopStuck(u64),
     Draining,
     Stopped,
@@ -52,8 +50,8 @@ impl StateReason {
             StateReason::LettersUnread(_) => "letters_unread",
             StateReason::LookupPending(_) => "lookup_pending",
             StateReason::Decoding(_) => "postgres_decoding",
-            StateReason::NoProgress { .. } => "no_progress",
             StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
+            StateReason::PostgresSilent(_) => "postgres_silent",
             StateReason::LoopStuck(_) => "loop_stuck",
             StateReason::Draining => "draining",
             StateReason::Stopped => "stopped",
@@ -83,10 +81,6 @@ impl fmt::Display for StateReason {
                     "the window is full of {events} events, none settled for {for_s} s"
                 );
             }
-            StateReason::NoProgress { for_ms, events } => {
-                let for_s = for_ms / 1000;
-                return write!(f, "{events} events unconfirmed, none settled for {for_s} s");
-            }
             StateReason::WalUnconfirmed { for_ms, bytes } => {
                 let for_s = for_ms / 1000;
                 return write!(
@@ -108,6 +102,7 @@ impl fmt::Display for StateReason {
                 ": the catalog of Postgres or the end of a topic is still being read",
             ),
             StateReason::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
+            StateReason::PostgresSilent(ms) => ("Postgres has answered nothing", ms, ""),
             StateReason::LoopStuck(ms) => ("the data loop has not come round", ms, ""),
         };
         write!(f, "{before} for {} s{after}", for_ms / 1000)

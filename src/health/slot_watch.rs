@@ -1,11 +1,13 @@
 //! Watches the slot over a second connection, so that its metrics stay correct
-//! when the stream is stuck. Also detects what the stream does not show: a
+//! when the stream is stuck; while it has no answer, they are unknown. Also detects what the stream does not show: a
 //! Postgres that refuses new connections because it shuts down, a slot that
 //! was lost, a publication that was changed so that events are missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
 
 use super::facts::{Facts, Phase};
 use super::slot_pin::{PinWatch, SlotPin};
@@ -14,7 +16,7 @@ use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::metrics::{Metrics, Point};
-use crate::source::connect::{ConnectError, ConnectErrorKind};
+use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
 use crate::source::faults::slot_lost;
 use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::settings::SourceSettings;
@@ -29,6 +31,8 @@ const TRANSACTION_EVERY: Duration = Duration::from_secs(5);
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Limit for one query.
 const QUERY_WITHIN: Duration = Duration::from_secs(10);
+/// What was read is unknown when a query has had no answer for this long.
+const KNOWN_FOR: Duration = Duration::from_secs(3);
 const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
     (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 
@@ -36,6 +40,8 @@ pub(crate) struct SlotWatch {
     pub(crate) settings: SourceSettings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) facts: Arc<Facts>,
+    /// Of the clock of the facts.
+    pub(crate) origin: Instant,
     /// The publication as this process met it.
     pub(crate) known: Arc<KnownPublication>,
     /// Called when Postgres shuts down.
@@ -52,14 +58,14 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
     loop {
-        match sql::connect(&watch.settings.connection).await {
+        match answer(&watch, sql::connect(&watch.settings.connection)).await {
             Ok(sql) => {
                 backoff.succeeded();
                 match observe(&mut watch, &sql, &mut ages).await {
                     Ok(fault) => return fault,
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
                 }
-                show_pin(&watch, None);
+                show_unknown(&watch);
             }
             Err(error) if error.kind() == ConnectErrorKind::Stopping => (watch.stopping)(),
             Err(error) => tracing::debug!(error = %error, "the watch has no connection"),
@@ -82,15 +88,13 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         let query = SlotQuery::prepare(&sql.client, &settings.slot).await?;
         Ok((version, server.get::<_, String>(1), query))
     };
-    let (version, system_id, query) = sql.within(QUERY_WITHIN, prepare).await?;
+    let (version, system_id, query) = answer(watch, sql.within(QUERY_WITHIN, prepare)).await?;
     let mut pins = PinWatch::new(settings.pinned_after);
     let transaction_every = TRANSACTION_EVERY.min(settings.pinned_after);
     let mut publication_due = Instant::now();
     let mut transaction_due = publication_due;
     loop {
-        let state = sql.within(QUERY_WITHIN, query.run(&sql.client)).await?;
-        // A slot that no longer exists is reported by
-        // the next session's preflight, which says more.
+        let state = answer(watch, sql.within(QUERY_WITHIN, query.run(&sql.client))).await?;
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);
             if slot.is_lost() || slot.wal_status.is_none() {
@@ -100,14 +104,18 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
             if Instant::now() >= transaction_due {
                 transaction_due = Instant::now() + transaction_every;
                 let look = oldest_transaction(&sql.client);
-                let oldest = sql.within(QUERY_WITHIN, look).await?;
+                let oldest = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
                 show_pin(watch, pins.observe(slot, oldest, Instant::now()));
             }
+        } else {
+            // That it no longer exists is reported by
+            // the next session's preflight, which says more.
+            show_unknown(watch);
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
-            let now = sql.within(QUERY_WITHIN, look).await?;
+            let now = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
             if let Some(fault) = watch.known.compare(&system_id, now, settings) {
                 return Ok(fault);
             }
@@ -116,16 +124,56 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
     }
 }
 
+/// Waits for an answer of Postgres; when it is late, what was read before is unknown.
+async fn answer<T>(
+    watch: &SlotWatch,
+    answer: impl Future<Output = Result<T, ConnectError>>,
+) -> Result<T, ConnectError> {
+    let now_ms = u64::try_from(watch.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+    watch.facts.postgres_asked(now_ms);
+    tokio::pin!(answer);
+    let answer = match timeout(KNOWN_FOR, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            show_unknown(watch);
+            answer.await
+        }
+    };
+    if answer.as_ref().map_or_else(is_from_postgres, |_| true) {
+        watch.facts.postgres_answered();
+    }
+    answer
+}
+
+/// A refusal shows that Postgres works. A timeout or a broken connection does not, nor does a standby
+/// in the list of servers: the stream comes from the primary.
+fn is_from_postgres(error: &ConnectError) -> bool {
+    match &error.cause {
+        ConnectCause::Server(_)
+        | ConnectCause::NoTls
+        | ConnectCause::NoPassword
+        | ConnectCause::Refused(_)
+        | ConnectCause::Login(_) => true,
+        ConnectCause::All(each) => each.iter().any(is_from_postgres),
+        _ => false,
+    }
+}
+
+/// A transaction that is no longer seen may still hold `restart_lsn`: nothing is logged.
+fn show_unknown(watch: &SlotWatch) {
+    watch.metrics.set_slot_unknown();
+    watch.facts.set_pin(None);
+}
+
 fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
     watch.facts.server_at(state.current_lsn, slot.confirmed_flush);
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
-    let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    let behind = |lsn: Lsn| gauge(state.current_lsn.bytes_since(lsn));
+    let behind = |lsn: Lsn| state.current_lsn.bytes_since(lsn) as f64;
     metrics.slot_lag_bytes.at(Point::Received).set(behind(facts.received_lsn));
     metrics.slot_lag_bytes.at(Point::Sent).set(behind(facts.sent_lsn));
     metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(slot.confirmed_flush));
-    metrics.slot_retained_wal_bytes.set(gauge(state.retained_bytes(slot).unwrap_or(0)));
+    metrics.slot_retained_wal_bytes.set(state.retained_bytes(slot).unwrap_or(0) as f64);
     metrics.set_safe_wal(slot.safe_wal_size);
     metrics.set_wal_status(slot.wal_status.as_deref().unwrap_or("lost"));
     metrics.slot_active.set(i64::from(slot.active));

@@ -119,22 +119,22 @@ table! {
         "Polling: claimed rows that were freed because their process has not renewed the claim.";
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,
         "Polling: published rows that the clean-up has deleted.";
-    slot_lag_bytes: Family<IntGauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
-        "WAL between the server's write position and what was received, sent to the broker, or confirmed.";
+    slot_lag_bytes: Family<Gauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
+        "WAL between the server's write position and what was received, sent to the broker, or confirmed; NaN while the slot is not read.";
     slot_lag_seconds: Gauge = "outbox_slot_lag_seconds", "seconds", NONE,
-        "Age of the oldest commit that is not settled; 0 when all is settled.";
-    slot_retained_wal_bytes: IntGauge = "outbox_slot_retained_wal_bytes", "bytes", NONE,
-        "WAL that Postgres keeps because of the slot.";
+        "Age of the oldest commit that is not settled; 0 when all is settled, NaN while the slot is not read.";
+    slot_retained_wal_bytes: Gauge = "outbox_slot_retained_wal_bytes", "bytes", NONE,
+        "WAL that Postgres keeps because of the slot; NaN while the slot is not read.";
     slot_safe_wal_bytes: Gauge = "outbox_slot_safe_wal_bytes", "bytes", NONE,
-        "WAL that may still be written before the slot is in danger; +Inf without a limit, NaN before the first reading.";
+        "WAL that may still be written before the slot is in danger; +Inf without a limit, NaN while the slot is not read.";
     slot_wal_status: Family<IntGauge, WalStatus> = "outbox_slot_wal_status", "0 or 1", NONE,
-        "1 for the slot's wal_status, 0 for the others; all 0 before the first reading.";
+        "1 for the slot's wal_status, 0 for the others; all 0 while the slot is not read.";
     slot_active: IntGauge = "outbox_slot_active", "0 or 1", NONE,
-        "1 while some process streams from the slot.";
+        "1 while some process streams from the slot; 0 also while the slot is not read.";
     slot_restart_lsn_age_seconds: Gauge = "outbox_slot_restart_lsn_age_seconds", "seconds", NONE,
-        "How long the slot's restart_lsn has not moved, as seen by this process.";
+        "How long the slot's restart_lsn has not moved, as seen by this process; NaN while the slot is not read.";
     slot_pinned_seconds: Gauge = "outbox_slot_pinned_seconds", "seconds", NONE,
-        "Age of the transaction that keeps the slot's restart_lsn, and with it WAL, from moving; 0 without one.";
+        "Age of the transaction that keeps the slot's restart_lsn, and with it WAL, from moving; 0 without one, NaN while the slot is not read.";
     spans_exported: IntCounter = "outbox_spans_exported_total", "spans", NONE,
         "Spans that the collector has taken.";
     spans_dropped: IntCounter = "outbox_spans_dropped_total", "spans", NONE,
@@ -161,7 +161,6 @@ impl Metrics {
         metrics.info.at(Version::This).set(1);
         // Before the first measurement, 0 would mean that no room is left or that nothing waits.
         for unknown in [
-            &metrics.slot_safe_wal_bytes,
             &metrics.backlog,
             &metrics.backlog_age_seconds,
             &metrics.dlq_depth,
@@ -169,7 +168,26 @@ impl Metrics {
         ] {
             unknown.set(f64::NAN);
         }
+        metrics.set_slot_unknown();
         metrics
+    }
+
+    /// The slot is not read: what was last read of it may no longer be true.
+    pub fn set_slot_unknown(&self) {
+        let lag_bytes = self.slot_lag_bytes.iter().map(|(_, gauge)| gauge);
+        for unknown in lag_bytes.chain([
+            &self.slot_lag_seconds,
+            &self.slot_retained_wal_bytes,
+            &self.slot_safe_wal_bytes,
+            &self.slot_restart_lsn_age_seconds,
+            &self.slot_pinned_seconds,
+        ]) {
+            unknown.set(f64::NAN);
+        }
+        let wal_status = self.slot_wal_status.iter().map(|(_, gauge)| gauge);
+        for flag in wal_status.chain([&self.slot_active]) {
+            flag.set(0);
+        }
     }
 
     /// Raises the gauge of `status`, a value of `pg_replication_slots.wal_status`, lowers the rest.

@@ -33,7 +33,7 @@ fn all_series_exist_before_anything_happens() {
     let text = Metrics::new().render().unwrap();
     assert!(text.contains("outbox_events_total{outcome=\"dead_lettered\"} 0\n"));
     assert!(text.contains("outbox_ignored_rows_total{operation=\"other_table\"} 0\n"));
-    assert!(text.contains("outbox_slot_lag_bytes{point=\"confirmed\"} 0\n"));
+    assert!(text.contains("outbox_slot_lag_bytes{point=\"confirmed\"} NaN\n"));
     assert!(text.contains("outbox_slot_safe_wal_bytes NaN\n"));
     let info = format!("outbox_info{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"));
     assert!(text.contains(&info));
@@ -89,6 +89,31 @@ fn a_slot_without_a_limit_is_infinitely_safe() {
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes inf\n"));
     metrics.set_safe_wal(Some(-5));
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes -5\n"));
+}
+
+#[test]
+fn a_slot_that_is_not_read_shows_nothing_of_what_was_read_before() {
+    let metrics = Metrics::new();
+    let before = metrics.render().unwrap();
+    let figures = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.starts_with("outbox_slot_"));
+        lines.map(str::to_owned).collect()
+    };
+    // GIVEN a slot that was read
+    metrics.slot_lag_bytes.at(Point::Sent).set(17.0);
+    metrics.slot_lag_seconds.set(0.0);
+    metrics.slot_retained_wal_bytes.set(1e9);
+    metrics.slot_restart_lsn_age_seconds.set(2.0);
+    metrics.slot_pinned_seconds.set(0.0);
+    metrics.slot_active.set(1);
+    metrics.set_safe_wal(None);
+    metrics.set_wal_status("reserved");
+    assert!(metrics.render().unwrap().contains("outbox_slot_retained_wal_bytes 1000000000\n"));
+    // WHEN it is not read any more THEN it is as unknown as before the first reading
+    metrics.set_slot_unknown();
+    assert_eq!(figures(&metrics.render().unwrap()), figures(&before));
+    let numbers = figures(&before).iter().filter(|line| !line.ends_with(" NaN")).count();
+    assert_eq!(numbers, WalStatus::TEXTS.len() + 1, "{before}");
 }
 
 #[test]

@@ -19,8 +19,9 @@ use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::polling;
 use crate::support::{Fixture, LIMIT, metric, until};
 
-const SCRAPE_INTERVAL: &str = "1s";
-/// Of Grafana's variables; four scrapes, as its manual says.
+/// Of scrapes, and of evaluations of the rules.
+const INTERVAL: &str = "500ms";
+/// Of Grafana's variables; at least four scrapes, as its manual says.
 const VARIABLES: [(&str, &str); 3] =
     [("$__rate_interval", "4s"), ("$job", "walrelay"), ("$instance", ".*")];
 
@@ -56,7 +57,7 @@ impl Scraper {
         let targets: Vec<String> = targets.iter().map(|address| format!("\"{address}\"")).collect();
         let shipped = read("config/prometheus.yml");
         let configuration = shipped
-            .replace("interval: 5s", &format!("interval: {SCRAPE_INTERVAL}"))
+            .replace("interval: 5s", &format!("interval: {INTERVAL}"))
             .replace("\"walrelay:9464\"", &targets.join(", "));
         assert_ne!(configuration, shipped);
         let rules = read("config/alerts.yml");
@@ -76,6 +77,16 @@ impl Scraper {
         let data = self.data(&format!("/api/v1/query?query={query}"));
         let series = data["result"].as_array().unwrap().iter();
         series.map(|one| one["value"][1].as_str().unwrap().parse().unwrap()).collect()
+    }
+
+    /// Waits until the rules were evaluated with what is scraped by now.
+    pub(crate) fn wait_evaluated(&self) {
+        let last = || self.data("/api/v1/rules")["groups"][0]["lastEvaluation"].take();
+        // One that has begun already may not have seen it.
+        for _ in 0..2 {
+            let before = last();
+            until("the rules evaluated", LIMIT, || (last() != before).then_some(()));
+        }
     }
 
     #[track_caller]

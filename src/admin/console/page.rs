@@ -35,7 +35,7 @@ const POSITIONS: Rows = &[
 const SLOT: Rows = &[
     ("name", Figure::new("/slot/name", Kind::Text)),
     ("streaming", Figure::new("/slot/active", Kind::Either("yes", "no"))),
-    ("WAL status", Figure::new("/slot/wal_status", Kind::Text).or("not read yet")),
+    ("WAL status", Figure::new("/slot/wal_status", Kind::Text)),
     ("lag", Figure::new("/slot/lag_bytes/confirmed", Kind::Bytes)),
     ("lag in time", Figure::new("/slot/lag_seconds", Kind::Seconds)),
     ("WAL retained", Figure::new("/slot/retained_wal_bytes", Kind::Bytes)),
@@ -80,12 +80,16 @@ const SLOT_TILES: &[Tile] = &[
     (
         "Lag",
         Figure::new("/slot/lag_bytes/confirmed", Kind::Bytes),
-        ("", Figure::new("/slot/lag_seconds", Kind::Seconds), " behind"),
+        ("", Figure::new("/slot/lag_seconds", Kind::Seconds).or("unknown time"), " behind"),
     ),
     (
         "WAL retained",
         Figure::new("/slot/retained_wal_bytes", Kind::Bytes),
-        ("until danger: ", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit"), ""),
+        (
+            "until danger: ",
+            Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit known"),
+            "",
+        ),
     ),
 ];
 

@@ -243,8 +243,12 @@ fn drawn(style: &ScreenStyle, (values, show): Plot<'_>) -> Option<(String, Strin
     Some((sparkline(values, marks, levels), format!("  max {greatest}")))
 }
 
+/// What is shown of a field that is there without a value.
+const UNKNOWN: &str = "unknown";
+
 fn slot_lag(slot: &Value) -> Option<String> {
-    let bytes = number(&slot["lag_bytes"]["confirmed"])?;
+    let bytes = slot.pointer("/lag_bytes/confirmed")?;
+    let Some(bytes) = number(bytes) else { return Some(UNKNOWN.to_owned()) };
     let seconds = number(&slot["lag_seconds"]).map(|seconds| format!(", {}", age(seconds)));
     Some(binary_size(bytes.max(0.0) as u64) + &seconds.unwrap_or_default())
 }
@@ -304,9 +308,11 @@ fn dead_letters(status: &Value) -> String {
 }
 
 fn wal(slot: &Value) -> Option<String> {
-    // Before the slot was read, zeros would be wrong.
-    let status = text(&slot["wal_status"])?;
-    let retained = binary_size(number(&slot["retained_wal_bytes"])?.max(0.0) as u64);
+    let retained = slot.get("retained_wal_bytes")?;
+    let (Some(status), Some(retained)) = (text(&slot["wal_status"]), number(retained)) else {
+        return Some(UNKNOWN.to_owned());
+    };
+    let retained = binary_size(retained.max(0.0) as u64);
     let safe = match number(&slot["safe_wal_bytes"]) {
         None => "without limit".to_owned(),
         Some(safe) if safe < 0.0 => "beyond the limit".to_owned(),

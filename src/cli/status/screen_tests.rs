@@ -50,7 +50,7 @@ fn blocked() -> Value {
     status["ready"] = false.into();
     status["reason"] = down.clone();
     status["reasons"] = json!([
-        { "code": "no_progress", "text": "128 events unconfirmed, none settled for 31 s" }, down
+        { "code": "broker_silent", "text": "the broker has confirmed none of 128 events for 31 s" }, down
     ]);
     status["rates"]["published_per_second"] = 0.into();
     status["rates"]["retries_per_second"] = 0.25.into();
@@ -128,7 +128,7 @@ fn several_relays_are_shown_with_what_is_wrong() {
 ● blocked for 14 min, not ready · since 2026-11-25T01:02:03Z · b:9464
   slot walrelay · to kafka · up 3 h 2 min · walrelay 0.1.0
   ! sink_down: broker unreachable for 4 s
-  ! no_progress: 128 events unconfirmed, none settled for 31 s
+  ! broker_silent: the broker has confirmed none of 128 events for 31 s
   lag          1.2 MiB, 0.8 s         ▁▂▂▃▃▃▅▅▅▇▇▇▁▂▂▃▃▃▅▅▅▇▇▇  max 2.1 MiB
   published    0/s                    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇  max 14,000/s
   latency      nothing published within 10 s
@@ -153,6 +153,23 @@ plots: the last 2 min, a mark for each 5 s
 }
 
 #[test]
+fn what_is_not_known_of_a_slot_is_called_unknown() {
+    let mut status = streaming();
+    status["slot"] = json!({
+        "name": "walrelay", "active": null, "wal_status": null,
+        "lag_bytes": { "received": null, "sent": null, "confirmed": null }, "lag_seconds": null,
+        "retained_wal_bytes": null, "safe_wal_bytes": null
+    });
+    let screen = drawn(&[relay("relay-1", Ok(status.clone()), Value::Null)], &PIPE);
+    assert!(screen.contains("  lag          unknown\n"), "{screen}");
+    assert!(screen.contains("  WAL          unknown\n"), "{screen}");
+    // GIVEN a relay that does not tell them at all
+    status["slot"] = json!({ "name": "walrelay" });
+    let screen = drawn(&[relay("relay-1", Ok(status), Value::Null)], &PIPE);
+    assert!(!screen.contains("unknown"), "{screen}");
+}
+
+#[test]
 fn what_is_piped_is_ascii_and_not_wrapped() {
     let relays =
         [relay("b", Ok(blocked()), history()), relay("c", Err(unreachable()), Value::Null)];
@@ -163,7 +180,7 @@ fn what_is_piped_is_ascii_and_not_wrapped() {
 blocked for 14 min, not ready, since 2026-11-25T01:02:03Z, b:9464
   slot walrelay, to kafka, up 3 h 2 min, walrelay 0.1.0
   ! sink_down: broker unreachable for 4 s
-  ! no_progress: 128 events unconfirmed, none settled for 31 s
+  ! broker_silent: the broker has confirmed none of 128 events for 31 s
   lag          1.2 MiB, 0.8 s         .::---===###.::---===###  max 2.1 MiB
   published    0/s                    ########################  max 14,000/s
   latency      nothing published within 10 s
