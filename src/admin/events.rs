@@ -27,6 +27,7 @@ use super::bounded::AdminClient;
 use super::history::{Counters, Gauges, History, LOOKS_PER_SAMPLE};
 use super::status::{self, AdminView};
 use crate::base::clock::unix_now_us;
+use crate::base::log;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) const FOLLOWERS_MAX: usize = 8;
@@ -83,6 +84,7 @@ impl Observing {
         let looking = async {
             loop {
                 seconds.tick().await;
+                log::write_due_counts();
                 let sample = self.observer.look();
                 samples += u64::from(sample.is_some());
                 // The observer has one receiver itself.

@@ -67,7 +67,6 @@ async fn supervise(
                 flags.stop.store(true, Ordering::Relaxed);
             }
             signal = signals.next() => stop(flags, signal),
-            () = running.log_lines.write_next() => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Dispatch, Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Format, Writer};
@@ -24,9 +24,10 @@ use super::output::{is_coloured, put};
 use super::repeats::{Repeats, Suppressed};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
-use crate::base::log;
+use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::{escaped, escaped_lines, json_lines_shown, truncated};
 use crate::base::time::rfc3339;
+use crate::base::{log, log_queue};
 use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
@@ -44,12 +45,13 @@ const SAMPLE_BYTES_MAX: usize = 120;
 pub(super) struct LogOptions<'a> {
     pub(super) level: Option<&'a str>,
     pub(super) faults: Style,
+    /// Nobody waits for a log that is not read.
+    pub(super) is_service: bool,
 }
 
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    let ((), loaded) =
-        both(start(log.level, log.faults).map_err(Vec::from), config::load(request))?;
+    let ((), loaded) = both(start(log).map_err(Vec::from), config::load(request))?;
     Ok(loaded.config)
 }
 
@@ -126,6 +128,19 @@ impl Style {
         }
     }
 
+    /// A line in place of those that nobody has read.
+    fn lost(self, lines: u64) -> String {
+        let message = format!("{lines} lines of the log were lost: standard error was not read");
+        let (timestamp, code) = (rfc3339(unix_now_us()), Some("log.lost"));
+        let (level, target) = ("WARN", "walrelay");
+        match self {
+            Style::Json => {
+                Line { timestamp, level, message: &message, fault: None, code, target }.json()
+            }
+            Style::Text { .. } => format!("{timestamp}  {level} {message} code=\"log.lost\"\n"),
+        }
+    }
+
     fn panicked(self, text: &str) -> String {
         match self {
             Style::Json => json_line(text, None),
@@ -168,15 +183,23 @@ impl Line<'_> {
     }
 }
 
-/// Starts logging at `level`, a level or a filter. A panic is written in the style of `faults`.
-fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
+/// Starts logging. A panic is written in the style of a fault.
+fn start(options: LogOptions<'_>) -> Result<(), Fault> {
+    let LogOptions { level, faults, is_service } = options;
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
     std::panic::set_hook(Box::new(move |panic| {
         let backtrace = std::backtrace::Backtrace::capture();
-        put(&mut std::io::stderr(), &faults.panicked(&format!("{panic}\n{backtrace}")));
+        put(
+            &mut LogStream { rank: LineRank::Kept },
+            &faults.panicked(&format!("{panic}\n{backtrace}")),
+        );
     }));
-    match lines(filter, Style::of(true), std::io::stderr, Instant::now).try_init() {
+    let style = Style::of(true);
+    if is_service {
+        log_queue::start(move |lost| style.lost(lost))?;
+    }
+    match lines(filter, style, StandardError, Instant::now).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
     }
@@ -219,6 +242,27 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
     }
 }
 
+/// The stream of log lines.
+struct StandardError;
+
+impl<'w> MakeWriter<'w> for StandardError {
+    type Writer = LogStream;
+
+    fn make_writer(&'w self) -> LogStream {
+        LogStream { rank: LineRank::Ordinary }
+    }
+
+    fn make_writer_for(&'w self, line: &Metadata<'_>) -> LogStream {
+        let is_kept = tells_what_was_done(line) || line.target() == STATES;
+        LogStream { rank: if is_kept { LineRank::Kept } else { LineRank::Ordinary } }
+    }
+}
+
+/// Is it an audit line of what was done, and not of a token that was refused?
+fn tells_what_was_done(line: &Metadata<'_>) -> bool {
+    line.target() == AUDIT && *line.level() == Level::INFO
+}
+
 /// Escapes what moves a terminal's cursor in lines of JSON; JSON itself does not escape all of it.
 struct Escaping<W>(W);
 
@@ -227,6 +271,10 @@ impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Escaping<W> {
 
     fn make_writer(&'w self) -> Escaping<W::Writer> {
         Escaping(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'w self, line: &Metadata<'_>) -> Escaping<W::Writer> {
+        Escaping(self.0.make_writer_for(line))
     }
 }
 
@@ -303,8 +351,7 @@ impl<F, C: Fn() -> Instant> Limited<F, C> {
             return (false, suppressed);
         }
         // A change of state comes once a second at most, and the last one counts.
-        let audited = target == AUDIT && *metadata.level() == Level::INFO;
-        let is_whole = audited || [STATES, log::FINDINGS].contains(&target);
+        let is_whole = tells_what_was_done(metadata) || [STATES, log::FINDINGS].contains(&target);
         if *metadata.level() > Level::INFO || is_whole {
             return (true, suppressed);
         }

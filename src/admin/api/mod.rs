@@ -5,7 +5,7 @@
 //!   JSON, so that no other site can use a person's browser for it.
 //! * The topic is read on blocking threads, few at a time, and acted on by one job at a time, so
 //!   probes and metrics answer meanwhile.
-//! * Who did what, why, and to how many is logged under the target `audit`.
+//! * Who did what, why, and to how many is logged under the target `audit`, before it is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +26,7 @@ use self::token::TokenCheck;
 use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;
+use crate::base::log_queue;
 use crate::base::text::escaped;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
@@ -163,7 +164,9 @@ async fn show(
     let payload = request::payload(&uri)?;
     if payload {
         let (who, id) = (who(&client), escaped(&id));
-        tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
+        audit(|| {
+            tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
+        })?;
     }
     api.on_topic(move |topic| {
         let found = view::find(topic, &id)?;
@@ -204,13 +207,16 @@ async fn begin_job(
         return count.await;
     }
     let (by, name, text) = (who(&client), action.name(), filter.to_string());
-    let job = ReplayJob { action, filter, rate, by: by.clone() };
-    let job = api.jobs.begin(api.access.clone(), job, reason.clone())?;
+    let who = by.as_str();
     // The job itself logs how many dead letters it has found, and how many it has resolved.
-    tracing::info!(
-        target: "audit", who = by, action = name, filter = text, reason,
-        "dead letters: {name} requested over HTTP"
-    );
+    audit(|| {
+        tracing::info!(
+            target: "audit", who, action = name, filter = text, reason,
+            "dead letters: {name} requested over HTTP"
+        );
+    })?;
+    let job = ReplayJob { action, filter, rate, by };
+    let job = api.jobs.begin(api.access.clone(), job, reason)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
@@ -223,6 +229,7 @@ async fn stop_job(
     ConnectInfo(client): ConnectInfo<AdminClient>,
 ) -> ApiResult {
     let job = api.jobs.last()?;
+    // Also where the log has no room for its line: to stop is always safe.
     job.stop();
     let who = who(&client);
     tracing::info!(target: "audit", who, action = "stop", "dead letters: stop of the job requested");
@@ -238,10 +245,12 @@ async fn release_keys(
         request::release(request).await?;
     let request = ReleaseRequest { key, anyway, by: who(&client) };
     if !dry_run {
-        tracing::info!(
-            target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
-            "dead letters: release requested over HTTP"
-        );
+        audit(|| {
+            tracing::info!(
+                target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
+                "dead letters: release requested over HTTP"
+            );
+        })?;
     }
     api.on_topic(move |topic| {
         let ReleasedKeys { keys, meanwhile } = if dry_run {
@@ -252,6 +261,16 @@ async fn release_keys(
         Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))
     })
     .await
+}
+
+/// Writes an audit line before what it tells of is done, which is refused if the line would be lost.
+fn audit(write: impl FnOnce()) -> Result<(), ApiError> {
+    if log_queue::takes(write) {
+        return Ok(());
+    }
+    let what = "the log of the relay is full, so that nobody would know of this request";
+    let mend = "read the relay's standard error, or let its collector of logs run again";
+    Err(ApiError::new("api.log-full", what, "", mend))
 }
 
 /// The name of a client in resolutions and in the log.
