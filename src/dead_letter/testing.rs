@@ -108,12 +108,7 @@ impl TopicFixture {
 
     /// The same broker with a flaw.
     pub(super) fn flawed(&self, flaw: Flaw) -> Flawed {
-        Flawed {
-            inner: self.broker.clone(),
-            flaw,
-            sinks: AtomicUsize::new(0),
-            logs: AtomicUsize::new(0),
-        }
+        Flawed::new(self.broker.clone(), flaw)
     }
 
     /// Ten milliseconds later each time.
@@ -194,7 +189,7 @@ pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
 /// What is wrong with a broker. A replay opens the sink of its resolutions before that of its
 /// events, and the log for what comes meanwhile, for the index, and for the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
+pub(crate) enum Flaw {
     Nothing,
     /// The sink of the events is gone once it has confirmed some.
     EventsBreak,
@@ -206,11 +201,17 @@ pub(super) enum Flaw {
 
 /// A memory broker with a flaw, which counts what is opened.
 #[derive(Debug)]
-pub(super) struct Flawed {
+pub(crate) struct Flawed {
     inner: MemoryBroker,
     flaw: Flaw,
     pub(super) sinks: AtomicUsize,
     logs: AtomicUsize,
+}
+
+impl Flawed {
+    pub(crate) fn new(inner: MemoryBroker, flaw: Flaw) -> Flawed {
+        Flawed { inner, flaw, sinks: AtomicUsize::new(0), logs: AtomicUsize::new(0) }
+    }
 }
 
 impl Broker for Flawed {

@@ -3,8 +3,9 @@
 //!
 //! * Every request needs the token. Cookies are ignored, and a request that changes something must be
 //!   JSON, so that no other site can use a person's browser for it.
-//! * The topic is read on blocking threads, few at a time, and acted on by one job at a time, so
-//!   probes and metrics answer meanwhile.
+//! * The topic is read for one request at a time, on a blocking thread, and acted on by one job at a
+//!   time, so probes and metrics answer meanwhile. A reading ends when its client has left, and holds
+//!   so many dead letters at most, because the memory is the relay's.
 //! * Who did what, why, and to how many is logged under the target `audit`, before it is done.
 
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use self::error::{ApiError, json_answer};
 pub(crate) use self::jobs::DeadLetterAccess;
@@ -39,9 +40,6 @@ mod jobs;
 mod request;
 mod token;
 
-/// Requests that read the topic at the same time.
-const READERS_MAX: usize = 2;
-
 type ApiResult = Result<Response, ApiError>;
 
 /// What the handlers share.
@@ -49,22 +47,34 @@ pub(super) struct Api {
     access: DeadLetterAccess,
     token: TokenCheck,
     jobs: ReplayJobs,
-    readers: Arc<Semaphore>,
-    /// Set when the process ends; then nobody waits for an answer.
-    stop: AtomicBool,
+    /// Who reads the dead-letter topic, and who looks for an event: one each.
+    reader: Arc<Semaphore>,
+    searcher: Arc<Semaphore>,
+    /// True when the process ends; then nobody waits for an answer.
+    ends: watch::Sender<bool>,
+}
+
+/// Ends the work for a request when it is dropped: answered, given up, or without a client.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Api {
     pub(super) fn new(access: DeadLetterAccess) -> Api {
         let token = TokenCheck::new(access.token.as_ref());
-        let readers = Arc::new(Semaphore::new(READERS_MAX));
-        let stop = AtomicBool::new(false);
-        Api { access, token, jobs: ReplayJobs::default(), readers, stop }
+        let one = || Arc::new(Semaphore::new(1));
+        let (reader, searcher) = (one(), one());
+        let ends = watch::Sender::new(false);
+        Api { access, token, jobs: ReplayJobs::default(), reader, searcher, ends }
     }
 
     /// Ends readings and the job.
     pub(super) fn end(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.ends.send_replace(true);
         self.jobs.end();
     }
 
@@ -73,27 +83,36 @@ impl Api {
         self: Arc<Api>,
         work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
-        self.on_reader(move |api| {
-            let DeadLetterAccess { broker, address, .. } = &api.access;
-            work(&DeadLetterTopic::of_relay(&**broker, address, &api.stop))
-        })
-        .await
+        let (api, busy) = (Arc::clone(&self), "the dead-letter topic is read for another request");
+        self.alone(&self.reader, busy, move |stop| work(&api.access.topic(stop))).await
     }
 
-    /// The same for work that reads more than the dead-letter topic.
-    async fn on_reader(
-        self: Arc<Api>,
-        work: impl FnOnce(&Api) -> Result<Value, Fault> + Send + 'static,
+    /// The same for other work that takes `turn`, which only one request may have. The work ends
+    /// when its flag is set.
+    async fn alone(
+        &self,
+        turn: &Arc<Semaphore>,
+        busy: &str,
+        work: impl FnOnce(&AtomicBool) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
-        let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
-            let what = "the dead-letter topic is being read for other requests";
-            ApiError::new("api.busy", what, "", "try again in a moment")
-        })?;
+        let taken = Arc::clone(turn).try_acquire_owned();
+        let permit =
+            taken.map_err(|_| ApiError::new("api.busy", busy, "", "try again in a moment"))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let _while_asked = StopOnDrop(Arc::clone(&stop));
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
-            work(&self)
+            work(&stop)
         });
-        let body = worked.await.map_err(|_| ApiError::internal("the request panicked"))??;
+        let mut ends = self.ends.subscribe();
+        let worked = tokio::select! {
+            worked = worked => worked,
+            _ = ends.wait_for(|ends| *ends) => {
+                let what = "the relay is stopping";
+                return Err(ApiError::new("api.stopping", what, "", "ask again when it runs"));
+            }
+        };
+        let body = worked.map_err(|_| ApiError::internal("the request panicked"))??;
         Ok(json_answer(StatusCode::OK, &body))
     }
 }
@@ -183,7 +202,8 @@ async fn find_event(
 ) -> ApiResult {
     let finder = api.access.finder.clone().ok_or_else(not_here)?;
     let request = find::requested(&uri, &who(&client))?;
-    api.on_reader(move |api| find::answer(&finder, &request, &api.stop)).await
+    let work = move |stop: &AtomicBool| find::answer(&finder, &request, stop);
+    api.alone(&api.searcher, "an event is looked for by another request", work).await
 }
 
 /// The route that begins a job.

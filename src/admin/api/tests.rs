@@ -1,6 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::super::Admin;
 use super::super::tests::view;
 use super::*;
 use crate::base::secret::Secret;
-use crate::dead_letter::testing::{Spec, write};
+use crate::dead_letter::testing::{Flaw, Flawed, Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 use crate::sink::{Broker, Disposition, Failure};
@@ -24,10 +24,15 @@ struct ApiFixture {
 }
 
 fn fixture_with(token: Option<&str>) -> ApiFixture {
+    fixture_on(token, |broker| Arc::new(broker))
+}
+
+/// The relay's broker is what `of` makes of the one that the fixture writes to.
+fn fixture_on(token: Option<&str>, of: impl FnOnce(MemoryBroker) -> Arc<dyn Broker>) -> ApiFixture {
     let broker = MemoryBroker::default();
     let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
-        broker: Arc::new(broker.clone()),
+        broker: of(broker.clone()),
         address: DeadLetterSettings::default().address,
         finder: None,
         token: token.map(Secret::new),
@@ -351,17 +356,53 @@ fn only_json_of_a_moderate_size_is_read() {
 }
 
 #[test]
-fn readers_are_few() {
-    let api = Arc::clone(&fixture().admin.api);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        // GIVEN as many readers as may be
-        let permits =
-            Arc::clone(&api.readers).acquire_many_owned(READERS_MAX as u32).await.unwrap();
-        // THEN another one is sent away
-        let refused = Arc::clone(&api).on_topic(|_| Ok(Value::Null)).await.unwrap_err();
-        assert_eq!(refused.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
-        drop(permits);
-        assert!(Arc::clone(&api).on_topic(|_| Ok(Value::Null)).await.is_ok());
-    });
+fn one_request_reads_the_topic_and_only_while_its_client_waits() {
+    // GIVEN a reading that does not end
+    let fixture = fixture_on(Some(TOKEN), |broker| Arc::new(Flawed::new(broker, Flaw::Pauses)));
+    fixture.write(2, false);
+    let mut client = TcpStream::connect(fixture.admin.addr).unwrap();
+    write!(client, "GET /api/dlq HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(TOKEN)).unwrap();
+    let reader = &fixture.admin.api.reader;
+    while reader.available_permits() > 0 {
+        std::thread::yield_now();
+    }
+    // THEN another one is sent away
+    let (code, body) = fixture.get("/api/dlq");
+    assert_eq!((code, body["code"].as_str()), (503, Some("api.busy")));
+    assert_eq!(reader.available_permits(), 0);
+    // WHEN the client leaves THEN the reading ends
+    drop(client);
+    let begun = Instant::now();
+    while reader.available_permits() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_end_of_the_process_ends_a_reading() {
+    let fixture = fixture_on(Some(TOKEN), |broker| Arc::new(Flawed::new(broker, Flaw::Pauses)));
+    fixture.write(2, false);
+    let (addr, api) = (fixture.admin.addr, Arc::clone(&fixture.admin.api));
+    let asked = std::thread::spawn(move || exchange(addr, "GET /api/dlq", &bearer(TOKEN), ""));
+    while api.reader.available_permits() > 0 {
+        std::thread::yield_now();
+    }
+    drop(fixture.admin);
+    let (code, _, body) = asked.join().unwrap();
+    assert_eq!((code, body["code"].as_str()), (503, Some("api.stopping")));
+}
+
+#[test]
+fn nothing_is_changed_by_a_get() {
+    let fixture = fixture();
+    fixture.write(3, true);
+    for path in ["replay", "discard", "release"] {
+        let (code, _) = fixture.get(&format!("/api/dlq/{path}?all=true"));
+        assert_eq!(code, 405, "{path}");
+    }
+    assert_eq!(fixture.get("/api/dlq/job").0, 404, "no job was begun");
+    assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0", "e1", "e2"]);
+    let (_, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    assert_eq!(body["keys"].as_array().unwrap().len(), 3, "{body}");
 }

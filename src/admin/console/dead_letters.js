@@ -118,14 +118,17 @@ async function load() {
     letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
     [matching, pages] = [answer.meant, 1];
     problem.hidden = true;
-    nextLoadAt = Date.now() + RELOAD_EVERY_MS + 5 * (Date.now() - begunAt);
     draw();
     if (answer.job) showJob(answer.job);
     await loadParked();
   } catch (error) {
     if (turn !== asked || error.status === 401) return;
+    // The topic was read for somebody else: another time will do.
+    if (error.code === "api.busy") openKnown = null;
     say(problem, textOf(error));
     problem.hidden = false;
+  } finally {
+    if (turn === asked) nextLoadAt = Date.now() + RELOAD_EVERY_MS + 5 * (Date.now() - begunAt);
   }
 }
 
