@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Request, State};
@@ -19,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use self::error::{ApiError, json_answer};
 pub(crate) use self::jobs::DeadLetterAccess;
@@ -39,6 +41,9 @@ mod find;
 mod jobs;
 mod request;
 mod token;
+
+/// How long a request waits for the one before it.
+const TURN_WITHIN: Duration = Duration::from_secs(3);
 
 type ApiResult = Result<Response, ApiError>;
 
@@ -87,17 +92,19 @@ impl Api {
         self.alone(&self.reader, busy, move |stop| work(&api.access.topic(stop))).await
     }
 
-    /// The same for other work that takes `turn`, which only one request may have. The work ends
-    /// when its flag is set.
+    /// The same for other work, of which one is done at a time: it takes `turn`, and ends when its
+    /// flag is set.
     async fn alone(
         &self,
         turn: &Arc<Semaphore>,
         busy: &str,
         work: impl FnOnce(&AtomicBool) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
-        let taken = Arc::clone(turn).try_acquire_owned();
+        // A person's own requests, as those of a console, follow each other.
+        let taken = timeout(TURN_WITHIN, Arc::clone(turn).acquire_owned()).await;
+        let permit = taken.ok().and_then(Result::ok);
         let permit =
-            taken.map_err(|_| ApiError::new("api.busy", busy, "", "try again in a moment"))?;
+            permit.ok_or_else(|| ApiError::new("api.busy", busy, "", "try again in a moment"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let _while_asked = StopOnDrop(Arc::clone(&stop));
         let worked = tokio::task::spawn_blocking(move || {

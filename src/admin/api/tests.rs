@@ -366,7 +366,7 @@ fn one_request_reads_the_topic_and_only_while_its_client_waits() {
     while reader.available_permits() > 0 {
         std::thread::yield_now();
     }
-    // THEN another one is sent away
+    // THEN another one is sent away after a while
     let (code, body) = fixture.get("/api/dlq");
     assert_eq!((code, body["code"].as_str()), (503, Some("api.busy")));
     assert_eq!(reader.available_permits(), 0);

@@ -232,7 +232,7 @@ function showJob(job) {
   const title = `${job.action === "replay" ? "Replay" : "Discard"} ${job.job} ${JOB_STATES[job.state] ?? job.state}`;
   if (!runs) stopRefused = "";
   if (place.dataset.job !== String(job.job) || !place.firstChild) {
-    place.dataset.job = job.job;
+    [place.dataset.job, stopRefused] = [job.job, ""];
     place.replaceChildren(
       el("h3", { role: "status" }), el("p", { class: "dim" }, job.filter, job.reason ? ` · ${job.reason}` : ""),
       el("progress", { "aria-label": "Progress of the job" }), el("p", { class: "progress-text" }),
