@@ -5,11 +5,10 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use serde::Serialize;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
@@ -20,13 +19,12 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::output::{is_coloured, put};
+use super::output::put;
 use super::repeats::{Repeats, Suppressed};
-use crate::base::clock::unix_now_us;
+use super::style::{CODES, Sample, Style};
 use crate::base::error::{Exit, Fault};
 use crate::base::log_queue::{LineRank, LogStream};
-use crate::base::text::{escaped, escaped_lines, json_lines_shown, truncated};
-use crate::base::time::rfc3339;
+use crate::base::text::{escaped, json_lines_shown};
 use crate::base::{log, log_queue};
 use crate::config::{self, Config, Request};
 
@@ -38,8 +36,6 @@ const AUDIT: &str = "audit";
 const NEVER_LOGGED: &str = "lapin";
 /// Lines of this target are never limited.
 const STATES: &str = "walrelay::health::state_watch";
-/// Most of a message that stands for the lines that were not written.
-const SAMPLE_BYTES_MAX: usize = 120;
 
 #[derive(Clone, Copy)]
 pub(super) struct LogOptions<'a> {
@@ -67,119 +63,6 @@ pub(super) fn both<A, B>(
             Err(faults)
         }
         (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
-    }
-}
-
-/// How log lines are written, or a fault that ends the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
-    Text {
-        coloured: bool,
-    },
-    /// A JSON object per line.
-    Json,
-}
-
-impl Style {
-    /// The style of a service, or of a command that people type.
-    pub(crate) fn of(is_service: bool) -> Style {
-        let errors = std::io::stderr();
-        match is_service && !errors.is_terminal() {
-            true => Style::Json,
-            false => Style::Text { coloured: is_coloured(&errors) },
-        }
-    }
-
-    /// A fault that ends the process, as lines of standard error.
-    pub(crate) fn format(self, fault: &Fault) -> String {
-        let text = fault.to_string();
-        match (self, text.split_once(": ")) {
-            (Style::Json, _) => {
-                let Fault { code, exit, what, place, mend } = fault;
-                json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
-            }
-            (Style::Text { coloured: true }, Some((head, rest))) => {
-                format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
-            }
-            (Style::Text { .. }, _) => text + "\n",
-        }
-    }
-
-    /// A line in place of those that were not written.
-    fn more(self, suppressed: &Suppressed<Sample>) -> String {
-        let Suppressed { shown: Sample { level, target, code, message }, lines, within } =
-            suppressed;
-        let message = format!("… {lines} more in {} s: {message}", within.as_secs().max(1));
-        let (timestamp, code) = (rfc3339(unix_now_us()), code.as_deref());
-        match self {
-            Style::Json => Line {
-                timestamp,
-                level: level.as_str(),
-                message: &message,
-                fault: None,
-                code,
-                target,
-            }
-            .json(),
-            Style::Text { .. } => {
-                let code = code.map(|code| format!(" code={code:?}")).unwrap_or_default();
-                format!("{timestamp} {level:>5} {}{}\n", escaped(&message), escaped(&code))
-            }
-        }
-    }
-
-    /// A line in place of those that nobody has read.
-    fn lost(self, lines: u64) -> String {
-        let message = format!("{lines} lines of the log were lost: standard error was not read");
-        let (timestamp, code) = (rfc3339(unix_now_us()), Some("log.lost"));
-        let (level, target) = ("WARN", "walrelay");
-        match self {
-            Style::Json => {
-                Line { timestamp, level, message: &message, fault: None, code, target }.json()
-            }
-            Style::Text { .. } => format!("{timestamp}  {level} {message} code=\"log.lost\"\n"),
-        }
-    }
-
-    fn panicked(self, text: &str) -> String {
-        match self {
-            Style::Json => json_line(text, None),
-            Style::Text { .. } => escaped_lines(text) + "\n",
-        }
-    }
-}
-
-/// A line in the form of the log's own.
-#[derive(Serialize)]
-struct Line<'a> {
-    timestamp: String,
-    level: &'a str,
-    message: &'a str,
-    #[serde(flatten)]
-    fault: Option<FaultFields<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'a str>,
-    target: &'a str,
-}
-
-#[derive(Serialize)]
-struct FaultFields<'a> {
-    code: &'a str,
-    #[serde(rename = "where")]
-    place: &'a str,
-    mend: &'a str,
-    exit: u8,
-}
-
-fn json_line(message: &str, fault: Option<FaultFields<'_>>) -> String {
-    let timestamp = rfc3339(unix_now_us());
-    Line { timestamp, level: "ERROR", message, fault, code: None, target: "walrelay" }.json()
-}
-
-impl Line<'_> {
-    fn json(&self) -> String {
-        // Texts and a number can always be serialized.
-        json_lines_shown(&serde_json::to_string(self).unwrap_or_default()) + "\n"
     }
 }
 
@@ -312,15 +195,6 @@ where
 /// Where in the code a line comes from, and the hash of its code.
 type Kind = (Identifier, u64);
 
-/// What stands for lines that were not written.
-#[derive(Clone)]
-struct Sample {
-    level: Level,
-    target: &'static str,
-    code: Option<String>,
-    message: String,
-}
-
 /// Writes lines by `format`, those of one kind only so often. What a level below `info` was asked
 /// for is written whole, and so are audit lines of what was done.
 struct Limited<F, C> {
@@ -383,9 +257,6 @@ where
     }
 }
 
-/// The names of fields that tell kinds of one place apart.
-const CODES: [&str; 2] = ["code", "facility"];
-
 struct CodeHash(DefaultHasher);
 
 impl Visit for CodeHash {
@@ -394,29 +265,6 @@ impl Visit for CodeHash {
     fn record_str(&mut self, field: &Field, value: &str) {
         if CODES.contains(&field.name()) {
             value.hash(&mut self.0);
-        }
-    }
-}
-
-impl Sample {
-    fn of(event: &Event<'_>) -> Sample {
-        let (level, target) = (*event.metadata().level(), event.metadata().target());
-        let mut sample = Sample { level, target, code: None, message: String::new() };
-        event.record(&mut sample);
-        sample
-    }
-}
-
-impl Visit for Sample {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            truncated(&format!("{value:?}"), SAMPLE_BYTES_MAX).clone_into(&mut self.message);
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if CODES.contains(&field.name()) {
-            self.code = Some(value.to_owned());
         }
     }
 }

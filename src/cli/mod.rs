@@ -30,10 +30,12 @@ mod progress;
 mod repeats;
 mod slot;
 mod status;
+mod style;
 
 use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, Style, both, prepare};
+use logging::{LogOptions, both, prepare};
 use output::print;
+use style::Style;
 
 /// Runs the process's command line.
 #[must_use]

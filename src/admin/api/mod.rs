@@ -112,9 +112,10 @@ impl Api {
             work(&stop)
         });
         let mut ends = self.ends.subscribe();
+        let ended = async { ends.wait_for(|ends| *ends).await.is_err() };
         let worked = tokio::select! {
             worked = worked => worked,
-            _ = ends.wait_for(|ends| *ends) => {
+            _ = ended => {
                 let what = "the relay is stopping";
                 return Err(ApiError::new("api.stopping", what, "", "ask again when it runs"));
             }
@@ -305,5 +306,7 @@ fn who(client: &AdminClient) -> String {
     format!("token@{}", client.addr)
 }
 
+#[cfg(test)]
+mod reading_tests;
 #[cfg(test)]
 mod tests;

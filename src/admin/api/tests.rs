@@ -1,6 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -8,19 +8,19 @@ use super::super::Admin;
 use super::super::tests::view;
 use super::*;
 use crate::base::secret::Secret;
-use crate::dead_letter::testing::{Flaw, Flawed, Spec, write};
+use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 use crate::sink::{Broker, Disposition, Failure};
 
-const TOKEN: &str = "a-token-of-some-length";
+pub(super) const TOKEN: &str = "a-token-of-some-length";
 const SECOND: i64 = 1_000_000;
 const JSON_BODY: &str = "Content-Type: application/json\r\n";
 
 /// A server, and letters at a broker.
-struct ApiFixture {
+pub(super) struct ApiFixture {
     broker: MemoryBroker,
-    admin: Admin,
+    pub(super) admin: Admin,
 }
 
 fn fixture_with(token: Option<&str>) -> ApiFixture {
@@ -28,7 +28,10 @@ fn fixture_with(token: Option<&str>) -> ApiFixture {
 }
 
 /// The relay's broker is what `of` makes of the one that the fixture writes to.
-fn fixture_on(token: Option<&str>, of: impl FnOnce(MemoryBroker) -> Arc<dyn Broker>) -> ApiFixture {
+pub(super) fn fixture_on(
+    token: Option<&str>,
+    of: impl FnOnce(MemoryBroker) -> Arc<dyn Broker>,
+) -> ApiFixture {
     let broker = MemoryBroker::default();
     let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
@@ -47,7 +50,7 @@ fn fixture() -> ApiFixture {
 
 impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
-    fn write(&self, count: i64, parks_key: bool) {
+    pub(super) fn write(&self, count: i64, parks_key: bool) {
         let mut sink = self.broker.open(None).unwrap();
         for n in 0..count {
             let (id, key, failed_unix_us) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
@@ -68,7 +71,7 @@ impl ApiFixture {
         exchange(self.admin.addr, first, headers, body)
     }
 
-    fn get(&self, path: &str) -> (u16, Value) {
+    pub(super) fn get(&self, path: &str) -> (u16, Value) {
         let (code, _, body) = self.request(&format!("GET {path}"), &bearer(TOKEN), "");
         (code, body)
     }
@@ -90,7 +93,12 @@ impl ApiFixture {
     }
 }
 
-fn exchange(addr: SocketAddr, first: &str, headers: &str, body: &str) -> (u16, String, Value) {
+pub(super) fn exchange(
+    addr: SocketAddr,
+    first: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String, Value) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let length = match headers.contains("Content-Length") {
@@ -106,7 +114,7 @@ fn exchange(addr: SocketAddr, first: &str, headers: &str, body: &str) -> (u16, S
     (code, head.to_owned(), serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
@@ -353,44 +361,6 @@ fn only_json_of_a_moderate_size_is_read() {
         bearer(TOKEN) + JSON_BODY + "Transfer-Encoding: chunked\r\nX-No: Content-Length\r\n";
     let (code, _, _) = fixture.request("POST /api/dlq/replay", &chunked, &chunk);
     assert_eq!(code, 413);
-}
-
-#[test]
-fn one_request_reads_the_topic_and_only_while_its_client_waits() {
-    // GIVEN a reading that does not end
-    let fixture = fixture_on(Some(TOKEN), |broker| Arc::new(Flawed::new(broker, Flaw::Pauses)));
-    fixture.write(2, false);
-    let mut client = TcpStream::connect(fixture.admin.addr).unwrap();
-    write!(client, "GET /api/dlq HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(TOKEN)).unwrap();
-    let reader = &fixture.admin.api.reader;
-    while reader.available_permits() > 0 {
-        std::thread::yield_now();
-    }
-    // THEN another one is sent away after a while
-    let (code, body) = fixture.get("/api/dlq");
-    assert_eq!((code, body["code"].as_str()), (503, Some("api.busy")));
-    assert_eq!(reader.available_permits(), 0);
-    // WHEN the client leaves THEN the reading ends
-    drop(client);
-    let begun = Instant::now();
-    while reader.available_permits() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
-        std::thread::yield_now();
-    }
-}
-
-#[test]
-fn the_end_of_the_process_ends_a_reading() {
-    let fixture = fixture_on(Some(TOKEN), |broker| Arc::new(Flawed::new(broker, Flaw::Pauses)));
-    fixture.write(2, false);
-    let (addr, api) = (fixture.admin.addr, Arc::clone(&fixture.admin.api));
-    let asked = std::thread::spawn(move || exchange(addr, "GET /api/dlq", &bearer(TOKEN), ""));
-    while api.reader.available_permits() > 0 {
-        std::thread::yield_now();
-    }
-    drop(fixture.admin);
-    let (code, _, body) = asked.join().unwrap();
-    assert_eq!((code, body["code"].as_str()), (503, Some("api.stopping")));
 }
 
 #[test]
