@@ -152,8 +152,10 @@ fn requests_and_signals_are_obeyed_while_nobody_reads_the_log() {
         (code == "api.log-full").then(|| assert_eq!(status, 503))
     });
     let full = (503, "api.log-full".to_owned());
-    assert_eq!(relay.asks("POST /api/dlq/discard", &of_key), full);
-    assert_eq!(relay.asks(&format!("GET /api/find?id={key}"), ""), full);
+    let longer = key + &"k".repeat(1_000);
+    let of_longer = format!("{{\"key\":{longer:?}}}");
+    assert_eq!(relay.asks("POST /api/dlq/discard", &of_longer), full);
+    assert_eq!(relay.asks(&format!("GET /api/find?id={longer}"), ""), full);
     let (_, job) = request_at(relay.admin, "GET /api/dlq/job", Some(TOKEN), "");
     assert_eq!(job["job"], 1, "{job}");
     // THEN a job can be stopped all the same
