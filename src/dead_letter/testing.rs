@@ -108,7 +108,12 @@ impl TopicFixture {
 
     /// The same broker with a flaw.
     pub(super) fn flawed(&self, flaw: Flaw) -> Flawed {
-        Flawed::new(self.broker.clone(), flaw)
+        Flawed {
+            inner: self.broker.clone(),
+            flaw,
+            sinks: AtomicUsize::new(0),
+            logs: AtomicUsize::new(0),
+        }
     }
 
     /// Ten milliseconds later each time.
@@ -189,7 +194,7 @@ pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
 /// What is wrong with a broker. A replay opens the sink of its resolutions before that of its
 /// events, and the log for what comes meanwhile, for the index, and for the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(super) enum Flaw {
     Nothing,
     /// The sink of the events is gone once it has confirmed some.
     EventsBreak,
@@ -201,17 +206,11 @@ pub(crate) enum Flaw {
 
 /// A memory broker with a flaw, which counts what is opened.
 #[derive(Debug)]
-pub(crate) struct Flawed {
+pub(super) struct Flawed {
     inner: MemoryBroker,
     flaw: Flaw,
     pub(super) sinks: AtomicUsize,
     logs: AtomicUsize,
-}
-
-impl Flawed {
-    pub(crate) fn new(inner: MemoryBroker, flaw: Flaw) -> Flawed {
-        Flawed { inner, flaw, sinks: AtomicUsize::new(0), logs: AtomicUsize::new(0) }
-    }
 }
 
 impl Broker for Flawed {

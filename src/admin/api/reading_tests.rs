@@ -6,13 +6,51 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::tests::{ApiFixture, TOKEN, bearer, exchange, fixture_on};
-use crate::dead_letter::testing::{Flaw, Flawed};
+use crate::base::error::Fault;
+use crate::base::finding::Finding;
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
+use crate::sink::testing::MemoryBroker;
+use crate::sink::{Broker, Requirements, Sink, SinkKind, StartupCheck};
+
+/// A broker whose dead-letter topic sends nothing, and no end.
+#[derive(Debug)]
+struct SilentBroker(MemoryBroker);
+
+struct SilentLog;
+
+impl Broker for SilentBroker {
+    fn kind(&self) -> &'static SinkKind {
+        self.0.kind()
+    }
+
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        self.0.open(first)
+    }
+
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
+        self.0.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+        self.0.prepare(wanted)
+    }
+
+    fn log(&self, _: &DeadLetterAddress, _: ReadFrom) -> Result<Box<dyn DeadLetterLog>, Fault> {
+        Ok(Box::new(SilentLog))
+    }
+}
+
+impl DeadLetterLog for SilentLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
+        std::thread::park_timeout(patience);
+        Ok(LogRead::Nothing)
+    }
+}
 
 /// A server whose readings do not end.
 fn unending() -> ApiFixture {
-    let fixture = fixture_on(Some(TOKEN), |broker| Arc::new(Flawed::new(broker, Flaw::Pauses)));
-    fixture.write(2, false);
-    fixture
+    fixture_on(Some(TOKEN), |broker| Arc::new(SilentBroker(broker)))
 }
 
 #[test]

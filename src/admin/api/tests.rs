@@ -50,7 +50,7 @@ fn fixture() -> ApiFixture {
 
 impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
-    pub(super) fn write(&self, count: i64, parks_key: bool) {
+    fn write(&self, count: i64, parks_key: bool) {
         let mut sink = self.broker.open(None).unwrap();
         for n in 0..count {
             let (id, key, failed_unix_us) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
