@@ -3,8 +3,9 @@
 //!
 //! Few clients follow events at a time, each for a minute, so that they leave room for others;
 //! a browser's `EventSource` connects again by itself. All of them are sent the same texts, which are
-//! made once a second and only where somebody follows. Streams end when their sender is dropped,
-//! which is when the server stops.
+//! made once a second and only where somebody follows. Whoever comes is sent the last sample at once, so
+//! that none is missing after a connection was lost for a moment. Streams end when their sender is
+//! dropped, which is when the server stops.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,6 +28,7 @@ use super::bounded::AdminClient;
 use super::history::{Counters, Gauges, History, LOOKS_PER_SAMPLE};
 use super::status::{self, AdminView};
 use crate::base::clock::unix_now_us;
+use crate::base::log;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) const FOLLOWERS_MAX: usize = 8;
@@ -52,9 +54,11 @@ struct Look {
 }
 
 impl Look {
-    /// The last sample stays, for a client that has missed its look.
-    fn renew(&mut self, status: Arc<str>, sample: Option<(u64, Arc<str>)>) {
-        *self = Look { status, sample: sample.or(self.sample.take()) };
+    /// The last sample stays, for a client that has missed its look, or comes after it. Returns
+    /// whether there is something to send now.
+    fn renew(&mut self, status: Option<Arc<str>>, sample: Option<(u64, Arc<str>)>) -> bool {
+        self.sample = sample.or(self.sample.take());
+        status.map(|status| self.status = status).is_some()
     }
 }
 
@@ -83,14 +87,14 @@ impl Observing {
         let looking = async {
             loop {
                 seconds.tick().await;
+                log::write_due_counts();
                 let sample = self.observer.look();
                 samples += u64::from(sample.is_some());
+                let sample = sample.map(|sample| (samples, sample.into()));
                 // The observer has one receiver itself.
-                if self.looks.receiver_count() > 1 {
-                    let status = self.observer.status().to_string().into();
-                    let sample = sample.map(|sample| (samples, sample.into()));
-                    self.looks.send_modify(|look| look.renew(status, sample));
-                }
+                let is_followed = self.looks.receiver_count() > 1;
+                let status = is_followed.then(|| self.observer.status().to_string().into());
+                self.looks.send_if_modified(|look| look.renew(status, sample));
             }
         };
         tokio::select! {
@@ -163,9 +167,12 @@ async fn follow(
     client.follows();
     let first = event("status", &observer.status().to_string()).retry(RETRY_AFTER);
     let mut looks = observer.last_look.clone();
-    let sample_seen = looks.borrow_and_update().sample.as_ref().map(|(number, _)| *number);
+    let sample = looks.borrow_and_update().sample.clone();
+    let sample_seen = sample.as_ref().map(|(number, _)| *number);
     let ends_at = Instant::now() + FOLLOWED_FOR_MAX;
-    let due = VecDeque::from([first]);
+    // The last sample may have been taken while this client was connecting again.
+    let last_sample = sample.map(|(_, sample)| event("sample", &sample));
+    let due = [first].into_iter().chain(last_sample).collect();
     let follower = Follower { looks, sample_seen, due, ends_at, _permit: permit };
     Sse::new(unfold(follower, Follower::next)).into_response()
 }

@@ -81,6 +81,19 @@ fn the_status_is_sent_at_once_and_each_second_and_a_sample_when_it_is_taken() {
     let samples = history["samples"].as_array().unwrap();
     assert!(samples.contains(&sample.unwrap().1), "{history}");
     assert_eq!(samples.last().unwrap()["in_flight"], 7);
+    // WHEN a client comes THEN it is sent the last sample, too: it may have been taken just before
+    let mut late = Client::follow(stage.addr);
+    assert_eq!(late.next().unwrap().0, "status");
+    let (name, last) = late.next().unwrap();
+    assert_eq!((name.as_str(), &last["in_flight"]), ("sample", &7.into()));
+}
+
+#[test]
+fn a_sample_is_kept_while_nobody_follows() {
+    let (looks, seen) = watch::channel(Look::default());
+    assert!(!looks.send_if_modified(|look| look.renew(None, Some((1, Arc::from("{}"))))));
+    assert!(looks.send_if_modified(|look| look.renew(Some(Arc::from("{}")), None)));
+    assert_eq!(seen.borrow().sample.as_ref().map(|(number, _)| *number), Some(1));
 }
 
 #[test]
@@ -179,7 +192,9 @@ fn a_slow_client_misses_a_status_but_no_sample() {
         let client = follower(seen, Instant::now() + Duration::from_secs(3600));
         // GIVEN three looks, the second with a sample, before the client takes the next event
         for sample in [None, Some((1, Arc::from("{}"))), None] {
-            looks.send_modify(|look| look.renew(Arc::from("{}"), sample));
+            looks.send_modify(|look| {
+                look.renew(Some(Arc::from("{}")), sample);
+            });
         }
         drop(looks);
         // THEN it gets one status and the sample

@@ -2,7 +2,6 @@
 //! thread, which answers probes even when the loop is stuck, the reader of the dead-letter topic,
 //! and the control runtime on the main thread with sessions, slot watch and signals.
 
-mod log_lines;
 mod polling;
 mod streaming;
 mod threads;

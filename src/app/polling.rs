@@ -122,7 +122,6 @@ async fn supervise(
             Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
             Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
             signal = signals.next() => stop(flags, signal),
-            () = running.log_lines.write_next() => {}
         }
         if found.is_some() {
             flags.stop.store(true, Ordering::Relaxed);

@@ -68,7 +68,6 @@ async fn supervise(
                 flags.stop.store(true, Ordering::Relaxed);
             }
             signal = signals.next() => stop(flags, signal),
-            () = running.log_lines.write_next() => {}
         }
     }
 }

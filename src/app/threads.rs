@@ -10,11 +10,10 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::log_lines::{LogLines, log_lines};
 use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
-use crate::base::{log, runtime};
+use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event;
@@ -37,7 +36,6 @@ pub(super) struct Observability {
     pub(super) facts: Arc<Facts>,
     pub(super) flags: Arc<StopFlags>,
     pub(super) admin: Admin,
-    log_lines: LogLines,
 }
 
 impl Observability {
@@ -45,9 +43,9 @@ impl Observability {
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
         let (recorder, facts) = health::facts(0);
-        let (take_line, log_lines) = log_lines();
         let (limits, began_unix_us) = (HealthLimits::default(), unix_now_us());
-        let states = StateWatch::new(limits, Arc::clone(&metrics), began_unix_us, take_line);
+        let states =
+            StateWatch::new(limits, Arc::clone(&metrics), began_unix_us, |line| line.write());
         let view = AdminView {
             metrics: Arc::clone(&metrics),
             facts: Arc::clone(&facts),
@@ -64,7 +62,7 @@ impl Observability {
         };
         let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         let flags = Arc::default();
-        Ok(Observability { origin, metrics, recorder, facts, flags, admin, log_lines })
+        Ok(Observability { origin, metrics, recorder, facts, flags, admin })
     }
 
     /// Starts the reader of the dead-letter topic, and the loop on the data thread.
@@ -74,7 +72,7 @@ impl Observability {
         carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
-        let Observability { origin, metrics, recorder, facts, flags, admin, log_lines } = self;
+        let Observability { origin, metrics, recorder, facts, flags, admin } = self;
         let tail = TailConfig {
             broker: Arc::clone(&config.sink),
             slot: config.source.slot.clone(),
@@ -114,14 +112,13 @@ impl Observability {
         let data = runtime::spawn("relay", move || {
             let _nobody_waits = sender.send(carry(parts)).is_err();
         })?;
-        Ok(Running { admin, log_lines, tail, data, ended, exporter })
+        Ok(Running { admin, tail, data, ended, exporter })
     }
 }
 
 /// The threads that [`Observability::start`] has started.
 pub(super) struct Running {
     admin: Admin,
-    pub(super) log_lines: LogLines,
     tail: Option<DeadLetterTail>,
     data: JoinHandle<()>,
     exporter: Option<SpanExporter>,
@@ -139,7 +136,6 @@ impl Running {
             exporter.stop();
         }
         drop(self.admin);
-        drop(self.log_lines);
         if let Some(tail) = self.tail {
             tail.stop();
         }
@@ -188,6 +184,7 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
             "second signal: stopping at once, unconfirmed events will be published again"
         );
         log::write_last_counts();
+        log_queue::flush();
         std::process::exit(Exit::Failed as i32);
     }
     tracing::info!(signal, "stopping: settling what is in flight");

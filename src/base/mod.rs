@@ -9,6 +9,7 @@ pub(crate) mod figures;
 pub mod finding;
 pub(crate) mod http;
 pub mod log;
+pub(crate) mod log_queue;
 pub mod lsn;
 pub(crate) mod os_ffi;
 pub(crate) mod runtime;

@@ -5,14 +5,13 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use serde::Serialize;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Dispatch, Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Format, Writer};
@@ -20,13 +19,13 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::output::{is_coloured, put};
+use super::output::put;
 use super::repeats::{Repeats, Suppressed};
-use crate::base::clock::unix_now_us;
+use super::style::{CODES, Sample, Style};
 use crate::base::error::{Exit, Fault};
-use crate::base::log;
-use crate::base::text::{escaped, escaped_lines, json_lines_shown, truncated};
-use crate::base::time::rfc3339;
+use crate::base::log_queue::{LineRank, LogStream};
+use crate::base::text::{escaped, json_lines_shown};
+use crate::base::{log, log_queue};
 use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
@@ -37,19 +36,18 @@ const AUDIT: &str = "audit";
 const NEVER_LOGGED: &str = "lapin";
 /// Lines of this target are never limited.
 const STATES: &str = "walrelay::health::state_watch";
-/// Most of a message that stands for the lines that were not written.
-const SAMPLE_BYTES_MAX: usize = 120;
 
 #[derive(Clone, Copy)]
 pub(super) struct LogOptions<'a> {
     pub(super) level: Option<&'a str>,
     pub(super) faults: Style,
+    /// Nobody waits for a log that is not read.
+    pub(super) is_service: bool,
 }
 
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    let ((), loaded) =
-        both(start(log.level, log.faults).map_err(Vec::from), config::load(request))?;
+    let ((), loaded) = both(start(log).map_err(Vec::from), config::load(request))?;
     Ok(loaded.config)
 }
 
@@ -68,115 +66,23 @@ pub(super) fn both<A, B>(
     }
 }
 
-/// How log lines are written, or a fault that ends the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
-    Text {
-        coloured: bool,
-    },
-    /// A JSON object per line.
-    Json,
-}
-
-impl Style {
-    /// The style of a service, or of a command that people type.
-    pub(crate) fn of(is_service: bool) -> Style {
-        let errors = std::io::stderr();
-        match is_service && !errors.is_terminal() {
-            true => Style::Json,
-            false => Style::Text { coloured: is_coloured(&errors) },
-        }
-    }
-
-    /// A fault that ends the process, as lines of standard error.
-    pub(crate) fn format(self, fault: &Fault) -> String {
-        let text = fault.to_string();
-        match (self, text.split_once(": ")) {
-            (Style::Json, _) => {
-                let Fault { code, exit, what, place, mend } = fault;
-                json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
-            }
-            (Style::Text { coloured: true }, Some((head, rest))) => {
-                format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
-            }
-            (Style::Text { .. }, _) => text + "\n",
-        }
-    }
-
-    /// A line in place of those that were not written.
-    fn more(self, suppressed: &Suppressed<Sample>) -> String {
-        let Suppressed { shown: Sample { level, target, code, message }, lines, within } =
-            suppressed;
-        let message = format!("… {lines} more in {} s: {message}", within.as_secs().max(1));
-        let (timestamp, code) = (rfc3339(unix_now_us()), code.as_deref());
-        match self {
-            Style::Json => Line {
-                timestamp,
-                level: level.as_str(),
-                message: &message,
-                fault: None,
-                code,
-                target,
-            }
-            .json(),
-            Style::Text { .. } => {
-                let code = code.map(|code| format!(" code={code:?}")).unwrap_or_default();
-                format!("{timestamp} {level:>5} {}{}\n", escaped(&message), escaped(&code))
-            }
-        }
-    }
-
-    fn panicked(self, text: &str) -> String {
-        match self {
-            Style::Json => json_line(text, None),
-            Style::Text { .. } => escaped_lines(text) + "\n",
-        }
-    }
-}
-
-/// A line in the form of the log's own.
-#[derive(Serialize)]
-struct Line<'a> {
-    timestamp: String,
-    level: &'a str,
-    message: &'a str,
-    #[serde(flatten)]
-    fault: Option<FaultFields<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'a str>,
-    target: &'a str,
-}
-
-#[derive(Serialize)]
-struct FaultFields<'a> {
-    code: &'a str,
-    #[serde(rename = "where")]
-    place: &'a str,
-    mend: &'a str,
-    exit: u8,
-}
-
-fn json_line(message: &str, fault: Option<FaultFields<'_>>) -> String {
-    let timestamp = rfc3339(unix_now_us());
-    Line { timestamp, level: "ERROR", message, fault, code: None, target: "walrelay" }.json()
-}
-
-impl Line<'_> {
-    fn json(&self) -> String {
-        // Texts and a number can always be serialized.
-        json_lines_shown(&serde_json::to_string(self).unwrap_or_default()) + "\n"
-    }
-}
-
-/// Starts logging at `level`, a level or a filter. A panic is written in the style of `faults`.
-fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
+/// Starts logging. A panic is written in the style of a fault.
+fn start(options: LogOptions<'_>) -> Result<(), Fault> {
+    let LogOptions { level, faults, is_service } = options;
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
     std::panic::set_hook(Box::new(move |panic| {
         let backtrace = std::backtrace::Backtrace::capture();
-        put(&mut std::io::stderr(), &faults.panicked(&format!("{panic}\n{backtrace}")));
+        put(
+            &mut LogStream { rank: LineRank::Kept },
+            &faults.panicked(&format!("{panic}\n{backtrace}")),
+        );
     }));
-    match lines(filter, Style::of(true), std::io::stderr, Instant::now).try_init() {
+    let style = Style::of(true);
+    if is_service {
+        log_queue::start(move |lost| style.lost(lost))?;
+    }
+    match lines(filter, style, StandardError, Instant::now).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
     }
@@ -219,6 +125,27 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
     }
 }
 
+/// The stream of log lines.
+struct StandardError;
+
+impl<'w> MakeWriter<'w> for StandardError {
+    type Writer = LogStream;
+
+    fn make_writer(&'w self) -> LogStream {
+        LogStream { rank: LineRank::Ordinary }
+    }
+
+    fn make_writer_for(&'w self, line: &Metadata<'_>) -> LogStream {
+        let is_kept = tells_what_was_done(line) || line.target() == STATES;
+        LogStream { rank: if is_kept { LineRank::Kept } else { LineRank::Ordinary } }
+    }
+}
+
+/// Is it an audit line of what was done, and not of a token that was refused?
+fn tells_what_was_done(line: &Metadata<'_>) -> bool {
+    line.target() == AUDIT && *line.level() == Level::INFO
+}
+
 /// Escapes what moves a terminal's cursor in lines of JSON; JSON itself does not escape all of it.
 struct Escaping<W>(W);
 
@@ -227,6 +154,10 @@ impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Escaping<W> {
 
     fn make_writer(&'w self) -> Escaping<W::Writer> {
         Escaping(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'w self, line: &Metadata<'_>) -> Escaping<W::Writer> {
+        Escaping(self.0.make_writer_for(line))
     }
 }
 
@@ -264,15 +195,6 @@ where
 /// Where in the code a line comes from, and the hash of its code.
 type Kind = (Identifier, u64);
 
-/// What stands for lines that were not written.
-#[derive(Clone)]
-struct Sample {
-    level: Level,
-    target: &'static str,
-    code: Option<String>,
-    message: String,
-}
-
 /// Writes lines by `format`, those of one kind only so often. What a level below `info` was asked
 /// for is written whole, and so are audit lines of what was done.
 struct Limited<F, C> {
@@ -303,8 +225,7 @@ impl<F, C: Fn() -> Instant> Limited<F, C> {
             return (false, suppressed);
         }
         // A change of state comes once a second at most, and the last one counts.
-        let audited = target == AUDIT && *metadata.level() == Level::INFO;
-        let is_whole = audited || [STATES, log::FINDINGS].contains(&target);
+        let is_whole = tells_what_was_done(metadata) || [STATES, log::FINDINGS].contains(&target);
         if *metadata.level() > Level::INFO || is_whole {
             return (true, suppressed);
         }
@@ -336,9 +257,6 @@ where
     }
 }
 
-/// The names of fields that tell kinds of one place apart.
-const CODES: [&str; 2] = ["code", "facility"];
-
 struct CodeHash(DefaultHasher);
 
 impl Visit for CodeHash {
@@ -347,29 +265,6 @@ impl Visit for CodeHash {
     fn record_str(&mut self, field: &Field, value: &str) {
         if CODES.contains(&field.name()) {
             value.hash(&mut self.0);
-        }
-    }
-}
-
-impl Sample {
-    fn of(event: &Event<'_>) -> Sample {
-        let (level, target) = (*event.metadata().level(), event.metadata().target());
-        let mut sample = Sample { level, target, code: None, message: String::new() };
-        event.record(&mut sample);
-        sample
-    }
-}
-
-impl Visit for Sample {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            truncated(&format!("{value:?}"), SAMPLE_BYTES_MAX).clone_into(&mut self.message);
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if CODES.contains(&field.name()) {
-            self.code = Some(value.to_owned());
         }
     }
 }

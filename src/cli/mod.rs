@@ -12,8 +12,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
+use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::json_lines_shown;
-use crate::base::{log, runtime};
+use crate::base::{log, log_queue, runtime};
 use crate::{app, config};
 
 mod args;
@@ -29,16 +30,19 @@ mod progress;
 mod repeats;
 mod slot;
 mod status;
+mod style;
 
 use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, Style, both, prepare};
+use logging::{LogOptions, both, prepare};
 use output::print;
+use style::Style;
 
 /// Runs the process's command line.
 #[must_use]
 pub fn main() -> ExitCode {
     // Not locked: the threads of a command log to standard error, too.
-    let exit = execute(std::env::args_os(), Style::of, &mut std::io::stderr());
+    let exit = execute(std::env::args_os(), Style::of, &mut LogStream { rank: LineRank::Kept });
+    log_queue::flush();
     ExitCode::from(exit as u8)
 }
 
@@ -61,8 +65,9 @@ fn execute(
             };
         }
     };
-    let style = style(matches!(args.command, Command::Run));
-    let outcome = dispatch(args, style);
+    let is_service = matches!(args.command, Command::Run);
+    let style = style(is_service);
+    let outcome = dispatch(args, style, is_service);
     log::write_last_counts();
     outcome.unwrap_or_else(|faults| {
         let texts: Vec<String> = faults.iter().map(|fault| style.format(fault)).collect();
@@ -71,9 +76,9 @@ fn execute(
     })
 }
 
-fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
+fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Fault>> {
     let request = args.configuration.request();
-    let log = LogOptions { level: args.log.as_deref(), faults: style };
+    let log = LogOptions { level: args.log.as_deref(), faults: style, is_service };
     let prepared = || prepare(log, &request);
     Ok(match args.command {
         Command::Completions { shell } => {

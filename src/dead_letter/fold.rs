@@ -192,6 +192,11 @@ impl DeadLetterIndex {
         }
     }
 
+    /// In dead letters: a key that was parked takes about as much memory as four of them.
+    pub(super) fn size(&self) -> usize {
+        self.letters.len() + 4 * self.keys.len()
+    }
+
     /// Adds a dead letter to the selection, or removes it.
     pub(crate) fn select(&mut self, letter: DeadLetterId, selected: bool) {
         if let Some(entry) = self.letters.get_mut(&letter) {

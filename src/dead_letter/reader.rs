@@ -27,6 +27,8 @@ pub(crate) struct DeadLetterTopic<'a> {
     pub(crate) relay_address: &'a DeadLetterAddress,
     /// Ends what is being read or written.
     pub(crate) stop: &'a AtomicBool,
+    /// Dead letters that one reading may hold.
+    pub(crate) letters_max: usize,
 }
 
 impl<'a> DeadLetterTopic<'a> {
@@ -36,7 +38,8 @@ impl<'a> DeadLetterTopic<'a> {
         address: &'a DeadLetterAddress,
         stop: &'a AtomicBool,
     ) -> DeadLetterTopic<'a> {
-        DeadLetterTopic { broker, address, relay_address: address, stop }
+        let letters_max = usize::MAX;
+        DeadLetterTopic { broker, address, relay_address: address, stop, letters_max }
     }
 
     /// What is replayed goes to a consumer, which may write its dead letter again much later than
@@ -64,6 +67,9 @@ impl<'a> DeadLetterTopic<'a> {
                 && index.known(letter).is_some()
             {
                 index.select(letter.id(), filter.matches(letter));
+            }
+            if index.size() > self.letters_max {
+                return Err(too_many(self.letters_max));
             }
             Ok(true)
         })?;
@@ -115,6 +121,16 @@ impl<'a> DeadLetterTopic<'a> {
 pub(super) fn interrupted(what: &str) -> Fault {
     let mend = "run it again for the rest";
     Fault::new(Exit::Failed, "dead-letter.interrupted", format!("stopped; {what}"), "", mend)
+}
+
+fn too_many(letters_max: usize) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "dead-letter.too-many",
+        format!("there are more than {letters_max} dead letters to read, more than a relay holds"),
+        "since",
+        "narrow by the time: since=2h; or use walrelay dlq, whose memory is not the relay's",
+    )
 }
 
 /// The log, read as records.

@@ -99,3 +99,18 @@ fn one_letter_is_found_with_its_history() {
     let fault = find(&fixture.topic(), "e9").unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
 }
+
+#[test]
+fn a_reading_holds_no_more_dead_letters_than_it_may() {
+    let fixture = TopicFixture::new();
+    fixture.write_many(6);
+    let at_most = |letters_max| DeadLetterTopic { letters_max, ..fixture.topic() };
+    let all = filter(|_| ());
+    assert_eq!(at_most(6).index(&all).unwrap().open(), 6);
+    let fault = at_most(5).index(&all).unwrap_err();
+    assert_eq!((fault.code, &*fault.place), ("dead-letter.too-many", "since"));
+    // WHEN the time is narrowed as it says THEN there is room
+    let since = rfc3339(BEGAN + 4 * SECOND);
+    let late = filter(|words| words.since = Some(since));
+    assert_eq!(at_most(5).index(&late).unwrap().open(), 2);
+}

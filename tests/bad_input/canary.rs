@@ -12,20 +12,22 @@ use std::process::Command;
 use std::time::Duration;
 
 use walrelay_harness::BrokerKind;
+use walrelay_harness::collector::Collector;
 use walrelay_harness::relay::{RelayProcess, get};
 
+use crate::dead_letters::api::request;
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{self, TlsServer};
 use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
+use crate::traces::fixture::traced;
 
 /// Every secret; long enough for a token.
 pub(super) const SECRET: &str = "c4n4ry-s3cr3t-f0r-4ll";
 const PAYLOAD: &str = "c4n4ry-p4yl04d";
 /// The client's modules by name, too: the filter of a level alone would leave them out.
 pub(super) const EVERYTHING: &str = "trace,librdkafka=trace,lapin=trace,lapin::channel=trace";
-const PATHS: [&str; 8] =
-    ["/", "/status", "/metrics", "/livez", "/readyz", "/history", "/api/dlq", "/api/nothing"];
+const PATHS: [&str; 6] = ["/", "/status", "/metrics", "/livez", "/readyz", "/history"];
 
 on_both_brokers!(a_relay_prints_no_secret_and_no_payload);
 
@@ -44,9 +46,11 @@ pub(super) fn assert_hidden(place: &str, text: &str) {
 }
 
 /// A relay whose configuration holds a secret wherever one may stand.
-fn talkative(kind: BrokerKind) -> DeadLetterFixture {
+fn talkative(kind: BrokerKind, collector: &Collector) -> DeadLetterFixture {
     let mut case = DeadLetterFixture::on(kind, "canary", "attempts_max = 2\n", "");
     let config = &mut case.config;
+    let headers = format!("headers = \"authorization={SECRET}\"");
+    config.extra += &traced(&collector.url(), &headers);
     config.url = config.url.replace("postgres@", &format!("postgres:{SECRET}@"));
     assert!(config.url.contains(SECRET), "{}", config.url);
     config.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
@@ -87,11 +91,22 @@ fn insert(case: &DeadLetterFixture) {
 }
 
 #[track_caller]
-fn assert_answers_hide(relay: &RelayProcess) {
+fn assert_answers_hide(relay: &RelayProcess, id: &str) {
     for path in PATHS {
         let answer = get(relay.admin(), path, Duration::from_secs(10)).unwrap();
         assert_hidden(path, &answer.body);
     }
+    let one = format!("/api/dlq/{id}");
+    let (by_id, by_key) = (format!("/api/find?id={id}"), "/api/find?key=k".to_owned());
+    for path in ["/api/dlq".to_owned(), one, by_id, by_key] {
+        let (status, body) = request(relay, &format!("GET {path}"), Some(SECRET), "");
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(body.to_string().contains(id), "{path}: {body}");
+        assert_hidden(&path, &body.to_string());
+    }
+    let (status, body) = request(relay, "GET /api/nothing", Some(SECRET), "");
+    assert_eq!(status, 404);
+    assert_hidden("/api/nothing", &body.to_string());
     assert_hidden("/events", &events(relay));
 }
 
@@ -110,7 +125,8 @@ fn events(relay: &RelayProcess) -> String {
 }
 
 fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
-    let case = talkative(kind);
+    let collector = Collector::start().unwrap();
+    let case = talkative(kind, &collector);
     let mut relay = case.relay();
     // WHEN it publishes, retries and gives up
     insert(&case);
@@ -120,18 +136,35 @@ fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
         };
         (settled("published")? >= 1.0 && settled("dead_lettered")? >= 1.0).then_some(())
     });
+    // WHEN the collector gets its header, and takes no span
+    until("the header at the collector", LIMIT, || {
+        let requests = collector.received().requests;
+        requests
+            .iter()
+            .find_map(|it| it.header("authorization").filter(|it| *it == SECRET))
+            .map(drop)
+    });
+    collector.answer(401);
+    case.insert_one(&case.site.name, "k", 1);
+    until("a span that is refused", LIMIT, || relay.said("trace.not-exported").then_some(()));
     // THEN nothing that it answers shows a canary
-    assert_answers_hide(&relay);
-    // THEN no command does
     let lost = case.list(&["--topic", &case.lost()]);
     let id = lost[0]["event_id"].as_str().unwrap();
-    let commands: [&[&str]; 7] = [
+    assert_answers_hide(&relay, id);
+    // THEN no command does
+    let url = relay.admin().to_string();
+    let commands: [&[&str]; 12] = [
         &["check"],
         &["check", "--json"],
         &["config", "show"],
         &["slot", "show"],
         &["dlq", "list"],
         &["dlq", "show", id],
+        &["status", "--url", &url],
+        &["status", "--url", &url, "--json"],
+        &["find", id],
+        &["find", "--key", "k"],
+        &["dlq", "replay", "--all"],
         &["init"],
     ];
     for words in commands {

@@ -6,8 +6,8 @@ use serde_json::Value;
 use walrelay_harness::BrokerKind;
 
 use super::{Console, TOKEN};
-use crate::dead_letters::fixture::held;
-use crate::support::on_both_brokers;
+use crate::dead_letters::fixture::{DeadLetterFixture, held};
+use crate::support::{LIMIT, metric, on_both_brokers, until};
 
 const LETTERS: u64 = 30;
 const TAB: &str = "\u{E004}";
@@ -190,6 +190,52 @@ fn a_job_is_begun_and_stopped_by_keys_alone() {
     browser.wait_text("#job h3", |text| text == "Replay 1 was stopped");
     assert!(!case.open().is_empty());
     console.assert_no_complaints(&[]);
+}
+
+#[test]
+fn a_parked_key_is_released_by_clicks_once_nothing_of_it_is_open() {
+    // GIVEN a key that is parked, with two dead letters
+    let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 1\n";
+    let case = DeadLetterFixture::on(BrokerKind::Kafka, "console_park", delivery, "");
+    let case = case.with_token(TOKEN);
+    let (name, lost) = (case.site.name.clone(), case.lost());
+    let mut relay = case.relay();
+    case.insert_one(&lost, "k", 1);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    case.insert_one(&name, "k", 2);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let mut console = Console::of(case, relay);
+    console.log_in();
+    let browser = &console.browser;
+    // WHEN its release is requested THEN it is refused, and says what is in the way
+    let release = "#parked button[aria-label='Release k']";
+    browser.click(release);
+    browser.wait_text("#action-count", |text| text == "Would release 1 key.");
+    browser.click("#action-go");
+    browser.wait_text("#action form .error", |text| text.contains("open"));
+    browser.press(ESCAPE);
+    browser.wait("return document.querySelector('#action').open === false");
+    assert_eq!(metric(&console.relay, "outbox_dlq_parked_keys"), Some(1.0));
+    // WHEN the letters are given up and it is requested again
+    browser.click("#discard-all");
+    browser.wait_text("#action-count", |text| text == "Would discard 2 dead letters.");
+    browser.write("#action-reason", "written by a test");
+    browser.click("#action-go");
+    browser.wait_text("#letters-count", |text| text == "0 dead letters match (open).");
+    browser.click(release);
+    browser.wait_text("#action-count", |text| text == "Would release 1 key.");
+    browser.click("#action-go");
+    // THEN nothing is parked any more, and the key goes on
+    browser.wait("return document.querySelector('#action').open === false");
+    browser.wait_text("#parked", str::is_empty);
+    until("no parked key", LIMIT, || {
+        (metric(&console.relay, "outbox_dlq_parked_keys")? == 0.0).then_some(())
+    });
+    let id = console.case.insert_one(&name, "k", 3);
+    console.case.site.wait_confirmed(&mut console.relay, LIMIT);
+    let arrived = held(console.case.site.reader());
+    assert_eq!(arrived.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), [id]);
+    console.assert_no_complaints(&["status of 409"]);
 }
 
 fn focused(browser: &super::Browser) -> Value {

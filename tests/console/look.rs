@@ -53,6 +53,7 @@ fn it_fits_every_width_in_light_and_dark() {
     assert_eq!(browser.run(NAMELESS), serde_json::json!([]));
     let landmarks = "return ['header', 'main', 'nav', 'footer', 'h1', '[role=status]'].filter(it => !document.querySelector(it))";
     assert_eq!(browser.run(landmarks), serde_json::json!([]));
+    search_the_relay(&console);
     show_what_a_search_finds(browser);
     console.assert_no_complaints(&[]);
 }
@@ -65,6 +66,35 @@ fn assert_fits(browser: &Browser, width: u32) {
     assert_eq!(browser.run(script), serde_json::json!([]), "{width}");
     let wide = browser.run("return document.documentElement.scrollWidth");
     assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} of {width}");
+}
+
+/// What this relay answers is shown whole: every field has the name that the page asks for.
+fn search_the_relay(console: &Console) {
+    let Console { case, browser, .. } = console;
+    let name = &case.site.name;
+    let text = |sql: &str| case.site.value(&format!("select {sql} from outbox"));
+    let published = text(&format!("min(id::text) filter (where aggregatetype = '{name}')"));
+    let key = text(&format!("max(aggregateid) filter (where id = '{published}')"));
+    let found = search(browser, "id", &published, |text| text.contains(" is published"));
+    let parts = ["Key", &key, "public.outbox", "Committed", "Commit LSN", "has passed it", name];
+    for part in parts.into_iter().chain(["partition ", "offset "]) {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    let dead = case.open().swap_remove(0);
+    let found = search(browser, "id", &dead, |text| text.contains(" is a dead letter"));
+    for part in ["Dead letter", "open, ", "(attempts 1, "] {
+        assert!(found.contains(part), "{part}: {found}");
+    }
+    let found = search(browser, "key", &key, |text| text.contains(&published));
+    assert!(found.contains(" is published") && found.contains(" is a dead letter"), "{found}");
+}
+
+/// Searches, and waits for what is found.
+fn search(browser: &Browser, by: &str, value: &str, is_it: impl Fn(&str) -> bool) -> String {
+    browser.run(&format!("document.querySelector('#find-by').value = {by:?}"));
+    browser.write("#find-value", value);
+    browser.click("#find-form button");
+    browser.wait_text("#found", is_it)
 }
 
 /// The answer is that of the contract, whatever the relay knows.
@@ -83,6 +113,7 @@ fn show_what_a_search_finds(browser: &Browser) {
         window.answers = [Response.json({ events: [found], not_searched: ['topic payments: no right to read it'] }),
             Response.json({ code: 'api.not-here', what: 'there is nothing here' }, { status: 404 })];"#,
     );
+    browser.run("document.querySelector('#find-by').value = 'id'");
     browser.write("#find-value", "a/b c");
     browser.click("#find-form button");
     let told = browser.wait_text("#found", |text| text.contains("Not searched"));

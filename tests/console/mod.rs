@@ -34,7 +34,12 @@ impl Console {
         case.insert(&name, 0..3, letters + 2, 20);
         case.site.wait_confirmed(&mut relay, LIMIT);
         assert_eq!(case.open().len() as u64, letters + 2);
-        let browser = Browser::open(&name);
+        Console::of(case, relay)
+    }
+
+    /// The console of this relay.
+    fn of(case: DeadLetterFixture, relay: RelayProcess) -> Console {
+        let browser = Browser::open(&case.site.name);
         browser.go(&format!("http://{}/", relay.admin()));
         Console { case, relay, browser }
     }

@@ -1,7 +1,7 @@
 //! The admin API of a running relay: what `walrelay dlq` does, over HTTP, behind a token.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::Value;
 use walrelay_harness::BrokerKind;
@@ -23,7 +23,16 @@ pub(crate) fn request(
     token: Option<&str>,
     body: &str,
 ) -> (u16, Value) {
-    let mut stream = TcpStream::connect(relay.admin()).unwrap();
+    request_at(relay.admin(), first, token, body)
+}
+
+pub(crate) fn request_at(
+    admin: SocketAddr,
+    first: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (u16, Value) {
+    let mut stream = TcpStream::connect(admin).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let bearer =
         token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();

@@ -8,15 +8,18 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use walrelay_harness::BrokerKind;
-use walrelay_harness::proc::{spawn_tied, tied_command};
+use walrelay_harness::proc::{signal, spawn_tied, tied_command};
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, get};
 
+use crate::dead_letters::api::request_at;
 use crate::support::{Fixture, LIMIT, shared_rabbitmq, until};
 
 /// What a pipe is filled with at once: as much as one of its pages.
 const PAGE: [u8; 4096] = [b'\n'; 4096];
+const TOKEN: &str = "a-token-for-a-full-log";
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A relay whose log goes into a pipe.
@@ -64,6 +67,13 @@ impl PipedRelay {
             text.extend(&part[..bytes]);
         }
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Sends a request with the token; status and code of the answer.
+    fn asks(&self, first: &str, body: &str) -> (u16, String) {
+        let (status, body) = request_at(self.admin, first, Some(TOKEN), body);
+        assert!(self.answers("/livez").is_some(), "/livez is silenced by {first}");
+        (status, body["code"].as_str().unwrap_or_default().to_owned())
     }
 
     fn answers(&self, path: &str) -> Option<String> {
@@ -121,4 +131,37 @@ fn probes_are_answered_while_nobody_reads_the_log() {
         log.push_str(&relay.read_log());
         (log.find(&to)? < log.find(&back)?).then_some(())
     });
+}
+
+#[test]
+fn requests_and_signals_are_obeyed_while_nobody_reads_the_log() {
+    // GIVEN a relay that streams, and a log that takes no further line
+    let site = Fixture::on(BrokerKind::RabbitMq, "unread_signal");
+    let mut config = site.config();
+    config.extra.insert_str(0, &format!("token = {TOKEN:?}\n"));
+    let mut relay = PipedRelay::start(&config);
+    // WHEN somebody looks for an event, and begins a job THEN both are done
+    assert_eq!(relay.asks("GET /api/find?id=nothing", ""), (200, String::new()));
+    let (status, _) = relay.asks("POST /api/dlq/discard", r#"{"key":"none"}"#);
+    assert_eq!(status, 202);
+    // WHEN so much is requested that lines would be lost THEN nothing is done without its line
+    let key = "k".repeat(30_000);
+    let of_key = format!("{{\"key\":{key:?}}}");
+    until("a request that is refused", LIMIT, || {
+        let (status, code) = relay.asks("POST /api/dlq/release", &of_key);
+        (code == "api.log-full").then(|| assert_eq!(status, 503))
+    });
+    let full = (503, "api.log-full".to_owned());
+    let longer = key + &"k".repeat(1_000);
+    let of_longer = format!("{{\"key\":{longer:?}}}");
+    assert_eq!(relay.asks("POST /api/dlq/discard", &of_longer), full);
+    assert_eq!(relay.asks(&format!("GET /api/find?id={longer}"), ""), full);
+    let (_, job) = request_at(relay.admin, "GET /api/dlq/job", Some(TOKEN), "");
+    assert_eq!(job["job"], 1, "{job}");
+    // THEN a job can be stopped all the same
+    assert_eq!(relay.asks("DELETE /api/dlq/job", ""), (202, String::new()));
+    // WHEN the relay is asked to end THEN it ends
+    signal(relay.child.id(), Signal::TERM).unwrap();
+    let ended = until("the end of the relay", LIMIT, || relay.child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(0));
 }

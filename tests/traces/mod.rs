@@ -1,7 +1,7 @@
 //! Spans of published events, as a collector gets them from a relay on real services.
 
 mod failing;
-mod fixture;
+pub(crate) mod fixture;
 mod off;
 mod published;
 mod sampling;

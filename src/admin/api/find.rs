@@ -6,7 +6,7 @@ use axum::http::Uri;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::request;
+use super::{audit, request};
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::text::escaped;
@@ -19,7 +19,9 @@ const WITHIN: &str = "20s";
 pub(super) fn requested(uri: &Uri, who: &str) -> Result<FindRequest, ApiError> {
     let request = FindRequest::parse(&request::find(uri)?, WITHIN, unix_now_us())?;
     let (by, wanted) = (request.wanted.name(), escaped(request.wanted.text()));
-    tracing::info!(target: "audit", who, action = "find", by, wanted, "an event is looked for");
+    audit(|| {
+        tracing::info!(target: "audit", who, action = "find", by, wanted, "an event is looked for");
+    })?;
     Ok(request)
 }
 

@@ -25,6 +25,9 @@ use crate::sink::Broker;
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
 const END_GRACE: Duration = Duration::from_secs(6);
 
+/// Dead letters that a reading inside the relay may hold: 10 MB of them.
+const LETTERS_MAX: usize = 100_000;
+
 /// What `/api` acts on.
 #[derive(Clone)]
 pub(crate) struct DeadLetterAccess {
@@ -37,6 +40,12 @@ pub(crate) struct DeadLetterAccess {
 }
 
 impl DeadLetterAccess {
+    /// The dead-letter topic, read until `stop` is set.
+    pub(super) fn topic<'a>(&'a self, stop: &'a AtomicBool) -> DeadLetterTopic<'a> {
+        let topic = DeadLetterTopic::of_relay(&*self.broker, &self.address, stop);
+        DeadLetterTopic { letters_max: LETTERS_MAX, ..topic }
+    }
+
     pub(in crate::admin) fn has_token(&self) -> bool {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
@@ -130,7 +139,7 @@ impl HttpJob {
     }
 
     fn run(&self, access: &DeadLetterAccess) {
-        let topic = DeadLetterTopic::of_relay(&*access.broker, &access.address, &self.stop);
+        let topic = access.topic(&self.stop);
         let replayed = catch_unwind(AssertUnwindSafe(|| {
             let mut observe =
                 |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();

@@ -3,12 +3,14 @@
 //!
 //! * Every request needs the token. Cookies are ignored, and a request that changes something must be
 //!   JSON, so that no other site can use a person's browser for it.
-//! * The topic is read on blocking threads, few at a time, and acted on by one job at a time, so
-//!   probes and metrics answer meanwhile.
-//! * Who did what, why, and to how many is logged under the target `audit`.
+//! * The topic is read for one request at a time, on a blocking thread, and acted on by one job at a
+//!   time, so probes and metrics answer meanwhile. A reading ends when its client has left, and holds
+//!   so many dead letters at most, because the memory is the relay's.
+//! * Who did what, why, and to how many is logged under the target `audit`, before it is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Path, Request, State};
@@ -17,7 +19,8 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
 use self::error::{ApiError, json_answer};
 pub(crate) use self::jobs::DeadLetterAccess;
@@ -26,6 +29,7 @@ use self::token::TokenCheck;
 use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;
+use crate::base::log_queue;
 use crate::base::text::escaped;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
@@ -38,8 +42,8 @@ mod jobs;
 mod request;
 mod token;
 
-/// Requests that read the topic at the same time.
-const READERS_MAX: usize = 2;
+/// How long a request waits for the one before it.
+const TURN_WITHIN: Duration = Duration::from_secs(3);
 
 type ApiResult = Result<Response, ApiError>;
 
@@ -48,22 +52,34 @@ pub(super) struct Api {
     access: DeadLetterAccess,
     token: TokenCheck,
     jobs: ReplayJobs,
-    readers: Arc<Semaphore>,
-    /// Set when the process ends; then nobody waits for an answer.
-    stop: AtomicBool,
+    /// Who reads the dead-letter topic, and who looks for an event: one each.
+    reader: Arc<Semaphore>,
+    searcher: Arc<Semaphore>,
+    /// True when the process ends; then nobody waits for an answer.
+    ends: watch::Sender<bool>,
+}
+
+/// Ends the work for a request when it is dropped: answered, given up, or without a client.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Api {
     pub(super) fn new(access: DeadLetterAccess) -> Api {
         let token = TokenCheck::new(access.token.as_ref());
-        let readers = Arc::new(Semaphore::new(READERS_MAX));
-        let stop = AtomicBool::new(false);
-        Api { access, token, jobs: ReplayJobs::default(), readers, stop }
+        let one = || Arc::new(Semaphore::new(1));
+        let (reader, searcher) = (one(), one());
+        let ends = watch::Sender::new(false);
+        Api { access, token, jobs: ReplayJobs::default(), reader, searcher, ends }
     }
 
     /// Ends readings and the job.
     pub(super) fn end(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.ends.send_replace(true);
         self.jobs.end();
     }
 
@@ -72,27 +88,39 @@ impl Api {
         self: Arc<Api>,
         work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
-        self.on_reader(move |api| {
-            let DeadLetterAccess { broker, address, .. } = &api.access;
-            work(&DeadLetterTopic::of_relay(&**broker, address, &api.stop))
-        })
-        .await
+        let (api, busy) = (Arc::clone(&self), "the dead-letter topic is read for another request");
+        self.alone(&self.reader, busy, move |stop| work(&api.access.topic(stop))).await
     }
 
-    /// The same for work that reads more than the dead-letter topic.
-    async fn on_reader(
-        self: Arc<Api>,
-        work: impl FnOnce(&Api) -> Result<Value, Fault> + Send + 'static,
+    /// The same for other work, of which one is done at a time: it takes `turn`, and ends when its
+    /// flag is set.
+    async fn alone(
+        &self,
+        turn: &Arc<Semaphore>,
+        busy: &str,
+        work: impl FnOnce(&AtomicBool) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
-        let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
-            let what = "the dead-letter topic is being read for other requests";
-            ApiError::new("api.busy", what, "", "try again in a moment")
-        })?;
+        // A person's own requests, as those of a console, follow each other.
+        let taken = timeout(TURN_WITHIN, Arc::clone(turn).acquire_owned()).await;
+        let permit = taken.ok().and_then(Result::ok);
+        let permit =
+            permit.ok_or_else(|| ApiError::new("api.busy", busy, "", "try again in a moment"))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let _while_asked = StopOnDrop(Arc::clone(&stop));
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
-            work(&self)
+            work(&stop)
         });
-        let body = worked.await.map_err(|_| ApiError::internal("the request panicked"))??;
+        let mut ends = self.ends.subscribe();
+        let ended = async { ends.wait_for(|ends| *ends).await.is_err() };
+        let worked = tokio::select! {
+            worked = worked => worked,
+            _ = ended => {
+                let what = "the relay is stopping";
+                return Err(ApiError::new("api.stopping", what, "", "ask again when it runs"));
+            }
+        };
+        let body = worked.map_err(|_| ApiError::internal("the request panicked"))??;
         Ok(json_answer(StatusCode::OK, &body))
     }
 }
@@ -163,7 +191,9 @@ async fn show(
     let payload = request::payload(&uri)?;
     if payload {
         let (who, id) = (who(&client), escaped(&id));
-        tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
+        audit(|| {
+            tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
+        })?;
     }
     api.on_topic(move |topic| {
         let found = view::find(topic, &id)?;
@@ -180,7 +210,8 @@ async fn find_event(
 ) -> ApiResult {
     let finder = api.access.finder.clone().ok_or_else(not_here)?;
     let request = find::requested(&uri, &who(&client))?;
-    api.on_reader(move |api| find::answer(&finder, &request, &api.stop)).await
+    let work = move |stop: &AtomicBool| find::answer(&finder, &request, stop);
+    api.alone(&api.searcher, "an event is looked for by another request", work).await
 }
 
 /// The route that begins a job.
@@ -204,13 +235,16 @@ async fn begin_job(
         return count.await;
     }
     let (by, name, text) = (who(&client), action.name(), filter.to_string());
-    let job = ReplayJob { action, filter, rate, by: by.clone() };
-    let job = api.jobs.begin(api.access.clone(), job, reason.clone())?;
+    let who = by.as_str();
     // The job itself logs how many dead letters it has found, and how many it has resolved.
-    tracing::info!(
-        target: "audit", who = by, action = name, filter = text, reason,
-        "dead letters: {name} requested over HTTP"
-    );
+    audit(|| {
+        tracing::info!(
+            target: "audit", who, action = name, filter = text, reason,
+            "dead letters: {name} requested over HTTP"
+        );
+    })?;
+    let job = ReplayJob { action, filter, rate, by };
+    let job = api.jobs.begin(api.access.clone(), job, reason)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
@@ -223,6 +257,7 @@ async fn stop_job(
     ConnectInfo(client): ConnectInfo<AdminClient>,
 ) -> ApiResult {
     let job = api.jobs.last()?;
+    // Also where the log has no room for its line: to stop is always safe.
     job.stop();
     let who = who(&client);
     tracing::info!(target: "audit", who, action = "stop", "dead letters: stop of the job requested");
@@ -238,10 +273,12 @@ async fn release_keys(
         request::release(request).await?;
     let request = ReleaseRequest { key, anyway, by: who(&client) };
     if !dry_run {
-        tracing::info!(
-            target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
-            "dead letters: release requested over HTTP"
-        );
+        audit(|| {
+            tracing::info!(
+                target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
+                "dead letters: release requested over HTTP"
+            );
+        })?;
     }
     api.on_topic(move |topic| {
         let ReleasedKeys { keys, meanwhile } = if dry_run {
@@ -254,10 +291,22 @@ async fn release_keys(
     .await
 }
 
+/// Writes an audit line before what it tells of is done, which is refused if the line would be lost.
+fn audit(write: impl FnOnce()) -> Result<(), ApiError> {
+    if log_queue::takes(write) {
+        return Ok(());
+    }
+    let what = "the log of the relay is full, so that nobody would know of this request";
+    let mend = "read the relay's standard error, or let its collector of logs run again";
+    Err(ApiError::new("api.log-full", what, "", mend))
+}
+
 /// The name of a client in resolutions and in the log.
 fn who(client: &AdminClient) -> String {
     format!("token@{}", client.addr)
 }
 
+#[cfg(test)]
+mod reading_tests;
 #[cfg(test)]
 mod tests;

@@ -13,21 +13,29 @@ use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 use crate::sink::{Broker, Disposition, Failure};
 
-const TOKEN: &str = "a-token-of-some-length";
+pub(super) const TOKEN: &str = "a-token-of-some-length";
 const SECOND: i64 = 1_000_000;
 const JSON_BODY: &str = "Content-Type: application/json\r\n";
 
 /// A server, and letters at a broker.
-struct ApiFixture {
+pub(super) struct ApiFixture {
     broker: MemoryBroker,
-    admin: Admin,
+    pub(super) admin: Admin,
 }
 
 fn fixture_with(token: Option<&str>) -> ApiFixture {
+    fixture_on(token, |broker| Arc::new(broker))
+}
+
+/// The relay's broker is what `of` makes of the one that the fixture writes to.
+pub(super) fn fixture_on(
+    token: Option<&str>,
+    of: impl FnOnce(MemoryBroker) -> Arc<dyn Broker>,
+) -> ApiFixture {
     let broker = MemoryBroker::default();
     let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
-        broker: Arc::new(broker.clone()),
+        broker: of(broker.clone()),
         address: DeadLetterSettings::default().address,
         finder: None,
         token: token.map(Secret::new),
@@ -63,7 +71,7 @@ impl ApiFixture {
         exchange(self.admin.addr, first, headers, body)
     }
 
-    fn get(&self, path: &str) -> (u16, Value) {
+    pub(super) fn get(&self, path: &str) -> (u16, Value) {
         let (code, _, body) = self.request(&format!("GET {path}"), &bearer(TOKEN), "");
         (code, body)
     }
@@ -85,7 +93,12 @@ impl ApiFixture {
     }
 }
 
-fn exchange(addr: SocketAddr, first: &str, headers: &str, body: &str) -> (u16, String, Value) {
+pub(super) fn exchange(
+    addr: SocketAddr,
+    first: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String, Value) {
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let length = match headers.contains("Content-Length") {
@@ -101,7 +114,7 @@ fn exchange(addr: SocketAddr, first: &str, headers: &str, body: &str) -> (u16, S
     (code, head.to_owned(), serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
-fn bearer(token: &str) -> String {
+pub(super) fn bearer(token: &str) -> String {
     format!("Authorization: Bearer {token}\r\n")
 }
 
@@ -351,17 +364,15 @@ fn only_json_of_a_moderate_size_is_read() {
 }
 
 #[test]
-fn readers_are_few() {
-    let api = Arc::clone(&fixture().admin.api);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
-        // GIVEN as many readers as may be
-        let permits =
-            Arc::clone(&api.readers).acquire_many_owned(READERS_MAX as u32).await.unwrap();
-        // THEN another one is sent away
-        let refused = Arc::clone(&api).on_topic(|_| Ok(Value::Null)).await.unwrap_err();
-        assert_eq!(refused.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
-        drop(permits);
-        assert!(Arc::clone(&api).on_topic(|_| Ok(Value::Null)).await.is_ok());
-    });
+fn nothing_is_changed_by_a_get() {
+    let fixture = fixture();
+    fixture.write(3, true);
+    for path in ["replay", "discard", "release"] {
+        let (code, _) = fixture.get(&format!("/api/dlq/{path}?all=true"));
+        assert_eq!(code, 405, "{path}");
+    }
+    assert_eq!(fixture.get("/api/dlq/job").0, 404, "no job was begun");
+    assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0", "e1", "e2"]);
+    let (_, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    assert_eq!(body["keys"].as_array().unwrap().len(), 3, "{body}");
 }

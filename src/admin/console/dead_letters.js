@@ -18,10 +18,13 @@ let isShown = false;
 let parkedKnown = 0;
 let openKnown = null;
 let jobTimer = 0;
+let stopRefused = "";
 // The filter of what is listed: what is typed counts once it is applied.
 let applied = {};
 // Only the answer to the last question is shown.
 let asked = 0;
+// What was asked before the last logout is not shown, either.
+let logouts = 0;
 // What is drawn, and when the list may be read again by itself: reading a long topic is work.
 let drawn = "";
 let nextLoadAt = 0;
@@ -67,7 +70,11 @@ function show(isIn) {
   if (isIn && !isShown) apply();
   isShown = isIn;
   if (isIn) return;
-  [letters, drawn] = [[], ""];
+  // The answers to what is still under way are not shown.
+  asked += 1;
+  logouts += 1;
+  clearTimeout(jobTimer);
+  [letters, drawn, jobTimer] = [[], "", 0];
   // Nothing that the token has shown stays on the page.
   for (const id of ["groups", "rows", "parked", "job"]) byId(id).replaceChildren();
   for (const id of ["record", "action"]) {
@@ -118,14 +125,17 @@ async function load() {
     letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
     [matching, pages] = [answer.meant, 1];
     problem.hidden = true;
-    nextLoadAt = Date.now() + RELOAD_EVERY_MS + 5 * (Date.now() - begunAt);
     draw();
     if (answer.job) showJob(answer.job);
-    await loadParked();
+    await loadParked(turn);
   } catch (error) {
     if (turn !== asked || error.status === 401) return;
+    // The topic was read for somebody else: another time will do.
+    if (error.code === "api.busy") openKnown = null;
     say(problem, textOf(error));
     problem.hidden = false;
+  } finally {
+    if (turn === asked) nextLoadAt = Date.now() + RELOAD_EVERY_MS + 5 * (Date.now() - begunAt);
   }
 }
 
@@ -186,10 +196,11 @@ function drawRows() {
     ...(left > 0 ? [button(`Show ${count(Math.min(left, PAGE))} more`, () => { pages += 1; draw(); })] : []));
 }
 
-async function loadParked() {
+async function loadParked(turn) {
   const place = byId("parked");
   if (!parkedKnown) return place.replaceChildren();
   const { keys } = await post("/api/dlq/release", { all: true, dry_run: true });
+  if (turn !== asked) return;
   const rows = keys.map((key) => [el("code", {}, key),
     button("Release…", () => act("release", { key }, `key ${key}`), { "aria-label": `Release ${key}` })]);
   place.replaceChildren(...(rows.length ? [table("Parked keys", ["Key", "Action"], [rows], { class: "rows" })] : []));
@@ -198,7 +209,9 @@ async function loadParked() {
 // Asks how, then does it. `what` is a filter with the names of the API.
 function act(action, what, title) {
   askAction(action, what, title, async (body) => {
+    const turn = logouts;
     const answer = await post(`/api/dlq/${action}`, body);
+    if (turn !== logouts) return "";
     if (action === "release") {
       await load();
       const late = answer.letters_meanwhile;
@@ -217,21 +230,20 @@ function showJob(job) {
   const runs = job.state === "running" || job.state === "stopping";
   const passed = cut + unrouted + incomplete + misrouted + gone;
   const title = `${job.action === "replay" ? "Replay" : "Discard"} ${job.job} ${JOB_STATES[job.state] ?? job.state}`;
-  const { error } = job;
+  if (!runs) stopRefused = "";
   if (place.dataset.job !== String(job.job) || !place.firstChild) {
-    place.dataset.job = job.job;
+    [place.dataset.job, stopRefused] = [job.job, ""];
     place.replaceChildren(
       el("h3", { role: "status" }), el("p", { class: "dim" }, job.filter, job.reason ? ` · ${job.reason}` : ""),
       el("progress", { "aria-label": "Progress of the job" }), el("p", { class: "progress-text" }),
       el("p", { class: "error", role: "alert", hidden: true }),
-      button("Stop", async () => showJob(await remove("/api/dlq/job")), { class: "danger" }));
+      button("Stop", stopJob, { class: "danger" }));
   }
-  const [head, , bar, text, fault, stop] = place.children;
+  const [head, , bar, text, , stop] = place.children;
   say(head, title);
   [bar.max, bar.value] = [Math.max(meant, 1), done];
   say(text, `${count(done)} of ${count(meant)}${passed ? `, ${count(passed)} passed over` : ""}`);
-  fault.hidden = !error;
-  if (error) say(fault, `${error.what} – ${error.mend}`);
+  showFault(job.error);
   stop.hidden = !runs;
   stop.disabled = job.state === "stopping";
   place.className = `job ${job.state}`;
@@ -239,13 +251,34 @@ function showJob(job) {
   if (runs && !jobTimer) jobTimer = setTimeout(followJob, JOB_EVERY_MS);
 }
 
+// Why the job has failed, or why it cannot be stopped.
+function showFault(error) {
+  const fault = byId("job").querySelector(".error");
+  say(fault, error ? `${error.what} – ${error.mend}` : stopRefused);
+  fault.hidden = !fault.textContent;
+}
+
+async function stopJob() {
+  const turn = logouts;
+  try {
+    stopRefused = "";
+    const job = await remove("/api/dlq/job");
+    if (turn === logouts) showJob(job);
+  } catch (error) {
+    stopRefused = textOf(error);
+    if (turn === logouts) showFault(null);
+  }
+}
+
 async function followJob() {
+  const turn = logouts;
   jobTimer = 0;
   try {
     const job = await get("/api/dlq/job");
+    if (turn !== logouts) return;
     showJob(job);
     if (!jobTimer) load();
   } catch (error) {
-    if (session.token && error.status !== 404) jobTimer = setTimeout(followJob, 4 * JOB_EVERY_MS);
+    if (turn === logouts && session.token && error.status !== 404) jobTimer = setTimeout(followJob, 4 * JOB_EVERY_MS);
   }
 }

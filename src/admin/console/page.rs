@@ -275,7 +275,7 @@ fn dead_letters(has_token: bool) -> Markup {
                             option value=(state) { (state) }
                         }
                     } }
-                    (field("text", "Text", "in id, key, topic, error"))
+                    (field("text", "Text", "contains"))
                     (field("key", "Key", "exactly"))
                     (field("topic", "Topic", "exactly"))
                     (field("error_class", "Error class", "exactly"))

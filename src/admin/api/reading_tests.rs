@@ -1,0 +1,90 @@
+//! Readings of the dead-letter topic, and who waits for them.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::tests::{ApiFixture, TOKEN, bearer, exchange, fixture_on};
+use crate::base::error::Fault;
+use crate::base::finding::Finding;
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
+use crate::sink::testing::MemoryBroker;
+use crate::sink::{Broker, Requirements, Sink, SinkKind, StartupCheck};
+
+/// A broker whose dead-letter topic sends nothing, and no end.
+#[derive(Debug)]
+struct SilentBroker(MemoryBroker);
+
+struct SilentLog;
+
+impl Broker for SilentBroker {
+    fn kind(&self) -> &'static SinkKind {
+        self.0.kind()
+    }
+
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        self.0.open(first)
+    }
+
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
+        self.0.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+        self.0.prepare(wanted)
+    }
+
+    fn log(&self, _: &DeadLetterAddress, _: ReadFrom) -> Result<Box<dyn DeadLetterLog>, Fault> {
+        Ok(Box::new(SilentLog))
+    }
+}
+
+impl DeadLetterLog for SilentLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
+        std::thread::park_timeout(patience);
+        Ok(LogRead::Nothing)
+    }
+}
+
+/// A server whose readings do not end.
+fn unending() -> ApiFixture {
+    fixture_on(Some(TOKEN), |broker| Arc::new(SilentBroker(broker)))
+}
+
+#[test]
+fn one_request_reads_the_topic_and_only_while_its_client_waits() {
+    // GIVEN a reading that does not end
+    let fixture = unending();
+    let mut client = TcpStream::connect(fixture.admin.addr).unwrap();
+    write!(client, "GET /api/dlq HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(TOKEN)).unwrap();
+    let reader = &fixture.admin.api.reader;
+    while reader.available_permits() > 0 {
+        std::thread::yield_now();
+    }
+    // THEN another one is sent away after a while
+    let (code, body) = fixture.get("/api/dlq");
+    assert_eq!((code, body["code"].as_str()), (503, Some("api.busy")));
+    assert_eq!(reader.available_permits(), 0);
+    // WHEN the client leaves THEN the reading ends
+    drop(client);
+    let begun = Instant::now();
+    while reader.available_permits() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_end_of_the_process_ends_a_reading() {
+    let fixture = unending();
+    let (addr, api) = (fixture.admin.addr, Arc::clone(&fixture.admin.api));
+    let asked = std::thread::spawn(move || exchange(addr, "GET /api/dlq", &bearer(TOKEN), ""));
+    while api.reader.available_permits() > 0 {
+        std::thread::yield_now();
+    }
+    drop(fixture.admin);
+    let (code, _, body) = asked.join().unwrap();
+    assert_eq!((code, body["code"].as_str()), (503, Some("api.stopping")));
+}
