@@ -8,7 +8,7 @@ use walrelay::config::Config;
 use walrelay::sink::{PublishError, SinkReport};
 use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::create_topic;
-use walrelay_harness::rabbit::{Queue, Rabbit};
+use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use super::fixture::DlqFixture;
 use crate::dead_letters::fixture::{held, ids};
@@ -197,6 +197,36 @@ fn a_replay_stops_when_the_consumer_fails_again(kind: BrokerKind) {
     let again = format!("walrelay dlq --from {} list", service.dlq());
     ended.assert_fault(5, "dead-letter.comes-back", &["is a dead letter again", &again]);
     assert_eq!(service.open(), ["c1"]);
+}
+
+#[test]
+fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
+    let service = Service::new(BrokerKind::RabbitMq, "dlq_from_large");
+    // GIVEN a letter with headers that fill more than a frame of the relay, and one behind it
+    let (_, own) = service.letter("c1", "consumer.permanent");
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value.as_str())));
+    let large = ("large".to_owned(), Value::Bytes(vec![b'h'; 40 * 1024]));
+    let headers = own.chain([large]).collect();
+    let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
+    rabbit.confirm().unwrap();
+    let properties = Properties { headers, ..Properties::default() };
+    let exchange = format!("{}.dlx", service.name);
+    rabbit.publish((&exchange, &service.topic), &properties, b"large", true);
+    rabbit.flush().unwrap();
+    assert_eq!(rabbit.outcome(LIMIT).unwrap(), Some(Outcome::Acked(1, false)));
+    service.write(&[service.letter("c2", "consumer.permanent")]);
+    // WHEN they are listed and shown THEN both can be read
+    assert_eq!(service.open(), ["c1", "c2"]);
+    service.walrelay(&["show", "c1"]).assert_done().assert_says(&["no such customer"]);
+    // WHEN they are replayed THEN the second arrives, and the first alone is refused
+    let ended = service.walrelay(&["replay", "--all"]);
+    let words = ["1 have more than the broker can carry", "event c1: the headers have 4"];
+    ended.assert_fault(1, "dead-letter.unfit", &words);
+    assert_eq!(service.arrived(), ["c2"]);
+    assert_eq!(service.open(), ["c1"]);
+    // THEN it can be given up
+    service.walrelay(&["discard", "--id", "c1"]).assert_done();
+    assert!(service.open().is_empty());
 }
 
 on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed);
