@@ -100,7 +100,7 @@ impl RecordKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadLetter {
     pub(crate) position: PartitionOffset,
-    /// `@PARTITION:OFFSET` of the dead letter for an event without an id.
+    /// `@PARTITION:OFFSET@TIME` of the dead letter for an event without an id.
     pub(crate) event_id: String,
     pub(crate) key: Option<RecordKey>,
     /// Kafka topic or RabbitMQ routing key of the event; empty where it could not be determined.

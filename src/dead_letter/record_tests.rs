@@ -204,12 +204,29 @@ fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
 #[test]
 fn events_without_an_id_are_told_apart_by_their_place() {
     let nameless = letter_of(&Outbound { id: "", ..event() }, 100);
-    assert_eq!(nameless.event_id, "@2:17");
+    assert_eq!(nameless.event_id, "@2:17@1970-01-01T00:00:03.000000Z");
     let same = letter_of(&event(), 100);
     let behind = DeadLetter { ordinal: 1, ..same.clone() };
     assert_ne!(same.id(), behind.id(), "one transaction may use an id twice");
     let elsewhere = DeadLetter { lsn: "0/1".to_owned(), ..same.clone() };
     assert_ne!(same.id(), elsewhere.id(), "two tables may use the same ids");
+}
+
+#[test]
+fn two_topics_of_one_name_do_not_share_the_ids_of_events_without_one() {
+    // GIVEN letters of events without an id, at one offset of a topic and of the topic made anew
+    let written_at = |failed_unix_us| {
+        let cause = DeadLetterCause { failed_unix_us, ..cause() };
+        let nameless = Outbound { id: "", ..event() };
+        match parse(writer(100).compose(&nameless, &cause, |letter| entry(letter, 2, 17))) {
+            LogRecord::DeadLetter(letter) => letter.event(1, |event| event.id.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    };
+    // THEN a consumer that remembers the first replay does not take the second for it
+    assert_ne!(written_at(3_000_000), written_at(4_000_000));
+    // AND each reading finds the same
+    assert_eq!(written_at(3_000_000), written_at(3_000_000));
 }
 
 #[test]
