@@ -231,18 +231,33 @@ pub(super) fn refused_property(reason: &str) -> Fault {
 }
 
 pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
-    let lower = reason.to_lowercase();
-    let mend = if lower.contains("authentication") || lower.contains("sasl") {
+    let mend = reaching(reason);
+    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
+    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
+}
+
+/// What mends an error of librdkafka's about a connection.
+fn reaching(error: &str) -> &'static str {
+    // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
+    let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
+    let text = named.map_or(error, |(_, text)| text).to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    // This one names a host.
+    if says(&["failed to resolve"]) {
+        "correct the host name in sink.kafka.brokers"
+    } else if says(&["certificate verify failed", "certificate could not be verified"]) {
+        "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"
+    } else if says(&["handshake failed"]) {
+        "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
+    } else if says(&["authentication", "sasl"]) {
         "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
-    } else if lower.contains("ssl") {
+    } else if says(&["ssl"]) {
         "correct security.protocol and ssl.ca.location in sink.kafka.properties"
-    } else if lower.contains("resolve") {
+    } else if says(&["resolve"]) {
         "correct the host name in sink.kafka.brokers"
     } else {
         "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
-    };
-    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
-    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
+    }
 }
 
 pub(super) fn not_created(

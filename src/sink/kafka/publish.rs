@@ -285,12 +285,7 @@ impl KafkaSink {
             Code::Fatal | Code::GaplessGuarantee => {
                 self.ending.get_or_insert((SinkReport::Broken(text), Instant::now()));
             }
-            // These concern the whole cluster. The loss of a single broker is not reported.
-            Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
-                self.reachability.lost();
-                self.reports.push(SinkReport::Unreachable(text));
-            }
-            _ => tracing::debug!(error = text, "librdkafka reported an error that needs no action"),
+            _ => self.reports.extend(self.reachability.failed(code, &text)),
         }
     }
 }
