@@ -345,7 +345,7 @@ impl<'a> Replay<'a> {
                     "{gone} of {meant} dead letters were removed from the dead-letter topic, by its retention, before they were reached"
                 ),
                 "the dead-letter topic",
-                "publish the events anew from their source; let the topic keep everything (retention.ms=-1, or a stream without x-max-age and x-max-length-bytes)",
+                "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
         let too_much = self.uncarried.map(|first| {

@@ -24,6 +24,10 @@ use crate::sink::broker::UNREACHABLE;
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long the cluster may take to create or delete topics.
 pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
+/// Of the topic of dead letters: they are kept until somebody has dealt with them, whatever the
+/// brokers' defaults are.
+const KEPT_FOR_EVER: [(&str, &str); 3] =
+    [("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
@@ -145,8 +149,7 @@ pub(super) fn ends_reading(error: &KafkaError) -> bool {
 }
 
 /// Creates those of the topics that do not exist, and returns their names once they can be used; a
-/// login that may not describe a topic cannot see that. Dead letters are kept until somebody has
-/// dealt with them, so their topic has no retention time.
+/// login that may not describe a topic cannot see that.
 pub(super) fn create_topics(
     settings: &KafkaSettings,
     topics: &[&str],
@@ -157,7 +160,8 @@ pub(super) fn create_topics(
         NewTopic::new(name, settings.partitions, replication)
     };
     let others = topics.iter().copied().filter(|name| dead_letters != Some(name)).map(new);
-    let dead_letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
+    let kept = |topic, (key, value)| NewTopic::set(topic, key, value);
+    let dead_letters = dead_letters.map(|name| KEPT_FOR_EVER.into_iter().fold(new(name), kept));
     let topics: Vec<NewTopic<'_>> = others.chain(dead_letters).collect();
     if topics.is_empty() {
         return Ok(Vec::new());
@@ -313,7 +317,8 @@ pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic:
             "sink.dead-letter-missing",
             format!("the dead-letter topic {topic} does not exist"),
             format!(
-                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8 --config retention.ms=-1"
+                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8{}",
+                KEPT_FOR_EVER.map(|(key, value)| format!(" --config {key}={value}")).concat()
             ),
         ),
         _ => (
