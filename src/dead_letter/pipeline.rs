@@ -245,9 +245,11 @@ impl<'a> Pipeline<'a> {
             })?),
         };
         let replays = resolution.replays;
+        let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
+        let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
         let item = Box::new(InFlight { topic, key, resolution });
-        let published = letter.event(replays, |event| events.publish(item, event, now));
+        let published = letter.event(replays, consumer, |event| events.publish(item, event, now));
         match published {
             Ok(true) => Ok(EventPublish::Queued),
             Ok(false) => Ok(EventPublish::Full),

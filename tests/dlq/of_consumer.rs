@@ -12,7 +12,7 @@ use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use super::fixture::DlqFixture;
 use crate::dead_letters::fixture::{held, ids};
-use crate::support::faults::CliFixture;
+use crate::support::faults::{CliFixture, read};
 use crate::support::{LIMIT, on_both_brokers, shared_kafka, shared_rabbitmq};
 
 /// What one service has made for itself, as `walrelay-inbox` makes it.
@@ -168,8 +168,15 @@ fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kin
     replayed.assert_done().assert_says(&["replayed 2 of 2 dead letters"]);
     // THEN they have come to the service, and to nobody else, and are resolved in its own topic
     assert_eq!(service.arrived(), ["c1", "c3"]);
-    if kind == BrokerKind::RabbitMq {
-        assert_eq!(held(service.bench.site.reader()), []);
+    match kind {
+        BrokerKind::RabbitMq => assert_eq!(held(service.bench.site.reader()), []),
+        // Others read the topic, too, and see for whom it is.
+        BrokerKind::Kafka => {
+            for record in read(&[&service.topic]) {
+                let wanted = ("dlq-replay-for".to_owned(), Some(service.name.clone().into_bytes()));
+                assert!(record.headers.contains(&wanted), "{record:?}");
+            }
+        }
     }
     assert!(service.open().is_empty());
     let resolved = service.bench.list(&["--from", &service.dlq(), "--state", "replayed"]);
