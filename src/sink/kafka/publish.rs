@@ -373,6 +373,10 @@ impl Sink for KafkaSink {
         reports.append(&mut self.reports);
     }
 
+    fn has_room_for(&self, event: &Outbound<'_>) -> bool {
+        self.normal.record_limit.has_room_for(event)
+    }
+
     fn holds_back(&self) -> bool {
         !self.key_order.is_idle()
     }
