@@ -194,7 +194,7 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
 pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
-    // Only an event with a position is recognised.
+    // Only an event with a position is recognised, and gets a trace context.
     let has_position = routes.clone().any(|route| route.preset == Preset::Walrelay);
     let mut topics: Vec<String> =
         routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
@@ -202,7 +202,8 @@ pub fn sink_requirements(config: &Config) -> Requirements {
     topics.dedup();
     let dead_letters = writes_dead_letters(config).then(|| config.dead_letter.address.clone());
     let read_back = config.polling.is_none() && has_position;
-    Requirements { topics, dead_letters, read_back, ..Requirements::default() }
+    let adds_context = has_position && config.tracing.endpoint.is_some();
+    Requirements { topics, dead_letters, read_back, adds_context, ..Requirements::default() }
 }
 
 fn writes_dead_letters(config: &Config) -> bool {

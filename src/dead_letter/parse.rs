@@ -7,7 +7,7 @@ use super::record::{
     DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind, Uncut,
 };
 use super::writer;
-use crate::base::time::parse_rfc3339;
+use crate::base::time::{parse_rfc3339, rfc3339};
 
 pub(super) fn parse(entry: LogEntry) -> LogRecord {
     let own = DlqHeaders(&entry.headers);
@@ -46,9 +46,11 @@ fn parse_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadL
     let PartitionOffset { partition, offset } = entry.position;
     let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(entry.written_unix_us);
     let uncut_key = own.uncut(writer::KEY_SIZE, writer::KEY_SHA256);
+    // Offsets begin again in a topic that is made anew, and consumers remember the ids of replays.
+    let place = || format!("@{partition}:{offset}@{}", rfc3339(failed_unix_us));
     DeadLetter {
         position: entry.position,
-        event_id: if event_id.is_empty() { format!("@{partition}:{offset}") } else { event_id },
+        event_id: if event_id.is_empty() { place() } else { event_id },
         topic: own.text_or_empty(writer::ORIGINAL_TOPIC),
         exchange: own.text_or_empty(writer::ORIGINAL_EXCHANGE),
         partition: own.number(writer::ORIGINAL_PARTITION),

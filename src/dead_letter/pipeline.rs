@@ -12,7 +12,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Sequence};
 use crate::base::finding::faults;
 use crate::base::text::escaped;
-use crate::sink::{Failure, PublishError, Requirements, Sink, SinkReport};
+use crate::sink::{Disposition, Failure, PublishError, Requirements, Sink, SinkReport};
 
 /// How long records may be in flight while nothing is confirmed.
 const SILENCE_MAX_US: i64 = 30_000_000;
@@ -147,6 +147,15 @@ impl<T> ConfirmedPublisher<T> {
     }
 }
 
+/// What became of an event that was given to the sink.
+pub(super) enum EventPublish {
+    Queued,
+    /// The queue of the sink is full.
+    Full,
+    /// The broker cannot carry it, now or later; others are not concerned.
+    Uncarried(Box<Failure>),
+}
+
 /// An event in flight.
 struct InFlight {
     topic: String,
@@ -220,13 +229,13 @@ impl<'a> Pipeline<'a> {
             || now - self.progress_unix_us > SETTLE_US
     }
 
-    /// Publishes the event of a dead letter; false when the queue of the sink is full.
+    /// Publishes the event of a dead letter.
     pub(super) fn publish(
         &mut self,
         letter: &DeadLetter,
         resolution: Resolution,
         now: i64,
-    ) -> Result<bool, Fault> {
+    ) -> Result<EventPublish, Fault> {
         let events = match &mut self.events {
             Some(events) => events,
             // Each event is published alone: a refusal must name its event, and no other event may
@@ -236,10 +245,22 @@ impl<'a> Pipeline<'a> {
             })?),
         };
         let replays = resolution.replays;
+        let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
+        let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
         let item = Box::new(InFlight { topic, key, resolution });
-        let published = letter.event(replays, |event| events.publish(item, event, now));
-        published.map_err(|failure| self.refused(failure))
+        let published = letter.event(replays, consumer, |event| events.publish(item, event, now));
+        match published {
+            Ok(true) => Ok(EventPublish::Queued),
+            Ok(false) => Ok(EventPublish::Full),
+            // Without the broker being asked.
+            Err(PublishFailure::Refused(_, Some(failure)))
+                if failure.disposition == Disposition::Terminal =>
+            {
+                Ok(EventPublish::Uncarried(failure))
+            }
+            Err(failure) => Err(self.refused(failure)),
+        }
     }
 
     /// Queues a resolution that needs no event to be published.

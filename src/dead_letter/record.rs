@@ -100,7 +100,7 @@ impl RecordKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadLetter {
     pub(crate) position: PartitionOffset,
-    /// `@PARTITION:OFFSET` of the dead letter for an event without an id.
+    /// `@PARTITION:OFFSET@TIME` of the dead letter for an event without an id.
     pub(crate) event_id: String,
     pub(crate) key: Option<RecordKey>,
     /// Kafka topic or RabbitMQ routing key of the event; empty where it could not be determined.
@@ -230,12 +230,27 @@ impl DeadLetter {
         is_misrouted.then_some(NotReplayable::Misrouted)
     }
 
-    /// Passes the event to `then`, with a header that says how often it has been replayed.
-    pub(crate) fn event<T>(&self, replay: u32, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    /// The consumer that wrote this to its topic `SERVICE.dlq`, if the event goes to a topic that
+    /// others read, too. In RabbitMQ an exchange leads to the consumer alone.
+    pub(super) fn consumer(&self, written_to: &str) -> Option<&str> {
+        let (consumer, _host) = self.relay.rsplit_once('@')?;
+        let is_own = written_to.strip_suffix(".dlq") == Some(consumer);
+        (is_own && self.exchange.is_empty()).then_some(consumer)
+    }
+
+    /// Passes the event to `then`, with headers that say how often it has been replayed, and for
+    /// which consumer alone.
+    pub(crate) fn event<T>(
+        &self,
+        replay: u32,
+        consumer: Option<&str>,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> T {
         let replay = replay.to_string();
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let mut headers: Vec<(&str, &[u8])> = headers.collect();
         headers.push((writer::REPLAY_COUNT, replay.as_bytes()));
+        headers.extend(consumer.map(|consumer| (writer::REPLAY_FOR, consumer.as_bytes())));
         then(&Outbound {
             exchange: &self.exchange,
             topic: &self.topic,

@@ -89,7 +89,7 @@ fn what_was_written_is_read_again() {
 
 #[test]
 fn the_event_is_as_it_was_and_says_that_it_is_a_replay() {
-    letter_of(&event(), 100).event(2, |again| {
+    letter_of(&event(), 100).event(2, None, |again| {
         let was = event();
         assert_eq!((again.exchange, again.topic), (was.exchange, was.topic));
         assert_eq!((again.key, again.value, again.id), (was.key, was.value, was.id));
@@ -103,7 +103,7 @@ fn the_event_is_as_it_was_and_says_that_it_is_a_replay() {
 
 #[test]
 fn what_an_event_brings_of_our_names_is_not_believed() {
-    let letter = letter_of(&event(), 100).event(3, |again| letter_of(again, 100));
+    let letter = letter_of(&event(), 100).event(3, None, |again| letter_of(again, 100));
     assert_eq!(letter.replays, 0);
     assert!(letter.headers.iter().all(|(name, _)| !name.starts_with("dlq-")));
 }
@@ -204,12 +204,49 @@ fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
 #[test]
 fn events_without_an_id_are_told_apart_by_their_place() {
     let nameless = letter_of(&Outbound { id: "", ..event() }, 100);
-    assert_eq!(nameless.event_id, "@2:17");
+    assert_eq!(nameless.event_id, "@2:17@1970-01-01T00:00:03.000000Z");
     let same = letter_of(&event(), 100);
     let behind = DeadLetter { ordinal: 1, ..same.clone() };
     assert_ne!(same.id(), behind.id(), "one transaction may use an id twice");
     let elsewhere = DeadLetter { lsn: "0/1".to_owned(), ..same.clone() };
     assert_ne!(same.id(), elsewhere.id(), "two tables may use the same ids");
+}
+
+#[test]
+fn a_replay_on_a_shared_topic_names_its_consumer() {
+    let own = DeadLetter {
+        relay: "billing@host".to_owned(),
+        exchange: String::new(),
+        ..letter_of(&event(), 100)
+    };
+    assert_eq!(own.consumer("billing.dlq"), Some("billing"));
+    own.event(1, own.consumer("billing.dlq"), |again| {
+        assert_eq!(again.headers.last(), Some(&("dlq-replay-for", &b"billing"[..])));
+    });
+    // An exchange leads to the consumer alone.
+    let routed = DeadLetter { exchange: "billing".to_owned(), ..own.clone() };
+    assert_eq!(routed.consumer("billing.dlq"), None);
+    // The topic of another relay, or of another name: all consumers need the event.
+    let of_relay = DeadLetter { relay: "walrelay@host".to_owned(), ..own.clone() };
+    assert_eq!(of_relay.consumer("outbox.dlq"), None);
+    assert_eq!(own.consumer("billing.letters"), None);
+}
+
+#[test]
+fn two_topics_of_one_name_do_not_share_the_ids_of_events_without_one() {
+    // GIVEN letters of events without an id, at one offset of a topic and of the topic made anew
+    let written_at = |failed_unix_us| {
+        let cause = DeadLetterCause { failed_unix_us, ..cause() };
+        let nameless = Outbound { id: "", ..event() };
+        match parse(writer(100).compose(&nameless, &cause, |letter| entry(letter, 2, 17))) {
+            LogRecord::DeadLetter(letter) => letter.event(1, None, |event| event.id.to_owned()),
+            other => panic!("{other:?}"),
+        }
+    };
+    // THEN a consumer that remembers the first replay does not take the second for it
+    assert_ne!(written_at(3_000_000), written_at(4_000_000));
+    // AND each reading finds the same
+    assert_eq!(written_at(3_000_000), written_at(3_000_000));
 }
 
 #[test]

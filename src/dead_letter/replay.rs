@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
-use super::pipeline::Pipeline;
+use super::pipeline::{EventPublish, Pipeline};
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
 use super::replay_guard::ReplayGuard;
 use crate::base::error::{Exit, Fault};
+use crate::base::text::escaped;
 use crate::sink::log::{LogRead, ReadFrom};
 
 /// Most events that are published and not yet resolved.
@@ -68,6 +69,8 @@ pub(crate) struct ReplayProgress {
     pub(crate) unrouted: usize,
     pub(crate) incomplete: usize,
     pub(crate) misrouted: usize,
+    /// How many the broker cannot carry.
+    pub(crate) uncarried: usize,
     /// How many were counted and are no longer in the topic.
     pub(crate) gone: usize,
     /// Records that were read to find them.
@@ -123,6 +126,8 @@ struct Replay<'a> {
     guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
+    /// The first event that the broker cannot carry, and why.
+    uncarried: Option<String>,
     /// Why nothing more is published.
     halt: Option<Fault>,
     /// The job does not end before: what it has published may come back.
@@ -161,6 +166,7 @@ impl<'a> Replay<'a> {
             guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now)?,
+            uncarried: None,
             halt: None,
             watch_until_us: now,
         }))
@@ -256,7 +262,7 @@ impl<'a> Replay<'a> {
                 self.held = Some(letter);
                 return Ok(wait);
             }
-            if !self.carry_out(&letter, &known, now)? {
+            if !self.carry_out(&letter, &known, now, progress)? {
                 if let Some(limiter) = &mut self.limiter {
                     limiter.give_back();
                 }
@@ -297,6 +303,7 @@ impl<'a> Replay<'a> {
         letter: &DeadLetter,
         known: &KnownDeadLetter,
         now: i64,
+        progress: &mut ReplayProgress,
     ) -> Result<bool, Fault> {
         let replays = u32::from(known.replays);
         let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now);
@@ -305,14 +312,21 @@ impl<'a> Replay<'a> {
             return Ok(true);
         }
         let replayed = resolution(ResolutionKind::Replayed, replays + 1);
-        let is_published = self.pipeline.publish(letter, replayed, now)?;
-        if is_published {
-            self.guard.published(letter, now);
-            if self.topic.is_of_consumer() {
-                self.watch_until_us = now + WATCH_US;
+        match self.pipeline.publish(letter, replayed, now)? {
+            EventPublish::Full => return Ok(false),
+            EventPublish::Queued => {
+                self.guard.published(letter, now);
+                if self.topic.is_of_consumer() {
+                    self.watch_until_us = now + WATCH_US;
+                }
+            }
+            EventPublish::Uncarried(failure) => {
+                progress.uncarried += 1;
+                let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
+                self.uncarried.get_or_insert_with(reason);
             }
         }
-        Ok(is_published)
+        Ok(true)
     }
 
     /// Why not all of them are resolved.
@@ -321,7 +335,8 @@ impl<'a> Replay<'a> {
             return self.halt;
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress { meant, gone, cut, unrouted, incomplete, misrouted, .. } = *progress;
+        let ReplayProgress { meant, gone, cut, unrouted, incomplete, misrouted, uncarried, .. } =
+            *progress;
         if gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
@@ -330,16 +345,20 @@ impl<'a> Replay<'a> {
                     "{gone} of {meant} dead letters were removed from the dead-letter topic, by its retention, before they were reached"
                 ),
                 "the dead-letter topic",
-                "publish the events anew from their source; let the topic keep everything (retention.ms=-1, or a stream without x-max-age and x-max-length-bytes)",
+                "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
-        let skipped = cut + unrouted + incomplete + misrouted;
+        let too_much = self.uncarried.map(|first| {
+            format!(", {uncarried} have more than the broker can carry (first {first})")
+        });
+        let too_much = too_much.unwrap_or_default();
+        let skipped = cut + unrouted + incomplete + misrouted + uncarried;
         (skipped > 0).then(|| {
             Fault::new(
                 Exit::Failed,
                 "dead-letter.unfit",
                 format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself"
+                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself{too_much}"
                 ),
                 "",
                 "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID",

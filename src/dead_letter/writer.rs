@@ -68,6 +68,9 @@ pub const RESOLUTION: &str = "dlq-resolution";
 pub const RESOLVED_AT: &str = "dlq-resolved-at";
 /// On a replayed event: how often it was replayed.
 pub const REPLAY_COUNT: &str = "dlq-replay-count";
+/// On a replayed event of a consumer's dead letter: the consumer. Others that read the topic have
+/// nothing to do with it.
+pub const REPLAY_FOR: &str = "dlq-replay-for";
 /// Common prefix of all these headers.
 pub const PREFIX: &str = "dlq-";
 

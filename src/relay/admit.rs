@@ -318,6 +318,7 @@ impl Handover<'_> {
         };
         let mut headers = HeaderSlots::new();
         let with_context = self.adds_context.then(|| start.add_to(event, &mut headers));
+        let with_context = with_context.filter(|event| self.sink.has_room_for(event));
         let offered = send(self, with_context.as_ref().unwrap_or(event));
         if start.is_new && !matches!(offered, Ok(Offered::Taken { .. })) {
             self.policy.spans.withdraw(sequence);

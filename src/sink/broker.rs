@@ -150,6 +150,8 @@ pub struct Requirements {
     pub dead_letters: Option<DeadLetterAddress>,
     /// A new process reads what the topics hold, where it may; see [`Broker::topic_reader`].
     pub read_back: bool,
+    /// Events may get a header more if they have room for it; see [`Sink::has_room_for`].
+    pub adds_context: bool,
 }
 
 /// Builds sinks; the first of them with a [`StartupCheck`].

@@ -38,6 +38,12 @@ pub trait Sink {
         self.publish_alone(sequence, dead_letter)
     }
 
+    /// False if the event is too large for the broker, as far as that is known: a header that can be
+    /// left out is not worth a dead letter.
+    fn has_room_for(&self, _event: &Outbound<'_>) -> bool {
+        true
+    }
+
     /// True while the sink holds events back that only [`Sink::poll`] can send once others are
     /// answered: it should be polled more often.
     fn holds_back(&self) -> bool {

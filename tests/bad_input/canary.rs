@@ -200,10 +200,18 @@ fn a_kafka_that_is_not_trusted_learns_and_shows_no_password() {
          \"sasl.password\" = \"{SECRET}\", \"debug\" = \"all\" }}\n",
         server.port,
     );
-    // THEN run and check say why in the log, and nobody shows the password
-    let words = ["certificate verify failed"];
-    let ended = scene.assert_refused(5, "sink.unreachable", &words);
-    assert_hidden("run", &ended.all());
+    // THEN the faults of run and check say why, and nobody shows the password
+    let check = scene.spawn(&["check"]);
+    let ended = scene.assert_refused(5, "sink.unreachable", &[]);
+    let checked = check.wait();
+    for (place, ended, text) in [("run", &ended, &ended.err), ("check", &checked, &checked.out)] {
+        assert_hidden(place, &ended.all());
+        let (_, fault) = text.rsplit_once("no Kafka broker answered").expect(text);
+        let flat = fault.split_whitespace().collect::<Vec<_>>().join(" ");
+        for words in ["certificate verify failed", "correct ssl.ca.location"] {
+            assert!(flat.contains(words), "{place}: {words:?} is missing in {flat}");
+        }
+    }
     let find = scene.walrelay(&["find", "--key", "1", "--within", "1s"]);
     assert_hidden("find", &find.all());
 }

@@ -8,11 +8,11 @@ use walrelay::config::Config;
 use walrelay::sink::{PublishError, SinkReport};
 use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::create_topic;
-use walrelay_harness::rabbit::{Queue, Rabbit};
+use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use super::fixture::DlqFixture;
 use crate::dead_letters::fixture::{held, ids};
-use crate::support::faults::CliFixture;
+use crate::support::faults::{CliFixture, read};
 use crate::support::{LIMIT, on_both_brokers, shared_kafka, shared_rabbitmq};
 
 /// What one service has made for itself, as `walrelay-inbox` makes it.
@@ -168,8 +168,15 @@ fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kin
     replayed.assert_done().assert_says(&["replayed 2 of 2 dead letters"]);
     // THEN they have come to the service, and to nobody else, and are resolved in its own topic
     assert_eq!(service.arrived(), ["c1", "c3"]);
-    if kind == BrokerKind::RabbitMq {
-        assert_eq!(held(service.bench.site.reader()), []);
+    match kind {
+        BrokerKind::RabbitMq => assert_eq!(held(service.bench.site.reader()), []),
+        // Others read the topic, too, and see for whom it is.
+        BrokerKind::Kafka => {
+            for record in read(&[&service.topic]) {
+                let wanted = ("dlq-replay-for".to_owned(), Some(service.name.clone().into_bytes()));
+                assert!(record.headers.contains(&wanted), "{record:?}");
+            }
+        }
     }
     assert!(service.open().is_empty());
     let resolved = service.bench.list(&["--from", &service.dlq(), "--state", "replayed"]);
@@ -197,6 +204,36 @@ fn a_replay_stops_when_the_consumer_fails_again(kind: BrokerKind) {
     let again = format!("walrelay dlq --from {} list", service.dlq());
     ended.assert_fault(5, "dead-letter.comes-back", &["is a dead letter again", &again]);
     assert_eq!(service.open(), ["c1"]);
+}
+
+#[test]
+fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
+    let service = Service::new(BrokerKind::RabbitMq, "dlq_from_large");
+    // GIVEN a letter with headers that fill more than a frame of the relay, and one behind it
+    let (_, own) = service.letter("c1", "consumer.permanent");
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value.as_str())));
+    let large = ("large".to_owned(), Value::Bytes(vec![b'h'; 40 * 1024]));
+    let headers = own.chain([large]).collect();
+    let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
+    rabbit.confirm().unwrap();
+    let properties = Properties { headers, ..Properties::default() };
+    let exchange = format!("{}.dlx", service.name);
+    rabbit.publish((&exchange, &service.topic), &properties, b"large", true);
+    rabbit.flush().unwrap();
+    assert_eq!(rabbit.outcome(LIMIT).unwrap(), Some(Outcome::Acked(1, false)));
+    service.write(&[service.letter("c2", "consumer.permanent")]);
+    // WHEN they are listed and shown THEN both can be read
+    assert_eq!(service.open(), ["c1", "c2"]);
+    service.walrelay(&["show", "c1"]).assert_done().assert_says(&["no such customer"]);
+    // WHEN they are replayed THEN the second arrives, and the first alone is refused
+    let ended = service.walrelay(&["replay", "--all"]);
+    let words = ["1 have more than the broker can carry", "event c1: the headers have 4"];
+    ended.assert_fault(1, "dead-letter.unfit", &words);
+    assert_eq!(service.arrived(), ["c2"]);
+    assert_eq!(service.open(), ["c1"]);
+    // THEN it can be given up
+    service.walrelay(&["discard", "--id", "c1"]).assert_done();
+    assert!(service.open().is_empty());
 }
 
 on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed);

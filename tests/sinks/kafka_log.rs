@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, ResourceSpecifier};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigEntry, ConfigSource, NewPartitions, ResourceSpecifier,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
@@ -201,13 +203,17 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     let names: Vec<&str> = faults.iter().map(|fault| fault.code).collect();
     assert_eq!(names, ["sink.dead-letter-missing"]);
     assert!(faults[0].mend.contains("walrelay init"), "{}", faults[0]);
-    // WHEN it is made THEN it is there, and nothing in it grows too old
+    // WHEN it is made THEN it is there, and nothing in it grows too old or too much
     assert_eq!(broker().prepare(&wanted).unwrap(), [format!("topic {NAME}")]);
     assert!(broker().prepare(&wanted).unwrap().is_empty());
     let found = broker().inspect(&wanted);
     assert!(is_sound(&found), "{found:?}");
     assert!(found.iter().any(|finding| finding.text.contains(NAME)), "{found:?}");
-    assert_eq!(config_of(NAME, "retention.ms").as_deref(), Some("-1"));
+    let kept = [("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
+    for (key, value) in kept {
+        assert_eq!(config_of(NAME, key).as_deref(), Some(value), "{key}");
+        assert!(faults[0].mend.contains(&format!("--config {key}={value}")), "{}", faults[0]);
+    }
     // WHEN nothing is ever written to it THEN it is not missed
     let halts = Requirements::default();
     assert!(is_sound(&broker().inspect(&halts)));
@@ -238,9 +244,12 @@ fn block_on<T>(answer: impl Future<Output = T>) -> T {
     runtime.block_on(answer)
 }
 
+/// What the topic itself sets, whatever the broker's defaults are.
 fn config_of(topic: &str, name: &str) -> Option<String> {
     let (admin, resources) = (admin(), [ResourceSpecifier::Topic(topic)]);
     let found = block_on(admin.describe_configs(&resources, &AdminOptions::new()));
     let found = found.unwrap().remove(0).unwrap();
-    found.entries.into_iter().find(|entry| entry.name == name).and_then(|entry| entry.value)
+    let own = |entry: &ConfigEntry| entry.source == ConfigSource::DynamicTopic;
+    let found = found.entries.into_iter().filter(own).find(|entry| entry.name == name);
+    found.and_then(|entry| entry.value)
 }

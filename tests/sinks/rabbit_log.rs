@@ -53,6 +53,15 @@ pub(crate) fn write(rabbit: &mut Rabbit, name: &str, bodies: &[String]) {
     }
 }
 
+/// Writes a record with a header of so many bytes.
+fn write_header(rabbit: &mut Rabbit, name: &str, header_bytes: usize, body: &str) {
+    let headers = vec![("large".to_owned(), Value::Bytes(vec![b'h'; header_bytes]))];
+    let properties = Properties { headers, ..Properties::default() };
+    rabbit.publish(("", name), &properties, body.as_bytes(), true);
+    rabbit.flush().unwrap();
+    assert!(matches!(rabbit.outcome(LIMIT).unwrap(), Some(Outcome::Acked(..))));
+}
+
 /// A header name that is no text by the time it is at the broker.
 const NO_TEXT: &str = "no-text!";
 
@@ -280,6 +289,26 @@ fn records_that_the_client_cannot_read_are_passed_over_and_no_other() {
     let more = numbered(300..301);
     write(&mut rabbit, NAME, &more);
     assert_eq!(bodies(&[next(&mut *log)]), more);
+}
+
+#[test]
+fn headers_as_large_as_the_frames_of_others_are_read_and_larger_ones_passed_over() {
+    const NAME: &str = "log.large-headers";
+    let mut rabbit = stream(NAME);
+    // GIVEN headers that fill more than a frame of the relay, and almost one of the broker's default
+    write_header(&mut rabbit, NAME, 40 * 1024, "0");
+    write_header(&mut rabbit, NAME, 127 * 1024, "1");
+    // GIVEN headers that fill it, so that the broker, which adds the offset, sends a larger one
+    write_header(&mut rabbit, NAME, 128 * 1024 - 40, "too large");
+    write_header(&mut rabbit, NAME, 1, "2");
+    // WHEN the stream is read THEN that one alone is passed over
+    let mut log = open(NAME, ReadFrom::Beginning);
+    let read = whole(&mut *log);
+    assert_eq!(bodies(&read), ["0", "1", "2"]);
+    assert_eq!(read[1].headers[0].1.len(), 127 * 1024);
+    // AND what is written later is read
+    write_header(&mut rabbit, NAME, 40 * 1024, "3");
+    assert_eq!(bodies(&[next(&mut *log)]), ["3"]);
 }
 
 #[test]

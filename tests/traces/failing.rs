@@ -10,6 +10,7 @@ use walrelay_harness::stats::human_bytes;
 
 use super::fixture::{by_event, hex, of, stop, traced};
 use crate::dead_letters::fixture::DeadLetterFixture;
+use crate::support::faults::read;
 use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until};
 
 /// The queue of spans, and one batch.
@@ -145,4 +146,43 @@ fn a_collector_that_is_away_stops_no_event_and_grows_no_memory() {
     // THEN the end does not wait for the collector
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(Duration::from_secs(5)).unwrap(), 0, "{}", relay.tail(20));
+}
+
+/// Bytes of a batch that a topic takes.
+const SMALL_BATCH_BYTES: u64 = 2_000;
+
+/// Relays events of sizes around [`SMALL_BATCH_BYTES`] to a topic that takes no more. Returns the
+/// sizes of those that became dead letters, and of those that arrived with a trace context.
+fn around_the_limit(mut case: DeadLetterFixture) -> (Vec<String>, Vec<String>) {
+    let topic = case.site.name.clone();
+    case.config.topic.clone_from(&topic);
+    case.site.limit_route(&topic, SMALL_BATCH_BYTES);
+    let mut relay = case.relay();
+    case.site.execute(&format!(
+        "insert into outbox select gen_random_uuid(), '{topic}', n, 'created',
+         jsonb_build_object('seq', 1, 'size', repeat('x', n)) from generate_series(1400, 2000, 10) n"
+    ));
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    stop(&mut relay);
+    let letters = case.list(&["--limit", "1000"]);
+    let letters = letters.iter().map(|letter| letter["key"].as_str().unwrap().to_owned());
+    let mut letters: Vec<String> = letters.collect();
+    letters.sort();
+    let traced = read(&[&topic]).into_iter().filter(|it| it.header("traceparent").is_some());
+    let traced = traced.map(|record| String::from_utf8(record.key.unwrap()).unwrap());
+    (letters, traced.collect())
+}
+
+#[test]
+fn the_context_of_a_span_makes_no_event_too_large_for_its_topic() {
+    // GIVEN the same events, traced and not
+    let untraced = DeadLetterFixture::on(BrokerKind::Kafka, "trace_edge_off", "", "");
+    let (plain, _) = around_the_limit(untraced);
+    let (case, _collector) = traced_case(BrokerKind::Kafka, "trace_edge_on", "");
+    // WHEN they are relayed THEN the same ones are dead letters, and only small ones carry a context
+    let (letters, carrying) = around_the_limit(case);
+    assert!((3..58).contains(&plain.len()), "{plain:?}");
+    assert_eq!(letters, plain);
+    assert!(carrying.contains(&"1400".to_owned()), "{carrying:?}");
+    assert!(carrying.len() < 61 - letters.len(), "{carrying:?}");
 }

@@ -60,8 +60,10 @@ impl Broker for KafkaSettings {
             return Ok(Box::new(KafkaSink::new(self)?));
         };
         let mut sink = doctor::open_checked(self, required, stop)?;
-        if let Some(address) = &required.dead_letters {
-            sink.producer().ask_record_limit(&address.topic);
+        let dead_letters = required.dead_letters.iter().map(|address| address.topic.as_str());
+        let of_events = doctor::required_topics(self, required).into_iter();
+        for topic in dead_letters.chain(of_events.filter(|_| required.adds_context)) {
+            sink.producer().ask_record_limit(topic);
         }
         Ok(Box::new(sink))
     }

@@ -24,6 +24,10 @@ use crate::sink::broker::UNREACHABLE;
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long the cluster may take to create or delete topics.
 pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
+/// Of the topic of dead letters: they are kept until somebody has dealt with them, whatever the
+/// brokers' defaults are.
+const KEPT_FOR_EVER: [(&str, &str); 3] =
+    [("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
@@ -145,8 +149,7 @@ pub(super) fn ends_reading(error: &KafkaError) -> bool {
 }
 
 /// Creates those of the topics that do not exist, and returns their names once they can be used; a
-/// login that may not describe a topic cannot see that. Dead letters are kept until somebody has
-/// dealt with them, so their topic has no retention time.
+/// login that may not describe a topic cannot see that.
 pub(super) fn create_topics(
     settings: &KafkaSettings,
     topics: &[&str],
@@ -157,7 +160,8 @@ pub(super) fn create_topics(
         NewTopic::new(name, settings.partitions, replication)
     };
     let others = topics.iter().copied().filter(|name| dead_letters != Some(name)).map(new);
-    let dead_letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
+    let kept = |topic, (key, value)| NewTopic::set(topic, key, value);
+    let dead_letters = dead_letters.map(|name| KEPT_FOR_EVER.into_iter().fold(new(name), kept));
     let topics: Vec<NewTopic<'_>> = others.chain(dead_letters).collect();
     if topics.is_empty() {
         return Ok(Vec::new());
@@ -231,18 +235,33 @@ pub(super) fn refused_property(reason: &str) -> Fault {
 }
 
 pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
-    let lower = reason.to_lowercase();
-    let mend = if lower.contains("authentication") || lower.contains("sasl") {
+    let mend = reaching(reason);
+    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
+    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
+}
+
+/// What mends an error of librdkafka's about a connection.
+fn reaching(error: &str) -> &'static str {
+    // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
+    let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
+    let text = named.map_or(error, |(_, text)| text).to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    // This one names a host.
+    if says(&["failed to resolve"]) {
+        "correct the host name in sink.kafka.brokers"
+    } else if says(&["certificate verify failed", "certificate could not be verified"]) {
+        "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"
+    } else if says(&["handshake failed"]) {
+        "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
+    } else if says(&["authentication", "sasl"]) {
         "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
-    } else if lower.contains("ssl") {
+    } else if says(&["ssl"]) {
         "correct security.protocol and ssl.ca.location in sink.kafka.properties"
-    } else if lower.contains("resolve") {
+    } else if says(&["resolve"]) {
         "correct the host name in sink.kafka.brokers"
     } else {
         "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
-    };
-    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
-    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
+    }
 }
 
 pub(super) fn not_created(
@@ -298,7 +317,8 @@ pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic:
             "sink.dead-letter-missing",
             format!("the dead-letter topic {topic} does not exist"),
             format!(
-                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8 --config retention.ms=-1"
+                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8{}",
+                KEPT_FOR_EVER.map(|(key, value)| format!(" --config {key}={value}")).concat()
             ),
         ),
         _ => (

@@ -69,10 +69,7 @@ fn wait_for_answer(
         let mut reports = Vec::new();
         sink.poll(Duration::ZERO, &mut reports);
         for report in reports {
-            // "All brokers are down" only follows from the errors reported before it.
-            if let SinkReport::Unreachable(reason) | SinkReport::Broken(reason) = report
-                && (reported.is_none() || !reason.contains("brokers are down"))
-            {
+            if let SinkReport::Unreachable(reason) | SinkReport::Broken(reason) = report {
                 reported = Some(reason);
             }
         }

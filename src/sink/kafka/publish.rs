@@ -285,12 +285,7 @@ impl KafkaSink {
             Code::Fatal | Code::GaplessGuarantee => {
                 self.ending.get_or_insert((SinkReport::Broken(text), Instant::now()));
             }
-            // These concern the whole cluster. The loss of a single broker is not reported.
-            Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
-                self.reachability.lost();
-                self.reports.push(SinkReport::Unreachable(text));
-            }
-            _ => tracing::debug!(error = text, "librdkafka reported an error that needs no action"),
+            _ => self.reports.extend(self.reachability.failed(code, &text)),
         }
     }
 }
@@ -376,6 +371,10 @@ impl Sink for KafkaSink {
             self.reports.push(report.clone());
         }
         reports.append(&mut self.reports);
+    }
+
+    fn has_room_for(&self, event: &Outbound<'_>) -> bool {
+        self.normal.record_limit.has_room_for(event)
     }
 
     fn holds_back(&self) -> bool {

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use rdkafka::types::RDKafkaErrorCode as Code;
+
 use super::producer_ffi::Producer;
 use crate::sink::publish::SinkReport;
 
@@ -14,15 +16,33 @@ const PROBE_MS: i32 = 20;
 pub(super) struct Reachability {
     /// While the cluster is unreachable: when that was reported, or the cluster probed, last.
     unreachable_at: Option<Instant>,
+    /// What a connection has failed of since the cluster answered last.
+    cause: Option<String>,
 }
 
 impl Reachability {
-    pub(super) fn lost(&mut self) {
+    /// The client has reported an error. Returns what is to be reported: the loss of a single broker
+    /// is not, and "all brokers are down" only follows from the errors before it.
+    pub(super) fn failed(&mut self, code: Code, text: &str) -> Option<SinkReport> {
+        let text = without_time(text);
+        match code {
+            Code::AllBrokersDown => {}
+            Code::Authentication | Code::SSL | Code::Resolve => self.cause = Some(text.to_owned()),
+            _ => {
+                tracing::debug!(error = text, "librdkafka reported an error that needs no action");
+                if code == Code::BrokerTransportFailure {
+                    self.cause = Some(text.to_owned());
+                }
+                return None;
+            }
+        }
         self.unreachable_at = Some(Instant::now());
+        Some(SinkReport::Unreachable(self.cause.clone().unwrap_or_else(|| text.to_owned())))
     }
 
     /// The cluster has answered. Returns what is to be reported.
     pub(super) fn answered(&mut self) -> Option<SinkReport> {
+        self.cause = None;
         self.unreachable_at.take().map(|_| SinkReport::Reachable)
     }
 
@@ -31,8 +51,17 @@ impl Reachability {
         if self.unreachable_at?.elapsed() < PROBE_INTERVAL {
             return None;
         }
-        self.lost();
+        self.unreachable_at = Some(Instant::now());
         producer.metadata(None, PROBE_MS).ok()?;
         self.answered()
     }
 }
+
+/// An error of a connection without how long that took, so that the same error has the same text.
+fn without_time(text: &str) -> &str {
+    text.rsplit_once(" (after ").map_or(text, |(error, _)| error)
+}
+
+#[cfg(test)]
+#[path = "reachability_tests.rs"]
+mod tests;

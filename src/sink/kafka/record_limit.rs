@@ -118,6 +118,13 @@ impl RecordLimit {
         }
     }
 
+    /// Whether the topic takes the event in a batch of its own, as far as is known.
+    pub(super) fn has_room_for(&self, event: &Outbound<'_>) -> bool {
+        let topic = self.topics().get(event.topic).copied().unwrap_or_default();
+        let known = [topic.bytes_max, topic.batch_bytes_max()].into_iter().flatten();
+        framed_bytes(event) <= known.fold(self.client_bytes_max, usize::min)
+    }
+
     /// A copy of a dead letter, cut to the limit.
     pub(super) fn fit_dead_letter(&self, letter: &Outbound<'_>, lane: Option<u64>) -> Record {
         let head_bytes = self.letter_bytes_max(letter.topic).saturating_sub(FRAME_BYTES);

@@ -42,6 +42,22 @@ fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
 }
 
 #[test]
+fn an_event_has_room_until_the_cluster_or_a_refusal_says_otherwise() {
+    let (limit, small) = (RecordLimit::new(None), event("orders", &[b'v'; 500]));
+    let bytes = framed_bytes(&small);
+    assert!(limit.has_room_for(&small));
+    // A batch of several was refused: one of them alone may be too large already.
+    limit.refused("orders", 2 * bytes - 1);
+    assert!(!limit.has_room_for(&small));
+    limit.learn("orders", bytes);
+    assert!(limit.has_room_for(&small));
+    limit.learn("orders", bytes - 1);
+    assert!(!limit.has_room_for(&small));
+    assert!(limit.has_room_for(&event("others", &[b'v'; 500])));
+    assert!(!limit.has_room_for(&record(&[b'v'; 1_000_000])));
+}
+
+#[test]
 fn an_event_is_never_cut() {
     let event = Record::copy(&record(b"value"), None);
     assert!(RecordLimit::new(None).cut_dead_letter(Code::MessageSizeTooLarge, &event).is_none());

@@ -15,8 +15,9 @@ pub(super) const FRAME_END: u8 = 0xCE;
 /// What a frame has besides its payload.
 pub(super) const FRAME_COST_BYTES: usize = HEAD_BYTES + 1;
 const PROTOCOL_HEADER_BYTES: usize = 8;
-/// No broker sends a larger frame than its own default.
-const FRAME_BYTES_MAX: usize = 128 * 1024;
+/// What claims to be larger is no frame. RabbitMQ's default is 128 KiB, but another one may be
+/// configured, and on delivery it adds to the headers of a message.
+const FRAME_BYTES_MAX: usize = 1024 * 1024;
 pub(super) const HEARTBEAT: [u8; FRAME_COST_BYTES] = [HEARTBEAT_FRAME, 0, 0, 0, 0, 0, 0, FRAME_END];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,6 +34,9 @@ use crate::base::error::Fault;
 use crate::sink::UNREACHABLE;
 
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
+/// The default of RabbitMQ. It delivers the headers of a message in one frame, whatever the reader
+/// has asked for: this is what others may have published.
+const READ_FRAME_BYTES_MAX: u32 = 128 * 1024;
 
 type ConnectionEvents = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
@@ -66,10 +69,18 @@ impl AmqpConnection {
     /// Connects to the first host that accepts the login, beginning with number `from`. The loss
     /// has the texts of all hosts, and the code of one whose refusal is final, if there is one.
     pub(super) async fn open(settings: &RabbitSettings, from: usize) -> AmqpResult<AmqpConnection> {
+        AmqpConnection::open_with(settings, from, FRAME_BYTES_MAX).await
+    }
+
+    async fn open_with(
+        settings: &RabbitSettings,
+        from: usize,
+        frame_bytes_max: u32,
+    ) -> AmqpResult<AmqpConnection> {
         let count = settings.hosts.len();
         let mut losses: Vec<ConnectionLoss> = Vec::with_capacity(count);
         for host in (0..count).map(|step| from.wrapping_add(step) % count) {
-            match AmqpConnection::log_in(settings, host).await {
+            match AmqpConnection::log_in(settings, host, frame_bytes_max).await {
                 Ok(connection) => return Ok(connection),
                 Err(loss) => {
                     let text = format!("{}: {}", settings.hosts[host], loss.text);
@@ -92,13 +103,24 @@ impl AmqpConnection {
         opened.map_err(|loss| loss.unreachable(settings))
     }
 
-    async fn log_in(settings: &RabbitSettings, host: usize) -> AmqpResult<AmqpConnection> {
+    /// Connects to read what anybody has published. Reports the loss as a fault.
+    pub(super) async fn open_to_read(settings: &RabbitSettings) -> Result<AmqpConnection, Fault> {
+        let opened = AmqpConnection::open_with(settings, 0, READ_FRAME_BYTES_MAX).await;
+        opened.map_err(|loss| loss.unreachable(settings))
+    }
+
+    async fn log_in(
+        settings: &RabbitSettings,
+        host: usize,
+        frame_bytes_max: u32,
+    ) -> AmqpResult<AmqpConnection> {
         let limit = settings.connect_timeout;
         let late = || ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
         let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
         let (stream, multiplexer, socket) = dialled.map_err(|_| late())??;
         let opening = async {
-            let connection = shake_hands(settings, &settings.hosts[host], stream).await?;
+            let connection =
+                shake_hands(uri(settings, &settings.hosts[host], frame_bytes_max), stream).await?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -109,7 +131,7 @@ impl AmqpConnection {
             opened.map_err(|loss| likely_cause(settings, loss, &multiplexer))?;
         multiplexer.serve(channel.id());
         let frame_bytes_max = match connection.configuration().frame_max() {
-            0 => FRAME_BYTES_MAX,
+            0 => frame_bytes_max,
             limit => limit,
         } as usize;
         let probe = Probe(Arc::new(connection));
@@ -208,11 +230,7 @@ fn likely_cause(
     loss
 }
 
-async fn shake_hands(
-    settings: &RabbitSettings,
-    host: &RabbitHost,
-    stream: TcpStream,
-) -> lapin::Result<lapin::Connection> {
+async fn shake_hands(uri: AMQPUri, stream: TcpStream) -> lapin::Result<lapin::Connection> {
     // lapin connects once more if the server closes the connection before its first frame.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
@@ -225,10 +243,10 @@ async fn shake_hands(
     };
     let properties = ConnectionProperties::default().with_connection_name("walrelay".into());
     let runtime = Runtime::tokio_current();
-    lapin::Connection::connector(uri(settings, host), runtime, connect, properties).await
+    lapin::Connection::connector(uri, runtime, connect, properties).await
 }
 
-fn uri(settings: &RabbitSettings, host: &RabbitHost) -> AMQPUri {
+fn uri(settings: &RabbitSettings, host: &RabbitHost, frame_bytes_max: u32) -> AMQPUri {
     let (userinfo, mechanism) = match &settings.login {
         RabbitLogin::Plain(user, password) => (
             AMQPUserInfo { username: user.clone(), password: password.expose().to_owned() },
@@ -242,7 +260,7 @@ fn uri(settings: &RabbitSettings, host: &RabbitHost) -> AMQPUri {
         authority: AMQPAuthority { userinfo, host: host.name.clone(), port: host.port },
         vhost: settings.vhost.clone(),
         query: AMQPQueryString {
-            frame_max: Some(FRAME_BYTES_MAX),
+            frame_max: Some(frame_bytes_max),
             heartbeat: Some(seconds),
             auth_mechanism: Some(mechanism),
             ..AMQPQueryString::default()

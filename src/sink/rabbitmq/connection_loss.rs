@@ -5,8 +5,8 @@ use std::io;
 use lapin::{ChannelState, ErrorKind};
 
 use super::fault::{
-    ACCESS_REFUSED, CloseMeaning, NOT_FOUND, NOT_IMPLEMENTED, UNKNOWN_CODE, close_class,
-    close_meaning,
+    ACCESS_REFUSED, CloseMeaning, FRAME_ERROR, NOT_FOUND, NOT_IMPLEMENTED, UNKNOWN_CODE,
+    close_class, close_meaning,
 };
 use super::settings::{RabbitLogin, RabbitSettings};
 use crate::base::error::{Exit, Fault};
@@ -14,6 +14,9 @@ use crate::sink::{Disposition, Failure, UNREACHABLE};
 
 /// How lapin ends a channel that the broker closed with a code that lapin does not know.
 const CLOSED_WITHOUT_CODE: &str = "channel.close-ok sent";
+/// In lapin's own text when the broker has sent a frame that is too large: RabbitMQ sends headers
+/// in one frame, also if that is larger than was agreed.
+const LARGE_FRAME: &str = "frame too large";
 /// In the broker's text about a queue that exists and does not answer.
 const QUEUE_DOWN: &str = "down or inaccessible";
 /// Configure, write and read permissions; dead letters are read.
@@ -29,7 +32,7 @@ pub(super) struct ConnectionLoss {
     pub(super) text: String,
     /// What is known beyond the code.
     pub(super) cause: Option<KnownCause>,
-    /// lapin could not parse what the broker sent.
+    /// lapin could not parse what the broker sent, or it was larger than a frame.
     pub(super) is_garbled: bool,
 }
 
@@ -46,6 +49,12 @@ impl From<lapin::Error> for ConnectionLoss {
     fn from(error: lapin::Error) -> ConnectionLoss {
         let text = error.to_string();
         match error.kind() {
+            ErrorKind::ProtocolError(refusal)
+                if refusal.get_id() == FRAME_ERROR
+                    && refusal.get_message().as_str().starts_with(LARGE_FRAME) =>
+            {
+                ConnectionLoss { is_garbled: true, ..ConnectionLoss::of(text) }
+            }
             ErrorKind::ProtocolError(refusal) => {
                 ConnectionLoss::refused(refusal.get_id(), refusal.get_message().as_str())
             }

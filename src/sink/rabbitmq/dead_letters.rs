@@ -16,8 +16,9 @@
 //! the channel of a reader that leaves a record unacknowledged for half an hour, as
 //! a slow replay does: reading goes on behind the last record. And anybody can
 //! write to the stream, also what lapin cannot parse, such as header names that are
-//! not text: reading goes on behind the last record first, because the connection
-//! itself may have been at fault, and one record further each time after that.
+//! not text, or headers that are larger than a frame: reading goes on behind the
+//! last record first, because the connection itself may have been at fault, and one
+//! record further each time after that.
 
 use std::time::Duration;
 
@@ -180,7 +181,7 @@ impl StreamConsumer {
         offset: AMQPValue,
     ) -> Result<StreamConsumer, Fault> {
         let queue = &address.topic;
-        let connection = AmqpConnection::open_once(settings).await?;
+        let connection = AmqpConnection::open_to_read(settings).await?;
         let started = async {
             let channel = connection.probe.new_channel().await?;
             let deliveries = start(&channel, queue, offset).await?;

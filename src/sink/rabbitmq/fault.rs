@@ -5,6 +5,7 @@ use crate::sink::{Disposition, ErrorRow};
 pub(super) const ACCESS_REFUSED: u16 = 403;
 pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
+pub(super) const FRAME_ERROR: u16 = 501;
 pub(super) const COMMAND_INVALID: u16 = 503;
 pub(super) const NOT_IMPLEMENTED: u16 = 540;
 /// Stands for a code that lapin does not know and therefore does not pass on.
@@ -43,7 +44,7 @@ const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
     // A message above max_message_size, or with headers that the broker refuses.
     (PRECONDITION_FAILED, "precondition-failed", BadMessage),
     // 501 to 503 and 505 can only be caused by malformed content.
-    (501, "frame-error", BadMessage),
+    (FRAME_ERROR, "frame-error", BadMessage),
     (502, "syntax-error", BadMessage),
     (COMMAND_INVALID, "command-invalid", BadMessage),
     (504, "channel-error", BrokerFailure),

@@ -77,9 +77,7 @@ impl AmqpMessage {
                 return Err(name_too_long(what, name, event));
             }
         }
-        let size = |(name, value): (&str, &[u8])| HEADER_COST_BYTES + name.len() + value.len();
-        let key = event.key.map(|key| (KEY_HEADER, key));
-        let headers_bytes: usize = headers().chain(key).map(size).sum();
+        let headers_bytes = headers_bytes(event);
         if headers_bytes > HEADERS_BYTES_MAX {
             let reason = format!(
                 "the headers have {headers_bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"
@@ -331,6 +329,18 @@ impl std::fmt::Debug for AmqpMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AmqpMessage").field("id", &self.id()).finish_non_exhaustive()
     }
+}
+
+/// What the headers of an event, and its key, take of a frame.
+fn headers_bytes(event: &Outbound<'_>) -> usize {
+    let headers = event.headers.iter().filter(|(name, _)| *name != CONTENT_TYPE_HEADER).copied();
+    let key = event.key.map(|key| (KEY_HEADER, key));
+    headers.chain(key).map(|(name, value)| HEADER_COST_BYTES + name.len() + value.len()).sum()
+}
+
+/// Whether the headers of the event fit.
+pub(super) fn has_room_for(event: &Outbound<'_>) -> bool {
+    headers_bytes(event) <= HEADERS_BYTES_MAX
 }
 
 /// The failure of an event that AMQP cannot carry.

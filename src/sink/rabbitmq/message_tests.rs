@@ -91,6 +91,18 @@ fn names_have_255_bytes_at_most() {
 }
 
 #[test]
+fn an_event_has_room_for_headers_that_fit_into_a_frame() {
+    let value = vec![b'h'; HEADERS_BYTES_MAX];
+    let fitting = (0..100).filter(|less| {
+        let headers: &[(&str, &[u8])] = &[("large", &value[*less..])];
+        let event = Outbound { headers, ..event() };
+        assert_eq!(has_room_for(&event), copy(&event).is_ok());
+        has_room_for(&event)
+    });
+    assert!((1..100).contains(&fitting.count()));
+}
+
+#[test]
 fn a_payload_is_not_for_logs() {
     let shown = format!("{:?}", copy(&Outbound { value: Some(b"canary"), ..event() }).unwrap());
     assert!(shown.contains("e-1") && !shown.contains("canary"), "{shown}");

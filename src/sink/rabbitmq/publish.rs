@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
 use super::doctor;
-use super::message::AmqpMessage;
+use super::message::{self, AmqpMessage};
 use super::publisher::{PublishOrder, Publisher};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
@@ -155,6 +155,10 @@ impl Sink for RabbitSink {
         dead_letter: &Outbound<'_>,
     ) -> Result<(), PublishError> {
         self.gather(sequence, dead_letter, AmqpMessage::dead_letter)
+    }
+
+    fn has_room_for(&self, event: &Outbound<'_>) -> bool {
+        message::has_room_for(event)
     }
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {

@@ -1,0 +1,26 @@
+use super::*;
+
+const UNTRUSTED: &str = "ssl://b:9093/bootstrap: SSL handshake failed: certificate verify failed";
+const DOWN: &str = "1/1 brokers are down";
+
+fn unreachable(reason: &str) -> Option<SinkReport> {
+    Some(SinkReport::Unreachable(reason.to_owned()))
+}
+
+#[test]
+fn that_all_brokers_are_down_is_told_with_the_reason() {
+    // GIVEN no error before it THEN there is no more to tell
+    let mut reachability = Reachability::default();
+    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(DOWN));
+    // GIVEN an error of the cluster before it THEN it stays the reason, and has no time in it
+    let timed = format!("{UNTRUSTED} (after 3ms in state SSL_HANDSHAKE)");
+    assert_eq!(reachability.failed(Code::SSL, &timed), unreachable(UNTRUSTED));
+    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(UNTRUSTED));
+    // GIVEN the error of one broker THEN it is told once all are down
+    let refused = "b:9093/bootstrap: Connect to ipv4#127.0.0.1:9093 failed: Connection refused";
+    assert_eq!(reachability.failed(Code::BrokerTransportFailure, refused), None);
+    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(refused));
+    // WHEN the cluster has answered THEN all of that is over
+    assert_eq!(reachability.answered(), Some(SinkReport::Reachable));
+    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(DOWN));
+}
