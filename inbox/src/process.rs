@@ -103,9 +103,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         match next_step(verdict, message.failed_attempts(), levels) {
             Step::Acknowledge(outcome) => Ok(outcome),
             Step::Copy { level, attempts, outcome } => {
-                let has_failed = outcome == Outcome::Retried;
-                match self.copy_to_level(message, token, level, attempts, has_failed).await? {
-                    Ok(()) => Ok(outcome),
+                match self.copy_to_level(message, token, level, attempts, outcome).await? {
+                    Ok(outcome) => Ok(outcome),
                     Err(Refused(reason)) => {
                         self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason)
                             .await
@@ -175,20 +174,24 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         Ok(verdict)
     }
 
-    /// The row first: from then on later messages of the key wait, whenever the copy comes.
+    /// The row first: from then on later messages of the key wait, whenever the copy comes. There
+    /// is none if another instance has processed the message meanwhile.
     async fn copy_to_level(
         &mut self,
         message: &Message,
         token: &B::Token,
         level: usize,
         attempts: u32,
-        has_failed: bool,
-    ) -> Result<Result<(), Refused>, GivenUp> {
+        outcome: Outcome,
+    ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let row_level = i32::try_from(level).unwrap_or(i32::MAX);
         let defer = Change::Defer { level: row_level, attempts: number(attempts) };
-        let copy = self.change(message, token, defer).await?;
+        let Some(copy) = self.change(message, token, defer).await? else {
+            return Ok(Ok(Outcome::Duplicate));
+        };
+        let has_failed = outcome == Outcome::Retried;
         let level = &shared.plan.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, delay: level.delay };
@@ -201,7 +204,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 shared.metrics.retried(&level.name);
             }
         }
-        Ok(published)
+        Ok(published.map(|()| outcome))
     }
 
     async fn dead_letter(
@@ -228,13 +231,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
         change: Change,
-    ) -> Result<i32, GivenUp> {
+    ) -> Result<Option<i32>, GivenUp> {
         loop {
             let outage = match self.session.store().await {
                 Ok(store) => match store.change(message, change).await {
-                    Ok(number) => {
+                    Ok(copy) => {
                         self.backoff.reset();
-                        return Ok(number);
+                        return Ok(copy);
                     }
                     Err(error) => error.into(),
                 },

@@ -8,11 +8,17 @@ use crate::connection::{Database, Outage};
 use crate::settings::Settings;
 use crate::time::Backoff;
 
+/// With the rows of `deferred_messages` that came too late ([`crate::store`]): they would count
+/// again once their message is not known to be processed.
 const REMOVE: &str = "
-DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM processed_messages
+WITH old AS MATERIALIZED (
+    SELECT ctid AS row_at, message_id FROM processed_messages
     WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
-    ORDER BY processed_at LIMIT $3))";
+    ORDER BY processed_at LIMIT $3
+), late AS (
+    DELETE FROM deferred_messages WHERE consumer = $1 AND message_id IN (SELECT message_id FROM old)
+)
+DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))";
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {

@@ -6,6 +6,9 @@
 //! is processed or its dead letter confirmed. So a crash between any two steps leaves either the
 //! original or a confirmed copy to be delivered, never neither.
 //!
+//! An instance that has lost its partition or channel may still write the row of a message while
+//! another one handles it. So a row counts only while its message is not processed.
+//!
 //! After a crash there may be several copies of one message. Each has a number, and the row knows
 //! the newest that the broker has confirmed: older ones are acknowledged without being handled.
 
@@ -20,9 +23,12 @@ WITH own AS MATERIALIZED (
     SELECT position, attempts, copy FROM deferred_messages
     WHERE consumer = $1 AND message_id = $2
 ), earlier AS MATERIALIZED (
-    SELECT level FROM deferred_messages
+    SELECT level FROM deferred_messages AS before
     WHERE consumer = $1 AND message_key = $3
       AND position < coalesce((SELECT position FROM own), 9223372036854775807)
+      AND NOT EXISTS (
+          SELECT FROM processed_messages AS done
+          WHERE done.consumer = $1 AND done.message_id = before.message_id)
     ORDER BY position LIMIT 1
 ), fresh AS (
     INSERT INTO processed_messages (consumer, message_id)
@@ -39,9 +45,11 @@ SELECT EXISTS (SELECT FROM fresh),
        (SELECT attempts FROM own),
        (SELECT copy FROM own)";
 
+/// Returns nothing if another instance has processed the message meanwhile.
 const DEFER: &str = "
 INSERT INTO deferred_messages AS known (consumer, message_id, message_key, level, attempts)
-VALUES ($1, $2, $3, $4, $5)
+SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int
+WHERE NOT EXISTS (SELECT FROM processed_messages WHERE consumer = $1 AND message_id = $2)
 ON CONFLICT (consumer, message_id) DO UPDATE
 SET level = excluded.level, attempts = greatest(known.attempts, excluded.attempts)
 RETURNING copy + 1";
@@ -124,8 +132,12 @@ impl Store {
         Ok(Claimed { transaction: client.transaction().await?, consumer, statements })
     }
 
-    /// Returns the number of the next copy after `Defer`, otherwise 0.
-    pub(crate) async fn change(&self, message: &Message, change: Change) -> Result<i32, Error> {
+    /// After `Defer` returns the number of the next copy, if there is to be one.
+    pub(crate) async fn change(
+        &self,
+        message: &Message,
+        change: Change,
+    ) -> Result<Option<i32>, Error> {
         let (consumer, id) = (&self.consumer, message.id());
         let Statements { defer, copied, forget, .. } = &self.statements;
         match change {
@@ -133,12 +145,12 @@ impl Store {
                 let key = message.key().map(stored_key);
                 let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
                     [consumer, &id, &key, &level, &attempts];
-                Ok(self.client.query_one(defer, &params).await?.get(0))
+                Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
-                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| 0)
+                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| None)
             }
-            Change::Forget => self.client.execute(forget, &[consumer, &id]).await.map(|_| 0),
+            Change::Forget => self.client.execute(forget, &[consumer, &id]).await.map(|_| None),
         }
     }
 }
