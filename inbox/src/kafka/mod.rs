@@ -17,6 +17,7 @@ mod lost_brokers;
 mod partition;
 mod reader;
 mod rebalance_events;
+mod watermark_ffi;
 
 use crate::InboxError;
 use crate::broker::{Broker, Stop};

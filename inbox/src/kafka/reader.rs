@@ -24,8 +24,9 @@ use tokio::sync::oneshot;
 
 use super::headers_ffi::headers_of;
 use super::lost_brokers::LostBrokers;
-use super::partition::{Assignment, OffsetToken, OffsetTracker, Waker};
+use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
+use super::watermark_ffi::known_end;
 use super::{Kafka, broker_error, config, retry_topic};
 use crate::InboxError;
 use crate::broker::{Delivery, Stop};
@@ -106,8 +107,9 @@ struct Partition {
     /// Read, and not handed out: not due, or its lane is full. One record, but for those that
     /// come by the consumer's own queue.
     heads: VecDeque<Delivery<OffsetToken>>,
-    /// How long a copy of this retry level waits at most; none for the user's topics.
+    /// How long a copy of this retry level waits; none for the user's topics.
     delay: Option<Duration>,
+    wait_bound: WaitBound,
     tracker: OffsetTracker,
     assignment: Arc<Assignment>,
 }
@@ -224,6 +226,7 @@ impl Reader {
                 queue,
                 heads: VecDeque::new(),
                 delay: level.map(|level| level.delay),
+                wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
                 assignment: Assignment::new(self.waker.clone()),
             });
@@ -253,7 +256,7 @@ impl Reader {
     fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
-            match partition.take_turn(lanes, &self.plan.service) {
+            match partition.take_turn(lanes, &self.consumer, &self.plan.service) {
                 Turn::Idle => {}
                 Turn::NotDueFor(left) => pause = pause.min(left),
                 Turn::Over => pause = Duration::ZERO,
@@ -292,7 +295,12 @@ impl Reader {
 }
 
 impl Partition {
-    fn take_turn(&mut self, lanes: &Lanes<OffsetToken>, service: &str) -> Turn {
+    fn take_turn(
+        &mut self,
+        lanes: &Lanes<OffsetToken>,
+        consumer: &BaseConsumer<RebalanceEvents>,
+        service: &str,
+    ) -> Turn {
         self.count_settled();
         for _ in 0..TURN_RECORDS {
             if self.heads.is_empty() {
@@ -302,8 +310,7 @@ impl Partition {
                     Some(Err(error)) => tell_error(service, &error),
                 }
             }
-            let Some(head) = self.heads.front() else { continue };
-            if let Some(left) = self.not_due_for(&head.message) {
+            if let Some(left) = self.not_due_for(consumer) {
                 return Turn::NotDueFor(left);
             }
             if self.tracker.count() >= UNDER_WAY_MAX {
@@ -320,11 +327,14 @@ impl Partition {
         Turn::Over
     }
 
-    /// A clock that was set back does not make a copy wait longer than its level says.
-    fn not_due_for(&self, message: &Message) -> Option<Duration> {
-        let delay = self.delay?;
-        let due = Duration::from_millis(message.retry().due_unix_ms?);
-        let left = due.saturating_sub(unix_now()).min(delay);
+    /// A clock in error does not hold a copy for longer than [`WaitBound`] says.
+    fn not_due_for(&mut self, consumer: &BaseConsumer<RebalanceEvents>) -> Option<Duration> {
+        let (delay, head) = (self.delay?, self.heads.front()?);
+        let due = Duration::from_millis(head.message.retry().due_unix_ms?);
+        let left = due.checked_sub(unix_now())?;
+        let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
+        let bound = self.wait_bound.left(head.token.offset(), delay, Instant::now(), end);
+        let left = left.min(bound);
         (!left.is_zero()).then_some(left)
     }
 
