@@ -10,12 +10,16 @@ DECLARE
 BEGIN
     PERFORM pg_advisory_xact_lock(8030605401);
 
-    -- Messages that were handled. The row is written in the transaction of the handler.
+    -- Messages that were handled, or are dead letters. The row of a handled one is written in the
+    -- transaction of the handler.
     IF to_regclass(own || '.processed_messages') IS NULL THEN
         CREATE TABLE processed_messages (
             consumer      text        NOT NULL,
             message_id    text        NOT NULL,
             processed_at  timestamptz NOT NULL DEFAULT now(),
+            -- NULL: it was handled. Otherwise it is a dead letter that had been replayed so often; only
+            -- a further replay is handled.
+            dead_replays  int,
             PRIMARY KEY (consumer, message_id)
         );
     END IF;
@@ -42,6 +46,8 @@ BEGIN
             -- Number of the newest copy that the broker has confirmed; older copies are ignored.
             copy          int         NOT NULL DEFAULT 0,
             deferred_at   timestamptz NOT NULL DEFAULT now(),
+            -- How often its dead letter had been replayed when it was deferred.
+            replays       int         NOT NULL DEFAULT 0,
             PRIMARY KEY (consumer, message_id)
         );
     END IF;

@@ -220,7 +220,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
         shared.publish_dead_letter(message, &cause, token).await?;
         if message.has_id() {
-            self.change(message, token, Change::Forget).await?;
+            self.change(message, token, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)
     }

@@ -12,11 +12,13 @@ use crate::time::Backoff;
 /// again once their message is not known to be processed.
 const REMOVE: &str = "
 WITH old AS MATERIALIZED (
-    SELECT ctid AS row_at, message_id FROM processed_messages
+    SELECT ctid AS row_at, message_id, dead_replays FROM processed_messages
     WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
     ORDER BY processed_at LIMIT $3
 ), late AS (
-    DELETE FROM deferred_messages WHERE consumer = $1 AND message_id IN (SELECT message_id FROM old)
+    DELETE FROM deferred_messages AS gone USING old
+    WHERE gone.consumer = $1 AND gone.message_id = old.message_id
+      AND coalesce(old.dead_replays >= gone.replays, true)
 )
 DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))";
 
