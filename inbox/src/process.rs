@@ -3,10 +3,8 @@
 //! An outage of Postgres counts for nothing: the message is held, and tried again from the claim.
 //! A commit whose answer was lost is found there as a duplicate.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -18,6 +16,7 @@ use crate::copies::{Cause, RetryCopy, VALUE_BYTES_KEPT};
 use crate::decision::{Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
+use crate::panics::{caught, caught_call};
 use crate::settings::Plan;
 use crate::span::{MessageSpan, Tracing};
 use crate::store::{Change, Claim, Claimed, ends_session};
@@ -275,7 +274,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         is_deferred: bool,
         span: &MessageSpan,
     ) -> Result<Verdict, Interrupted> {
-        let handling = span.hold(caught(self.handler.handle(message, &claimed.transaction)));
+        let handle = async { self.handler.handle(message, &claimed.transaction).await };
+        let handling = span.hold(caught(handle));
         let lost =
             |error: tokio_postgres::Error| Interrupted { outage: error.into(), in_handler: true };
         let (failure, reason) = match handling.await {
@@ -291,7 +291,12 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
                 return Ok(Verdict::Failed { failure, reason: chain(&error) });
             }
-            Ok(Err(error)) => (self.handler.classify(&error), chain(&error)),
+            Ok(Err(error)) => {
+                let judged = caught_call(|| (self.handler.classify(&error), chain(&error)));
+                judged.unwrap_or_else(|panic| {
+                    (Failure::Transient, format!("judging the handler's error panicked: {panic}"))
+                })
+            }
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}")),
         };
         claimed.rollback().await.map_err(lost)?;
@@ -356,38 +361,5 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     fn tell_failure(&self, message: &Message, reason: &str) {
         let (consumer, id) = (&self.plan.service, message.id());
         tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
-    }
-}
-
-/// The output of a future, or what it panicked with.
-async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
-    let mut future = pin!(future);
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                Poll::Ready(Err(text.unwrap_or_else(|| "no text".to_owned())))
-            }
-        }
-    })
-    .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_caught_with_its_text() {
-        assert_eq!(caught(async { 7 }).await, Ok(7));
-        assert_eq!(caught(async { panic!("no {}", 1) }).await, Err::<(), _>("no 1".to_owned()));
-        let later = async {
-            tokio::task::yield_now().await;
-            panic!("later")
-        };
-        assert_eq!(caught(later).await, Err::<(), _>("later".to_owned()));
     }
 }

@@ -44,25 +44,31 @@ fn two_consumers_of_one_topic_and_one_database_do_not_mix() {
 
 #[test]
 fn what_a_failed_handler_wrote_is_gone_also_when_it_hides_the_error() {
-    // GIVEN handlers that fail, panic, or go on after a failed statement, each after its row
+    // GIVEN handlers that fail, panic, or go on after a failed statement, each after its row, and
+    // some that panic outside of it
     let fixture = Fixture::new("failing");
-    for (key, id, value) in
-        [("a", "e-1", "fail 1"), ("b", "e-2", "panic 1"), ("c", "e-3", "swallow 1")]
-    {
+    for (key, id, value) in [
+        ("a", "e-1", "fail 1"),
+        ("b", "e-2", "panic 1"),
+        ("c", "e-3", "swallow 1"),
+        ("d", "e-4", "judge 1"),
+        ("e", "e-5", "early 1"),
+    ] {
         fixture.send(key, id, value);
     }
     // WHEN they have run, and once more after their retry level
     let inbox = fixture.start();
-    fixture.database.wait_handled(3);
+    fixture.database.wait_handled(5);
     // THEN each message has one row, and two calls
     let mut handled = fixture.database.handled();
     handled.sort();
-    assert_eq!(handled, ["e-1", "e-2", "e-3"]);
-    for id in ["e-1", "e-2", "e-3"] {
+    assert_eq!(handled, ["e-1", "e-2", "e-3", "e-4", "e-5"]);
+    for id in ["e-1", "e-2", "e-3", "e-4"] {
         assert_eq!(inbox.calls.of(id).len(), 2, "{id}");
     }
+    assert_eq!(inbox.counted("consumer_retries_total", ""), 5.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
-    fixture.wait_committed(3);
+    fixture.wait_committed(5);
     inbox.stop();
 }
 
