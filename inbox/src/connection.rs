@@ -11,6 +11,10 @@ use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The other way round: the server notices after 25 s that this host has vanished, and rolls back.
+/// Until then others wait for the messages that it was handling; by default that is two hours.
+const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
+     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
 /// A server that has vanished is noticed after these.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const UNANSWERED_MAX: Duration = Duration::from_secs(30);
@@ -54,12 +58,16 @@ impl Database {
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        if let Some(connect) = &self.connect {
-            return connect().await;
-        }
-        let (client, connection) = self.config.connect(NoTls).await?;
-        // Its error reaches the client, whose requests then fail.
-        tokio::spawn(async move { drop(connection.await) });
+        let client = match &self.connect {
+            Some(connect) => connect().await?,
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                // Its error reaches the client, whose requests then fail.
+                tokio::spawn(async move { drop(connection.await) });
+                client
+            }
+        };
+        client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)
     }
 }

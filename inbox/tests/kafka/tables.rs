@@ -112,6 +112,27 @@ fn a_dead_letter_is_handled_again_only_when_it_is_replayed() {
 }
 
 #[test]
+fn the_server_looks_after_its_clients() {
+    // GIVEN a handler that asks for the settings of its session
+    let fixture = Fixture::new("keepalive");
+    let fields = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"];
+    let shown = fields.map(|field| format!("current_setting('{field}')")).join(" || ' ' || ");
+    fixture.database.execute(&format!(
+        "CREATE TABLE shown (settings text);
+         CREATE FUNCTION show() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN INSERT INTO shown SELECT {shown}; RETURN NULL; END $$;
+         CREATE TRIGGER show AFTER INSERT ON handled EXECUTE FUNCTION show()"
+    ));
+    // WHEN it runs
+    fixture.send("a", "e-1", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    inbox.stop();
+    // THEN a host that has vanished is noticed soon
+    assert_eq!(fixture.database.texts("SELECT settings FROM shown"), ["10 5 3"]);
+}
+
+#[test]
 fn a_copy_is_handled_only_while_it_has_a_row() {
     // GIVEN a copy of a message that was settled so long ago that it is forgotten
     let fixture = Fixture::new("settled");
