@@ -101,9 +101,11 @@ impl KafkaCopies {
                 Err(_) => self.lost_brokers.name_again_if_lost(producer.client()),
             }
         };
-        self.lost_brokers.answered();
         match answer {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.lost_brokers.answered();
+                Ok(())
+            }
             Ok(Err(error)) => Err(judge(&error)),
             Err(_) => Err(Unconfirmed::Fatal("the producer has ended".to_owned())),
         }

@@ -43,6 +43,11 @@ impl OffsetTracker {
         self.committed = Some(next);
         Some(next)
     }
+
+    /// What was returned by `committable` last may not have been committed: it is returned again.
+    pub(super) fn forget_committed(&mut self) {
+        self.committed = None;
+    }
 }
 
 /// Bounds how long copies of a retry level wait, whatever their headers and the wall clock say:
@@ -178,6 +183,8 @@ mod tests {
         tracker.settle(10);
         assert_eq!(tracker.committable(), Some(16));
         assert_eq!(tracker.committable(), None, "it has not moved");
+        tracker.forget_committed();
+        assert_eq!(tracker.committable(), Some(16), "it was not committed");
         tracker.settle(16);
         tracker.settle(99);
         assert_eq!((tracker.committable(), tracker.count()), (Some(17), 0));

@@ -23,7 +23,6 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::oneshot;
 
 use super::headers_ffi::headers_of;
-use super::lost_brokers::LostBrokers;
 use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
@@ -91,7 +90,6 @@ struct Reader {
     consumer: Arc<BaseConsumer<RebalanceEvents>>,
     plan: Plan,
     partitions: Vec<Partition>,
-    lost_brokers: LostBrokers,
     waker: Waker,
     woken: Receiver<()>,
     served_at: Option<Instant>,
@@ -126,7 +124,7 @@ enum Turn {
 impl Reader {
     fn open(kafka: &Kafka, plan: &Plan) -> Result<Reader, InboxError> {
         let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
-            .create_with_context(RebalanceEvents::default())
+            .create_with_context(RebalanceEvents::new(&kafka.brokers))
             .map_err(|error| broker_error("the consumer", error))?;
         let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
@@ -137,7 +135,6 @@ impl Reader {
             consumer: Arc::new(consumer),
             plan: plan.clone(),
             partitions: Vec::new(),
-            lost_brokers: LostBrokers::new(&kafka.brokers),
             waker: Waker(sender),
             woken,
             served_at: None,
@@ -167,13 +164,14 @@ impl Reader {
 
     /// Serves callbacks, heartbeats of the poll interval, and errors.
     fn serve_consumer(&mut self) {
-        self.lost_brokers.name_again_if_lost(self.consumer.client());
         let consumer = Arc::clone(&self.consumer);
+        let lost_brokers = &consumer.context().lost_brokers;
+        lost_brokers.name_again_if_lost(consumer.client());
         match consumer.poll(Duration::ZERO) {
             None => {}
             Some(Ok(record)) => self.take_stray(&record),
             Some(Err(error)) => {
-                self.lost_brokers.reported(&error);
+                lost_brokers.reported(&error);
                 self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
                 tell_error(&self.plan.service, &error);
             }
@@ -272,10 +270,16 @@ impl Reader {
         }
     }
 
+    /// What is not known to be committed is committed with it, at the end all.
     fn commit(&mut self, mode: CommitMode) {
+        let is_sync = matches!(mode, CommitMode::Sync);
+        let is_repeated = self.consumer.context().take_commit_failed() || is_sync;
         let mut offsets = TopicPartitionList::new();
         for partition in &mut self.partitions {
             partition.count_settled();
+            if is_repeated {
+                partition.tracker.forget_committed();
+            }
             let Some(next) = partition.tracker.committable() else { continue };
             let (topic, id) = (&partition.topic, partition.id);
             if let Err(error) = offsets.add_partition_offset(topic, id, Offset::Offset(next)) {
@@ -288,8 +292,9 @@ impl Reader {
         if let Err(error) = self.consumer.commit(&offsets, mode) {
             let consumer = &self.plan.service;
             tracing::warn!(code = "inbox.commit", consumer, %error, "messages will be repeated");
-        } else {
-            self.lost_brokers.answered();
+            self.partitions.iter_mut().for_each(|partition| partition.tracker.forget_committed());
+        } else if is_sync {
+            self.consumer.context().lost_brokers.answered();
         }
     }
 }
