@@ -10,7 +10,7 @@ use crate::error::chain;
 use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// The other way round: the server notices after 25 s that this host has vanished, and rolls back.
 /// Until then others wait for the messages that it was handling; by default that is two hours.
 const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
@@ -57,6 +57,7 @@ impl Database {
         Ok(Database { consumer: settings.service.clone(), config, connect })
     }
 
+    /// Waits for as long as a server that accepts the connection says nothing.
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         let client = match &self.connect {
             Some(connect) => connect().await?,
@@ -70,6 +71,14 @@ impl Database {
         client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)
     }
+}
+
+/// What is done with Postgres within [`CONNECT_WITHIN`].
+pub(crate) async fn in_time<T>(
+    opening: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Outage> {
+    let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
+    Ok(tokio::time::timeout(CONNECT_WITHIN, opening).await.map_err(late)??)
 }
 
 /// The session of a lane.
@@ -86,12 +95,11 @@ impl Session {
     pub(crate) async fn store(&mut self) -> Result<&mut Store, Outage> {
         if self.store.as_ref().is_none_or(Store::is_closed) {
             self.store = None;
-            let opened = tokio::time::timeout(CONNECT_WITHIN, async {
+            let opening = async {
                 let client = self.database.connect().await?;
                 Store::open(client, &self.database.consumer).await
-            });
-            let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
-            self.store = Some(opened.await.map_err(late)??);
+            };
+            self.store = Some(in_time(opening).await?);
         }
         self.store.as_mut().ok_or_else(|| Outage("not connected".to_owned()))
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::connection::{Database, Outage};
+use crate::connection::{Database, Outage, in_time};
 use crate::settings::Settings;
 use crate::time::Backoff;
 
@@ -65,7 +65,7 @@ impl Retention {
 
     /// On a connection that is open only meanwhile.
     async fn remove_old_rows(&self) -> Result<(), Outage> {
-        let client = self.database.connect().await?;
+        let client = in_time(self.database.connect()).await?;
         loop {
             let removed = self.remove_batch(&client).await?;
             if removed < u64::from(self.rows_max) {
