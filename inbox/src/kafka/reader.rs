@@ -109,6 +109,8 @@ struct Partition {
     delay: Option<Duration>,
     wait_bound: WaitBound,
     tracker: OffsetTracker,
+    /// In its last turn it handed out a record.
+    is_served: bool,
     assignment: Arc<Assignment>,
 }
 
@@ -226,6 +228,7 @@ impl Reader {
                 delay: level.map(|level| level.delay),
                 wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
+                is_served: false,
                 assignment: Assignment::new(self.waker.clone()),
             });
         }
@@ -250,7 +253,8 @@ impl Reader {
         self.partitions.clear();
     }
 
-    /// Hands out what there is, and returns for how long there is nothing to do.
+    /// Hands out what there is, and returns for how long there is nothing to do. Who was served is
+    /// behind the others next time: a partition that always has messages would keep the lanes full.
     fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
@@ -260,6 +264,7 @@ impl Reader {
                 Turn::Over => pause = Duration::ZERO,
             }
         }
+        self.partitions.sort_by_key(|partition| partition.is_served);
         pause
     }
 
@@ -307,6 +312,7 @@ impl Partition {
         service: &str,
     ) -> Turn {
         self.count_settled();
+        self.is_served = false;
         for _ in 0..TURN_RECORDS {
             if self.heads.is_empty() {
                 match self.queue.poll(Duration::ZERO) {
@@ -328,6 +334,7 @@ impl Partition {
                 return Turn::Idle;
             }
             self.tracker.begin(offset);
+            self.is_served = true;
         }
         Turn::Over
     }

@@ -93,6 +93,25 @@ fn a_message_without_id_is_dead_lettered_and_its_key_goes_on() {
 }
 
 #[test]
+fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
+    // GIVEN one lane, a backlog of one partition, and later a message of each key
+    let fixture = Fixture::new("fair");
+    let (backlog, keys) = (300, 12);
+    (0..backlog).for_each(|number| fixture.send("a", &format!("a-{number:03}"), "slow 2"));
+    (0..keys).for_each(|key| fixture.send(&format!("k{key}"), &format!("k-{key}"), "ok"));
+    fixture.flush();
+    // WHEN they are handled
+    let settings = fixture.settings().lanes(1).lane_messages_max(1);
+    let inbox = fixture.start_with(settings, &Calls::new());
+    fixture.database.wait_handled(backlog + keys);
+    inbox.stop();
+    // THEN those of other partitions come before the backlog is done
+    let handled = fixture.database.handled();
+    let early = handled[..backlog / 2].iter().filter(|id| id.starts_with('k')).count();
+    assert!(early >= keys / 2, "{early} of {keys}: {handled:?}");
+}
+
+#[test]
 fn an_inbox_without_its_tables_says_so() {
     let name = "bare";
     let postgres = crate::support::shared_postgres();
