@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::InboxError;
@@ -41,10 +42,7 @@ impl Database {
     pub(crate) fn new(settings: &Settings) -> Result<Database, InboxError> {
         let mut config: Config = match &settings.connect {
             Some(_) => Config::new(),
-            None => settings.postgres_url.parse().map_err(|source| InboxError::Postgres {
-                what: "the URL of the consumer's database",
-                source,
-            })?,
+            None => usable(&settings.postgres_url)?,
         };
         if config.get_application_name().is_none() {
             config.application_name(settings.service.as_str());
@@ -71,6 +69,20 @@ impl Database {
         client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)
     }
+}
+
+/// What no attempt to connect would mend is told at once.
+fn usable(url: &str) -> Result<Config, InboxError> {
+    let what = "the URL of the consumer's database";
+    let config: Config = url.parse().map_err(|source| InboxError::Postgres { what, source })?;
+    let wrong = if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        "names no host"
+    } else if config.get_ssl_mode() == SslMode::Require {
+        "has sslmode=require: give Settings::connect a function that connects with TLS"
+    } else {
+        return Ok(config);
+    };
+    Err(InboxError::Settings(format!("{what} {wrong}")))
 }
 
 /// What is done with Postgres within [`CONNECT_WITHIN`].
@@ -107,5 +119,24 @@ impl Session {
     /// The session is not used again: what it was doing is unknown.
     pub(crate) fn discard(&mut self) {
         self.store = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_leads_nowhere_is_refused() {
+        assert!(usable("postgres://app@localhost/app").is_ok());
+        assert!(usable("host=/run/postgresql user=app sslmode=prefer").is_ok());
+        for (url, part) in [
+            ("postgres:///app?user=app", "host"),
+            ("postgres://app@localhost/app?sslmode=require", "Settings::connect"),
+            ("localhost", "URL"),
+        ] {
+            let error = usable(url).unwrap_err().to_string();
+            assert!(error.contains(part), "{url}: {error}");
+        }
     }
 }

@@ -150,6 +150,10 @@ async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
         }
         Some(code) if code.code().starts_with("53") => return Ok(()),
         Some(_) if !ends_session(&source) => "Postgres refuses the consumer",
+        // The library has no code for it: a password that is asked for and not given, and the like.
+        None if source.to_string().starts_with("invalid configuration") => {
+            "the settings of the connection to Postgres"
+        }
         _ => return Ok(()),
     };
     Err(InboxError::Postgres { what, source })

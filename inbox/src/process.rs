@@ -13,16 +13,18 @@ use tokio_postgres::error::SqlState;
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
 use crate::connection::{Outage, Session};
 use crate::copies::{Cause, RetryCopy, VALUE_BYTES_KEPT};
-use crate::decision::{Outcome, Step, Verdict, next_step};
+use crate::decision::{NO_ID, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
 use crate::settings::Plan;
 use crate::span::{MessageSpan, Tracing};
-use crate::store::{Change, Claim, Claimed, ends_session};
+use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
 use crate::time::{Backoff, unix_now};
 use crate::{Failure, Handler, Message};
 
+const UNUSABLE_ID: &str =
+    "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
 /// A handler during which the connection is lost so often is the cause of it.
 const LOSSES_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
@@ -92,7 +94,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     ) -> Result<Outcome, GivenUp> {
         let verdict = match message.has_id() {
             true => self.verdict(message, token, span).await?,
-            false => Verdict::NoId,
+            false => Verdict::NoId { reason: UNUSABLE_ID.to_owned() },
         };
         if let Verdict::Failed { reason, .. } = &verdict {
             span.failed(reason);
@@ -151,7 +153,14 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let began = Instant::now();
         let store = self.session.store().await?;
         let claimed = store.begin().await?;
-        let verdict = match claimed.claim(message).await? {
+        let claim = match claimed.claim(message).await {
+            Err(error) if is_of_data(&error) => {
+                let reason = format!("Postgres cannot store id or key: {}", chain(&error));
+                return Ok(Verdict::NoId { reason });
+            }
+            claim => claim?,
+        };
+        let verdict = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
                 shared.handle(claimed, message, attempts.is_some(), span).await?
@@ -218,7 +227,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let exchange = shared.replay_exchange.as_deref();
         let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
         shared.publish_dead_letter(message, &cause, token).await?;
-        if message.has_id() {
+        if class != NO_ID {
             self.change(message, token, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)
@@ -333,6 +342,9 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             );
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
             tokio::time::sleep(backoff.next()).await;
+            if !token.is_wanted() {
+                return Err(GivenUp);
+            }
         }
     }
 

@@ -297,6 +297,12 @@ pub(crate) fn ends_session(error: &Error) -> bool {
     code.code().starts_with("08") || ends.contains(code)
 }
 
+/// The statement can never succeed with these values: SQLSTATE classes 22 and 54.
+pub(crate) fn is_of_data(error: &Error) -> bool {
+    let Some(code) = error.code() else { return false };
+    code.code().starts_with("22") || code.code().starts_with("54")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
