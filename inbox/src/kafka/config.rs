@@ -16,9 +16,10 @@ const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
     // After a crash the group waits so long before others take over.
     ("session.timeout.ms", "15000"),
     ("fetch.wait.max.ms", "100"),
-    // What is fetched ahead of a partition is read again after a rebalance.
+    // Of each partition, since each has a queue of its own. What is fetched ahead is read again after
+    // a rebalance.
     ("queued.min.messages", "2000"),
-    ("queued.max.messages.kbytes", "8192"),
+    ("queued.max.messages.kbytes", "1024"),
     ("fetch.queue.backoff.ms", "20"),
     // New topics and partitions are found after this.
     ("topic.metadata.refresh.interval.ms", "30000"),

@@ -19,6 +19,8 @@ mod reader;
 mod rebalance_events;
 mod watermark_ffi;
 
+use rdkafka::error::KafkaError;
+
 use crate::InboxError;
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
@@ -80,6 +82,17 @@ fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> Inbox
     InboxError::Broker { what: what.into(), reason: error.to_string() }
 }
 
+/// A client could not be made. The error's own text tells the value of a property, which may be a
+/// secret whose name is misspelt.
+fn client_error(what: &str, error: KafkaError) -> InboxError {
+    match error {
+        KafkaError::ClientConfig(_, description, name, _) => {
+            broker_error(what, format!("property {name}: {description}"))
+        }
+        error => broker_error(what, error),
+    }
+}
+
 impl Broker for Kafka {
     type Token = OffsetToken;
     type Copies = KafkaCopies;
@@ -104,5 +117,19 @@ impl Broker for Kafka {
         stop: Stop,
     ) -> Result<(), InboxError> {
         reader::consume(self, plan, lanes, stop).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn a_misspelt_property_is_told_without_its_value() {
+        let kafka = Kafka::new("a:1", ["orders"]).property("sasl.pasword", "s3cret");
+        let plan = Settings::new("billing", "").plan().unwrap();
+        let error = kafka.copies(&plan).err().unwrap().to_string();
+        assert!(error.contains("sasl.pasword") && !error.contains("s3cret"), "{error}");
     }
 }

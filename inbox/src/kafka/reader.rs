@@ -26,7 +26,7 @@ use super::headers_ffi::headers_of;
 use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
-use super::{Kafka, broker_error, config, retry_topic};
+use super::{Kafka, broker_error, client_error, config, retry_topic};
 use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
@@ -127,7 +127,7 @@ impl Reader {
     fn open(kafka: &Kafka, plan: &Plan) -> Result<Reader, InboxError> {
         let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
             .create_with_context(RebalanceEvents::new(&kafka.brokers))
-            .map_err(|error| broker_error("the consumer", error))?;
+            .map_err(|error| client_error("the consumer", error))?;
         let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
