@@ -155,8 +155,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         span: &MessageSpan,
     ) -> Result<Verdict, Interrupted> {
         let shared = Arc::clone(&self.shared);
-        let began = Instant::now();
         let store = self.session.store().await?;
+        let began = Instant::now();
         let claimed = store.begin().await?;
         let claim = match claimed.claim(message).await {
             Err(error) if is_of_data(&error) => {
