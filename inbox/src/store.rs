@@ -115,14 +115,9 @@ pub(crate) enum Claim {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Before its copy is published.
-    Defer {
-        level: i32,
-        attempts: i32,
-    },
+    Defer { level: i32, attempts: i32 },
     /// The broker has confirmed the copy of this number.
-    Copied {
-        copy: i32,
-    },
+    Copied { copy: i32 },
     /// It is settled already.
     Forget,
     /// Its dead letter is confirmed.
@@ -304,46 +299,4 @@ pub(crate) fn is_of_data(error: &Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOTHING: Found = Found {
-        is_inserted: false,
-        is_processed: false,
-        earlier_level: None,
-        attempts: None,
-        copy_known: None,
-        copy: 0,
-    };
-
-    #[test]
-    fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
-        let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
-        assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
-        assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
-    }
-
-    #[test]
-    fn a_copy_without_a_row_is_a_duplicate_even_while_its_key_waits() {
-        let copy = Found { copy: 1, earlier_level: Some(1), ..NOTHING };
-        assert_eq!(judge(&copy), Claim::Duplicate { is_deferred: false });
-    }
-
-    #[test]
-    fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
-        let row =
-            Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
-        assert_eq!(judge(&row), Claim::Superseded);
-        let newest = Claim::Waiting { level: 2, attempts: Some(0) };
-        assert_eq!(judge(&Found { copy: 1, ..row }), newest);
-    }
-
-    #[test]
-    fn a_long_key_is_stored_short_and_distinct() {
-        let long = vec![7; 3_000];
-        let other = [long.as_slice(), &[8]].concat();
-        assert_eq!(stored_key(&long).len(), KEY_BYTES_MAX + 8);
-        assert_ne!(stored_key(&long), stored_key(&other));
-        assert_eq!(stored_key(b"k"), b"k");
-    }
-}
+mod tests;
