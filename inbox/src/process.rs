@@ -265,17 +265,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let Outage(reason) = outage;
         tracing::warn!(code = "inbox.postgres-away", consumer, reason, "a message is held");
         self.session.discard();
-        let until = Instant::now() + self.backoff.next();
-        loop {
-            if !token.is_wanted() {
-                return Err(GivenUp);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
-        }
+        pause(self.backoff.next(), token).await
     }
 }
 
@@ -351,10 +341,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 "it is sent again, shorter"
             );
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            tokio::time::sleep(backoff.next()).await;
-            if !token.is_wanted() {
-                return Err(GivenUp);
-            }
+            pause(backoff.next(), token).await?;
         }
     }
 
@@ -383,5 +370,20 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     fn tell_failure(&self, message: &Message, reason: &str) {
         let (consumer, id) = (&self.plan.service, message.id());
         tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
+    }
+}
+
+/// For as long as the message is wanted.
+async fn pause(length: Duration, token: &impl Token) -> Result<(), GivenUp> {
+    let until = Instant::now() + length;
+    loop {
+        if !token.is_wanted() {
+            return Err(GivenUp);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! What becomes of one delivery.
 
-use super::fixture::Fixture;
-use crate::support::{Calls, until};
+use super::fixture::{Fixture, shared_kafka};
+use crate::support::{Calls, Database, HANDLED, shared_postgres, until};
 
 #[test]
 fn the_first_delivery_commits_both_and_a_repetition_is_acknowledged() {
@@ -93,6 +93,28 @@ fn a_message_without_id_is_dead_lettered_and_its_key_goes_on() {
 }
 
 #[test]
+fn an_id_that_the_database_cannot_store_is_dead_lettered() {
+    // GIVEN a database whose encoding does not know all characters
+    let postgres = shared_postgres();
+    let mut fixture = Fixture::bare("latin", postgres, &shared_kafka().bootstrap());
+    let latin = "CREATE DATABASE latin_1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    postgres.sql("postgres", latin).unwrap();
+    fixture.database = Database::open(&postgres.url("latin_1"));
+    fixture.database.execute(HANDLED);
+    fixture.init();
+    // WHEN an id has one of the others THEN it is a dead letter, and its key goes on
+    fixture.send("a", "e-\u{20ac}", "ok");
+    fixture.send("a", "e-2", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    let letters = fixture.wait_dead_letters(1);
+    assert_eq!(letters[0].header("dlq-error-class"), "consumer.no-id");
+    assert!(letters[0].header("dlq-error-msg").contains("LATIN1"), "{letters:?}");
+    fixture.wait_committed(2);
+    inbox.stop();
+}
+
+#[test]
 fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
     // GIVEN one lane, a backlog of one partition, and later a message of each key
     let fixture = Fixture::new("fair");
@@ -114,8 +136,8 @@ fn a_backlog_of_one_partition_does_not_hold_up_the_others() {
 #[test]
 fn an_inbox_without_its_tables_says_so() {
     let name = "bare";
-    let postgres = crate::support::shared_postgres();
-    let brokers = super::fixture::shared_kafka().bootstrap();
+    let postgres = shared_postgres();
+    let brokers = shared_kafka().bootstrap();
     let fixture = Fixture::bare(name, postgres, &brokers);
     let inbox =
         walrelay_inbox::Inbox::new(fixture.settings(), super::fixture::source(&brokers, name));

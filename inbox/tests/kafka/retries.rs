@@ -1,7 +1,8 @@
 //! Retries, the order of a key through them, and dead letters.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use walrelay_harness::consumer::create_topic;
 use walrelay_inbox::Inbox;
 
 use super::fixture::{Fixture, shared_kafka, source};
@@ -107,6 +108,22 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
     // THEN it is handled
     fixture.database.wait_handled(2);
     inbox.stop();
+}
+
+#[test]
+fn a_dead_letter_that_is_refused_does_not_hold_up_a_stop() {
+    // GIVEN a topic of dead letters that takes none
+    let brokers = shared_kafka().bootstrap();
+    create_topic(&brokers, "refused.dlq", 1, &[("max.message.bytes", "50")]).unwrap();
+    let fixture = Fixture::new("refused");
+    fixture.send("a", "e-1", "permanent");
+    let inbox = fixture.start();
+    until("it has failed", || (inbox.calls.all().len() == 1).then_some(()));
+    // WHEN the inbox stops THEN it does so at once, and the message comes again
+    let began = Instant::now();
+    inbox.stop();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(fixture.committed(), 0);
 }
 
 #[test]

@@ -22,7 +22,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const LEVELS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_secs(1)];
 
-const HANDLED: &str = "CREATE TABLE handled
+/// What handlers write to.
+pub(crate) const HANDLED: &str = "CREATE TABLE handled
     (position bigint GENERATED ALWAYS AS IDENTITY, message_id text, message_key text)";
 
 pub(crate) fn shared_postgres() -> &'static Postgres {
