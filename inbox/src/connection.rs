@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::InboxError;
@@ -10,7 +11,11 @@ use crate::error::chain;
 use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// The other way round: the server notices after 25 s that this host has vanished, and rolls back.
+/// Until then others wait for the messages that it was handling; by default that is two hours.
+const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
+     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
 /// A server that has vanished is noticed after these.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const UNANSWERED_MAX: Duration = Duration::from_secs(30);
@@ -37,10 +42,7 @@ impl Database {
     pub(crate) fn new(settings: &Settings) -> Result<Database, InboxError> {
         let mut config: Config = match &settings.connect {
             Some(_) => Config::new(),
-            None => settings.postgres_url.parse().map_err(|source| InboxError::Postgres {
-                what: "the URL of the consumer's database",
-                source,
-            })?,
+            None => usable(&settings.postgres_url)?,
         };
         if config.get_application_name().is_none() {
             config.application_name(settings.service.as_str());
@@ -53,15 +55,42 @@ impl Database {
         Ok(Database { consumer: settings.service.clone(), config, connect })
     }
 
+    /// Waits for as long as a server that accepts the connection says nothing.
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        if let Some(connect) = &self.connect {
-            return connect().await;
-        }
-        let (client, connection) = self.config.connect(NoTls).await?;
-        // Its error reaches the client, whose requests then fail.
-        tokio::spawn(async move { drop(connection.await) });
+        let client = match &self.connect {
+            Some(connect) => connect().await?,
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await?;
+                // Its error reaches the client, whose requests then fail.
+                tokio::spawn(async move { drop(connection.await) });
+                client
+            }
+        };
+        client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)
     }
+}
+
+/// What no attempt to connect would mend is told at once.
+fn usable(url: &str) -> Result<Config, InboxError> {
+    let what = "the URL of the consumer's database";
+    let config: Config = url.parse().map_err(|source| InboxError::Postgres { what, source })?;
+    let wrong = if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+        "names no host"
+    } else if config.get_ssl_mode() == SslMode::Require {
+        "has sslmode=require: give Settings::connect a function that connects with TLS"
+    } else {
+        return Ok(config);
+    };
+    Err(InboxError::Settings(format!("{what} {wrong}")))
+}
+
+/// What is done with Postgres within [`CONNECT_WITHIN`].
+pub(crate) async fn in_time<T>(
+    opening: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Outage> {
+    let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
+    Ok(tokio::time::timeout(CONNECT_WITHIN, opening).await.map_err(late)??)
 }
 
 /// The session of a lane.
@@ -78,12 +107,11 @@ impl Session {
     pub(crate) async fn store(&mut self) -> Result<&mut Store, Outage> {
         if self.store.as_ref().is_none_or(Store::is_closed) {
             self.store = None;
-            let opened = tokio::time::timeout(CONNECT_WITHIN, async {
+            let opening = async {
                 let client = self.database.connect().await?;
                 Store::open(client, &self.database.consumer).await
-            });
-            let late = |_| Outage(format!("Postgres did not answer in {CONNECT_WITHIN:?}"));
-            self.store = Some(opened.await.map_err(late)??);
+            };
+            self.store = Some(in_time(opening).await?);
         }
         self.store.as_mut().ok_or_else(|| Outage("not connected".to_owned()))
     }
@@ -91,5 +119,24 @@ impl Session {
     /// The session is not used again: what it was doing is unknown.
     pub(crate) fn discard(&mut self) {
         self.store = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_that_leads_nowhere_is_refused() {
+        assert!(usable("postgres://app@localhost/app").is_ok());
+        assert!(usable("host=/run/postgresql user=app sslmode=prefer").is_ok());
+        for (url, part) in [
+            ("postgres:///app?user=app", "host"),
+            ("postgres://app@localhost/app?sslmode=require", "Settings::connect"),
+            ("localhost", "URL"),
+        ] {
+            let error = usable(url).unwrap_err().to_string();
+            assert!(error.contains(part), "{url}: {error}");
+        }
     }
 }

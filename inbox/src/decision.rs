@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use crate::Failure;
 
+/// The class of dead letters of which the database knows nothing.
+pub(crate) const NO_ID: &str = "consumer.no-id";
+
 /// What became of a delivery in the consumer's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -15,8 +18,8 @@ pub(crate) enum Verdict {
     Waiting { level: i32 },
     /// The handler has failed, and its transaction is rolled back.
     Failed { failure: Failure, reason: String },
-    /// Without a usable id a repetition could not be recognised.
-    NoId,
+    /// Without a usable id a repetition could not be recognised. The database knows nothing of it.
+    NoId { reason: String },
 }
 
 /// What is left to do before the delivery is settled.
@@ -89,12 +92,7 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
                 Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
             }
         }
-        Verdict::NoId => dead_letter(
-            "consumer.no-id".into(),
-            attempts,
-            "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised"
-                .to_owned(),
-        ),
+        Verdict::NoId { reason } => dead_letter(NO_ID.into(), attempts, reason),
     }
 }
 
@@ -145,6 +143,7 @@ mod tests {
     fn a_repetition_is_acknowledged_and_no_id_is_a_dead_letter() {
         let duplicate = next_step(Verdict::Duplicate, 2, 3);
         assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
-        assert!(matches!(next_step(Verdict::NoId, 0, 3), Step::DeadLetter { attempts: 0, .. }));
+        let none = next_step(Verdict::NoId { reason: "why".into() }, 0, 3);
+        assert!(matches!(none, Step::DeadLetter { attempts: 0, .. }));
     }
 }

@@ -1,6 +1,7 @@
 //! Why an inbox cannot begin. Once it runs, an outage of Postgres or of the broker never ends it.
 
 use std::error::Error;
+use std::time::Duration;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InboxError {
@@ -10,6 +11,9 @@ pub enum InboxError {
     /// Postgres refuses what the inbox needs.
     #[error("{what}: {}", chain(.source))]
     Postgres { what: &'static str, source: tokio_postgres::Error },
+    /// Postgres has accepted the connection, and says nothing.
+    #[error("{what}: Postgres did not answer in {within:?}")]
+    NoAnswer { what: &'static str, within: Duration },
     /// The broker refuses what the inbox needs.
     #[error("{what}: {reason}")]
     Broker { what: String, reason: String },

@@ -1,5 +1,6 @@
 //! One consumer: what it needs is made by `init`, and `run` reads until it is told to stop.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 
 use crate::broker::{Broker, Stop};
-use crate::connection::Database;
+use crate::connection::{CONNECT_WITHIN, Database};
 use crate::copies::writer_name;
 use crate::metrics::Metrics;
 use crate::process::Shared;
@@ -40,8 +41,12 @@ impl Inbox {
     /// missing. Needs the rights for that, which [`Inbox::run`] does not.
     pub async fn init(&self) -> Result<(), InboxError> {
         let plan = self.settings.plan()?;
-        let refused = |source| InboxError::Postgres { what: "making the tables", source };
-        let client = Database::new(&self.settings)?.connect().await.map_err(refused)?;
+        let what = "making the tables";
+        let refused = |source| InboxError::Postgres { what, source };
+        let late = |_| InboxError::NoAnswer { what, within: CONNECT_WITHIN };
+        let database = Database::new(&self.settings)?;
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, database.connect());
+        let client = connecting.await.map_err(late)?.map_err(refused)?;
         client.batch_execute(TABLES).await.map_err(refused)?;
         match &self.source {
             #[cfg(feature = "kafka")]
@@ -74,7 +79,11 @@ impl Inbox {
     ) -> Result<(), InboxError> {
         let plan = self.settings.plan()?;
         let database = Database::new(&self.settings)?;
-        check(&database, &plan).await?;
+        let mut shutdown = pin!(shutdown);
+        tokio::select! {
+            checked = check(&database, &plan) => checked?,
+            () = &mut shutdown => return Ok(()),
+        }
         let shared = Arc::new(Shared::<B, H> {
             handler,
             copies: broker.copies(&plan)?,
@@ -141,6 +150,10 @@ async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
         }
         Some(code) if code.code().starts_with("53") => return Ok(()),
         Some(_) if !ends_session(&source) => "Postgres refuses the consumer",
+        // The library has no code for it: a password that is asked for and not given, and the like.
+        None if source.to_string().starts_with("invalid configuration") => {
+            "the settings of the connection to Postgres"
+        }
         _ => return Ok(()),
     };
     Err(InboxError::Postgres { what, source })

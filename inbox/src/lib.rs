@@ -18,6 +18,7 @@ mod kafka;
 mod lanes;
 mod message;
 mod metrics;
+mod panics;
 mod process;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;

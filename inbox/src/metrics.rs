@@ -27,7 +27,8 @@ impl Metrics {
             Opts::new(name, help).const_label("consumer", plan.service.clone())
         };
         let buckets = SECONDS.to_vec();
-        let seconds = opts("consumer_processing_seconds", "From claim to commit of a message.");
+        let seconds =
+            opts("consumer_processing_seconds", "One attempt, from BEGIN to commit or rollback.");
         let metrics = Metrics {
             messages: IntCounterVec::new(
                 opts("consumer_messages_total", "Messages that were settled, by outcome."),

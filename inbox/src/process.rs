@@ -3,10 +3,8 @@
 //! An outage of Postgres counts for nothing: the message is held, and tried again from the claim.
 //! A commit whose answer was lost is found there as a duplicate.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -15,15 +13,20 @@ use tokio_postgres::error::SqlState;
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
 use crate::connection::{Outage, Session};
 use crate::copies::{Cause, RetryCopy, VALUE_BYTES_KEPT};
-use crate::decision::{Outcome, Step, Verdict, next_step};
+use crate::decision::{NO_ID, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
+use crate::panics::{caught, caught_call};
 use crate::settings::Plan;
 use crate::span::{MessageSpan, Tracing};
-use crate::store::{Change, Claim, Claimed, ends_session};
+use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
 use crate::time::{Backoff, unix_now};
 use crate::{Failure, Handler, Message};
 
+const UNUSABLE_ID: &str =
+    "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
+/// Names the consumer to which `walrelay dlq replay` has sent a dead letter again.
+const REPLAY_FOR: &str = "dlq-replay-for";
 /// A handler during which the connection is lost so often is the cause of it.
 const LOSSES_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
@@ -91,9 +94,12 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Outcome, GivenUp> {
-        let verdict = match message.has_id() {
-            true => self.verdict(message, token, span).await?,
-            false => Verdict::NoId,
+        let verdict = if self.shared.is_for_another(message) {
+            Verdict::Duplicate
+        } else if message.has_id() {
+            self.verdict(message, token, span).await?
+        } else {
+            Verdict::NoId { reason: UNUSABLE_ID.to_owned() }
         };
         if let Verdict::Failed { reason, .. } = &verdict {
             span.failed(reason);
@@ -103,9 +109,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         match next_step(verdict, message.failed_attempts(), levels) {
             Step::Acknowledge(outcome) => Ok(outcome),
             Step::Copy { level, attempts, outcome } => {
-                let has_failed = outcome == Outcome::Retried;
-                match self.copy_to_level(message, token, level, attempts, has_failed).await? {
-                    Ok(()) => Ok(outcome),
+                match self.copy_to_level(message, token, level, attempts, outcome).await? {
+                    Ok(outcome) => Ok(outcome),
                     Err(Refused(reason)) => {
                         self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason)
                             .await
@@ -150,10 +155,17 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         span: &MessageSpan,
     ) -> Result<Verdict, Interrupted> {
         let shared = Arc::clone(&self.shared);
-        let began = Instant::now();
         let store = self.session.store().await?;
+        let began = Instant::now();
         let claimed = store.begin().await?;
-        let verdict = match claimed.claim(message).await? {
+        let claim = match claimed.claim(message).await {
+            Err(error) if is_of_data(&error) => {
+                let reason = format!("Postgres cannot store id or key: {}", chain(&error));
+                return Ok(Verdict::NoId { reason });
+            }
+            claim => claim?,
+        };
+        let verdict = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
                 shared.handle(claimed, message, attempts.is_some(), span).await?
@@ -175,20 +187,24 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         Ok(verdict)
     }
 
-    /// The row first: from then on later messages of the key wait, whenever the copy comes.
+    /// The row first: from then on later messages of the key wait, whenever the copy comes. There
+    /// is none if another instance has processed the message meanwhile.
     async fn copy_to_level(
         &mut self,
         message: &Message,
         token: &B::Token,
         level: usize,
         attempts: u32,
-        has_failed: bool,
-    ) -> Result<Result<(), Refused>, GivenUp> {
+        outcome: Outcome,
+    ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let row_level = i32::try_from(level).unwrap_or(i32::MAX);
         let defer = Change::Defer { level: row_level, attempts: number(attempts) };
-        let copy = self.change(message, token, defer).await?;
+        let Some(copy) = self.change(message, token, defer).await? else {
+            return Ok(Ok(Outcome::Duplicate));
+        };
+        let has_failed = outcome == Outcome::Retried;
         let level = &shared.plan.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, delay: level.delay };
@@ -201,7 +217,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 shared.metrics.retried(&level.name);
             }
         }
-        Ok(published)
+        Ok(published.map(|()| outcome))
     }
 
     async fn dead_letter(
@@ -216,8 +232,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let exchange = shared.replay_exchange.as_deref();
         let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
         shared.publish_dead_letter(message, &cause, token).await?;
-        if message.has_id() {
-            self.change(message, token, Change::Forget).await?;
+        if class != NO_ID {
+            self.change(message, token, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)
     }
@@ -228,13 +244,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
         change: Change,
-    ) -> Result<i32, GivenUp> {
+    ) -> Result<Option<i32>, GivenUp> {
         loop {
             let outage = match self.session.store().await {
                 Ok(store) => match store.change(message, change).await {
-                    Ok(number) => {
+                    Ok(copy) => {
                         self.backoff.reset();
-                        return Ok(number);
+                        return Ok(copy);
                     }
                     Err(error) => error.into(),
                 },
@@ -249,21 +265,16 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let Outage(reason) = outage;
         tracing::warn!(code = "inbox.postgres-away", consumer, reason, "a message is held");
         self.session.discard();
-        let until = Instant::now() + self.backoff.next();
-        loop {
-            if !token.is_wanted() {
-                return Err(GivenUp);
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
-        }
+        pause(self.backoff.next(), token).await
     }
 }
 
 impl<B: Broker, H: Handler> Shared<B, H> {
+    /// A replayed dead letter of another consumer of the same topic.
+    fn is_for_another(&self, message: &Message) -> bool {
+        message.header(REPLAY_FOR).is_some_and(|service| service != self.plan.service)
+    }
+
     /// Runs the handler in the transaction that has claimed the message.
     async fn handle(
         &self,
@@ -272,7 +283,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         is_deferred: bool,
         span: &MessageSpan,
     ) -> Result<Verdict, Interrupted> {
-        let handling = span.hold(caught(self.handler.handle(message, &claimed.transaction)));
+        let handle = async { self.handler.handle(message, &claimed.transaction).await };
+        let handling = span.hold(caught(handle));
         let lost =
             |error: tokio_postgres::Error| Interrupted { outage: error.into(), in_handler: true };
         let (failure, reason) = match handling.await {
@@ -288,7 +300,12 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
                 return Ok(Verdict::Failed { failure, reason: chain(&error) });
             }
-            Ok(Err(error)) => (self.handler.classify(&error), chain(&error)),
+            Ok(Err(error)) => {
+                let judged = caught_call(|| (self.handler.classify(&error), chain(&error)));
+                judged.unwrap_or_else(|panic| {
+                    (Failure::Transient, format!("judging the handler's error panicked: {panic}"))
+                })
+            }
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}")),
         };
         claimed.rollback().await.map_err(lost)?;
@@ -324,7 +341,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 "it is sent again, shorter"
             );
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            tokio::time::sleep(backoff.next()).await;
+            pause(backoff.next(), token).await?;
         }
     }
 
@@ -356,35 +373,17 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     }
 }
 
-/// The output of a future, or what it panicked with.
-async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
-    let mut future = pin!(future);
-    std::future::poll_fn(|context| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
-            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
-            Ok(Poll::Pending) => Poll::Pending,
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                Poll::Ready(Err(text.unwrap_or_else(|| "no text".to_owned())))
-            }
+/// For as long as the message is wanted.
+async fn pause(length: Duration, token: &impl Token) -> Result<(), GivenUp> {
+    let until = Instant::now() + length;
+    loop {
+        if !token.is_wanted() {
+            return Err(GivenUp);
         }
-    })
-    .await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_panic_is_caught_with_its_text() {
-        assert_eq!(caught(async { 7 }).await, Ok(7));
-        assert_eq!(caught(async { panic!("no {}", 1) }).await, Err::<(), _>("no 1".to_owned()));
-        let later = async {
-            tokio::task::yield_now().await;
-            panic!("later")
-        };
-        assert_eq!(caught(later).await, Err::<(), _>("later".to_owned()));
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
     }
 }

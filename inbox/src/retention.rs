@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use tokio_postgres::Client;
 
-use crate::connection::{Database, Outage};
+use crate::connection::{Database, Outage, in_time};
 use crate::settings::Settings;
 use crate::time::Backoff;
 
+/// With the rows of `deferred_messages` that came too late ([`crate::store`]): they would count
+/// again once their message is not known to be processed.
 const REMOVE: &str = "
-DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM processed_messages
+WITH old AS MATERIALIZED (
+    SELECT ctid AS row_at, message_id, dead_replays FROM processed_messages
     WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
-    ORDER BY processed_at LIMIT $3))";
+    ORDER BY processed_at LIMIT $3
+), late AS (
+    DELETE FROM deferred_messages AS gone USING old
+    WHERE gone.consumer = $1 AND gone.message_id = old.message_id
+      AND coalesce(old.dead_replays >= gone.replays, true)
+)
+DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))";
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {
@@ -57,7 +65,7 @@ impl Retention {
 
     /// On a connection that is open only meanwhile.
     async fn remove_old_rows(&self) -> Result<(), Outage> {
-        let client = self.database.connect().await?;
+        let client = in_time(self.database.connect()).await?;
         loop {
             let removed = self.remove_batch(&client).await?;
             if removed < u64::from(self.rows_max) {

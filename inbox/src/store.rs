@@ -6,52 +6,88 @@
 //! is processed or its dead letter confirmed. So a crash between any two steps leaves either the
 //! original or a confirmed copy to be delivered, never neither.
 //!
+//! An instance that has lost its partition or channel may still write the row of a message while
+//! another one handles it. So a row counts only while its message is not settled.
+//!
 //! After a crash there may be several copies of one message. Each has a number, and the row knows
-//! the newest that the broker has confirmed: older ones are acknowledged without being handled.
+//! the newest that the broker has confirmed: older ones are acknowledged without being handled. A
+//! copy whose row is gone is one of a message that was settled, however long ago.
+//!
+//! A dead letter leaves a row in `processed_messages`, too: the original may come again after it.
+//! `dead_replays` is how often it had been replayed by then. A further replay is handled, and takes
+//! the row over.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Statement, Transaction};
 
 use crate::message::{Message, stable_hash};
 
-/// One round trip decides what a delivery is. `$4` is the number of the copy, 0 for an original.
+/// One round trip decides what a delivery is. `$4` is the number of the copy, 0 for an original;
+/// `$5` how often its dead letter was replayed.
 const CLAIM: &str = "
 WITH own AS MATERIALIZED (
     SELECT position, attempts, copy FROM deferred_messages
     WHERE consumer = $1 AND message_id = $2
 ), earlier AS MATERIALIZED (
-    SELECT level FROM deferred_messages
+    SELECT level FROM deferred_messages AS before
     WHERE consumer = $1 AND message_key = $3
       AND position < coalesce((SELECT position FROM own), 9223372036854775807)
+      AND NOT EXISTS (
+          SELECT FROM processed_messages AS done
+          WHERE done.consumer = $1 AND done.message_id = before.message_id
+            AND coalesce(done.dead_replays >= before.replays, true))
     ORDER BY position LIMIT 1
 ), fresh AS (
-    INSERT INTO processed_messages (consumer, message_id)
+    INSERT INTO processed_messages AS known (consumer, message_id)
     SELECT $1, $2
     WHERE NOT EXISTS (SELECT FROM earlier)
-      AND $4 >= coalesce((SELECT copy FROM own), 0)
-    ON CONFLICT DO NOTHING
+      AND coalesce((SELECT copy FROM own) <= $4, $4 = 0)
+    ON CONFLICT (consumer, message_id) DO UPDATE
+    SET dead_replays = NULL, processed_at = excluded.processed_at
+    WHERE known.dead_replays < $5
     RETURNING true
 )
 SELECT EXISTS (SELECT FROM fresh),
        NOT EXISTS (SELECT FROM fresh) AND EXISTS (
-           SELECT FROM processed_messages WHERE consumer = $1 AND message_id = $2),
+           SELECT FROM processed_messages
+           WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $5, true)),
        (SELECT level FROM earlier),
        (SELECT attempts FROM own),
        (SELECT copy FROM own)";
 
+/// Returns nothing if another instance has settled the message meanwhile.
 const DEFER: &str = "
-INSERT INTO deferred_messages AS known (consumer, message_id, message_key, level, attempts)
-VALUES ($1, $2, $3, $4, $5)
+INSERT INTO deferred_messages AS known
+    (consumer, message_id, message_key, level, attempts, replays)
+SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int
+WHERE NOT EXISTS (
+    SELECT FROM processed_messages
+    WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $6, true))
 ON CONFLICT (consumer, message_id) DO UPDATE
-SET level = excluded.level, attempts = greatest(known.attempts, excluded.attempts)
+SET level = excluded.level,
+    attempts = greatest(known.attempts, excluded.attempts),
+    replays = greatest(known.replays, excluded.replays)
 RETURNING copy + 1";
 
 const COPIED: &str = "
 UPDATE deferred_messages SET copy = greatest(copy, $3)
 WHERE consumer = $1 AND message_id = $2";
 
-const FORGET: &str = "DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2";
+/// `$3`: the row of a further replay stays.
+const FORGET: &str = "
+DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3";
 
+const DEAD: &str = "
+WITH forgotten AS (
+    DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3
+)
+INSERT INTO processed_messages AS known (consumer, message_id, dead_replays) VALUES ($1, $2, $3)
+ON CONFLICT (consumer, message_id) DO UPDATE
+SET dead_replays = excluded.dead_replays, processed_at = excluded.processed_at
+WHERE known.dead_replays < excluded.dead_replays";
+
+/// Written by `walrelay dlq replay`.
+const REPLAY_COUNT: &str = "dlq-replay-count";
 /// Keys up to this size are stored as they are.
 const KEY_BYTES_MAX: usize = 512;
 
@@ -79,15 +115,13 @@ pub(crate) enum Claim {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Before its copy is published.
-    Defer {
-        level: i32,
-        attempts: i32,
-    },
+    Defer { level: i32, attempts: i32 },
     /// The broker has confirmed the copy of this number.
-    Copied {
-        copy: i32,
-    },
+    Copied { copy: i32 },
+    /// It is settled already.
     Forget,
+    /// Its dead letter is confirmed.
+    Dead,
 }
 
 /// A session with what it has prepared.
@@ -102,6 +136,7 @@ struct Statements {
     defer: Statement,
     copied: Statement,
     forget: Statement,
+    dead: Statement,
 }
 
 impl Store {
@@ -111,6 +146,7 @@ impl Store {
             defer: client.prepare(DEFER).await?,
             copied: client.prepare(COPIED).await?,
             forget: client.prepare(FORGET).await?,
+            dead: client.prepare(DEAD).await?,
         };
         Ok(Store { client, consumer: consumer.to_owned(), statements })
     }
@@ -124,21 +160,30 @@ impl Store {
         Ok(Claimed { transaction: client.transaction().await?, consumer, statements })
     }
 
-    /// Returns the number of the next copy after `Defer`, otherwise 0.
-    pub(crate) async fn change(&self, message: &Message, change: Change) -> Result<i32, Error> {
-        let (consumer, id) = (&self.consumer, message.id());
-        let Statements { defer, copied, forget, .. } = &self.statements;
+    /// After `Defer` returns the number of the next copy, if there is to be one.
+    pub(crate) async fn change(
+        &self,
+        message: &Message,
+        change: Change,
+    ) -> Result<Option<i32>, Error> {
+        let (consumer, id, replays) = (&self.consumer, message.id(), replays(message));
+        let Statements { defer, copied, forget, dead, .. } = &self.statements;
         match change {
             Change::Defer { level, attempts } => {
                 let key = message.key().map(stored_key);
-                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
-                    [consumer, &id, &key, &level, &attempts];
-                Ok(self.client.query_one(defer, &params).await?.get(0))
+                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+                    [consumer, &id, &key, &level, &attempts, &replays];
+                Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
-                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| 0)
+                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| None)
             }
-            Change::Forget => self.client.execute(forget, &[consumer, &id]).await.map(|_| 0),
+            Change::Forget => {
+                self.client.execute(forget, &[consumer, &id, &replays]).await.map(|_| None)
+            }
+            Change::Dead => {
+                self.client.execute(dead, &[consumer, &id, &replays]).await.map(|_| None)
+            }
         }
     }
 }
@@ -153,9 +198,9 @@ pub(crate) struct Claimed<'s> {
 impl Claimed<'_> {
     pub(crate) async fn claim(&self, message: &Message) -> Result<Claim, Error> {
         let key = message.key().map(stored_key);
-        let (id, copy) = (message.id(), message.retry().copy);
-        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
-            [&self.consumer, &id, &key, &copy];
+        let (id, copy, replays) = (message.id(), message.retry().copy, replays(message));
+        let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
+            [&self.consumer, &id, &key, &copy, &replays];
         let row = self.transaction.query_one(&self.statements.claim, &params).await?;
         let attempts: Option<i32> = row.get(3);
         Ok(judge(&Found {
@@ -173,7 +218,8 @@ impl Claimed<'_> {
     pub(crate) async fn commit(self, message: &Message, is_deferred: bool) -> Result<(), Error> {
         if is_deferred {
             let forget = &self.statements.forget;
-            self.transaction.execute(forget, &[&self.consumer, &message.id()]).await?;
+            let (id, replays) = (message.id(), replays(message));
+            self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
         }
         self.transaction.batch_execute("SELECT 1; COMMIT").await?;
         // It is over, and a `Transaction` that is dropped would be rolled back.
@@ -205,6 +251,9 @@ fn judge(found: &Found) -> Claim {
     if found.is_processed {
         return Claim::Duplicate { is_deferred: attempts.is_some() };
     }
+    if found.copy > 0 && found.copy_known.is_none() {
+        return Claim::Duplicate { is_deferred: false };
+    }
     if found.copy_known.is_some_and(|known| found.copy < known) {
         return Claim::Superseded;
     }
@@ -213,6 +262,12 @@ fn judge(found: &Found) -> Claim {
         // Another session has processed it while this one waited for its row.
         None => Claim::Duplicate { is_deferred: attempts.is_some() },
     }
+}
+
+/// How often the message's dead letter was replayed.
+fn replays(message: &Message) -> i32 {
+    let count = message.header(REPLAY_COUNT).and_then(|text| text.parse().ok());
+    count.unwrap_or_default()
 }
 
 /// A key that fits the index: of a long one its beginning and a hash. Two keys of one hash would
@@ -237,41 +292,11 @@ pub(crate) fn ends_session(error: &Error) -> bool {
     code.code().starts_with("08") || ends.contains(code)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOTHING: Found = Found {
-        is_inserted: false,
-        is_processed: false,
-        earlier_level: None,
-        attempts: None,
-        copy_known: None,
-        copy: 0,
-    };
-
-    #[test]
-    fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
-        let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
-        assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
-        assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
-    }
-
-    #[test]
-    fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
-        let row =
-            Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
-        assert_eq!(judge(&row), Claim::Superseded);
-        let newest = Claim::Waiting { level: 2, attempts: Some(0) };
-        assert_eq!(judge(&Found { copy: 1, ..row }), newest);
-    }
-
-    #[test]
-    fn a_long_key_is_stored_short_and_distinct() {
-        let long = vec![7; 3_000];
-        let other = [long.as_slice(), &[8]].concat();
-        assert_eq!(stored_key(&long).len(), KEY_BYTES_MAX + 8);
-        assert_ne!(stored_key(&long), stored_key(&other));
-        assert_eq!(stored_key(b"k"), b"k");
-    }
+/// The statement can never succeed with these values: SQLSTATE classes 22 and 54.
+pub(crate) fn is_of_data(error: &Error) -> bool {
+    let Some(code) = error.code() else { return false };
+    code.code().starts_with("22") || code.code().starts_with("54")
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,18 +13,20 @@ const SHARED_DEFAULTS: &[(&str, &str)] = &[
     ("log.connection.close", "false"),
 ];
 const CONSUMER_DEFAULTS: &[(&str, &str)] = &[
-    ("auto.offset.reset", "earliest"),
     // After a crash the group waits so long before others take over.
     ("session.timeout.ms", "15000"),
     ("fetch.wait.max.ms", "100"),
-    // What is fetched ahead of a partition is read again after a rebalance.
+    // Of each partition, since each has a queue of its own. What is fetched ahead is read again after
+    // a rebalance.
     ("queued.min.messages", "2000"),
-    ("queued.max.messages.kbytes", "8192"),
+    ("queued.max.messages.kbytes", "1024"),
     ("fetch.queue.backoff.ms", "20"),
     // New topics and partitions are found after this.
     ("topic.metadata.refresh.interval.ms", "30000"),
 ];
 const CONSUMER_FIXED: &[(&str, &str)] = &[
+    // Where no offset is committed, as of a retry topic after a crash, or the committed one is gone.
+    ("auto.offset.reset", "earliest"),
     ("enable.auto.commit", "false"),
     ("enable.auto.offset.store", "false"),
     ("allow.auto.create.topics", "false"),
@@ -42,6 +44,8 @@ const PRODUCER_DEFAULTS: &[(&str, &str)] = &[
 const PRODUCER_FIXED: &[(&str, &str)] = &[
     ("acks", "all"),
     ("enable.idempotence", "true"),
+    // Without the report of a success no copy would ever count as confirmed.
+    ("delivery.report.only.error", "false"),
     // An outage is waited for.
     ("message.timeout.ms", "0"),
     // Chooses the same partition for a key as the Java producer.
@@ -95,12 +99,17 @@ mod tests {
         let kafka = Kafka::new("a:1", ["orders"])
             .property("session.timeout.ms", "6000")
             .property("enable.auto.commit", "true")
+            .property("auto.offset.reset", "latest")
+            .property("delivery.report.only.error", "true")
             .property("acks", "1");
         let plan = Settings::new("billing", "").plan().unwrap();
         let consumer = consumer(&kafka, &plan);
         assert_eq!(consumer.get("session.timeout.ms"), Some("6000"));
         assert_eq!(consumer.get("enable.auto.commit"), Some("false"));
+        assert_eq!(consumer.get("auto.offset.reset"), Some("earliest"));
         assert_eq!(consumer.get("group.id"), Some("billing"));
-        assert_eq!(producer(&kafka, &plan).get("acks"), Some("all"));
+        let producer = producer(&kafka, &plan);
+        assert_eq!(producer.get("acks"), Some("all"));
+        assert_eq!(producer.get("delivery.report.only.error"), Some("false"));
     }
 }

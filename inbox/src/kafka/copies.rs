@@ -11,7 +11,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use tokio::sync::oneshot;
 
 use super::lost_brokers::LostBrokers;
-use super::{Kafka, broker_error, config, dead_letter_topic, retry_topic};
+use super::{Kafka, client_error, config, dead_letter_topic, retry_topic};
 use crate::InboxError;
 use crate::broker::{Copies, Destination, Outgoing, Refused};
 use crate::message::retry_header;
@@ -61,8 +61,7 @@ enum Unconfirmed {
 impl KafkaCopies {
     pub(super) fn new(kafka: &Kafka, plan: &Plan) -> Result<KafkaCopies, InboxError> {
         let lost_brokers = Arc::new(LostBrokers::new(&kafka.brokers));
-        let producer = producer(kafka, plan, &lost_brokers)
-            .map_err(|error| broker_error("the producer of copies", error))?;
+        let producer = producer(kafka, plan, &lost_brokers)?;
         let producer = Mutex::new(Arc::new(producer));
         Ok(KafkaCopies { kafka: kafka.clone(), plan: plan.clone(), lost_brokers, producer })
     }
@@ -101,9 +100,11 @@ impl KafkaCopies {
                 Err(_) => self.lost_brokers.name_again_if_lost(producer.client()),
             }
         };
-        self.lost_brokers.answered();
         match answer {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.lost_brokers.answered();
+                Ok(())
+            }
             Ok(Err(error)) => Err(judge(&error)),
             Err(_) => Err(Unconfirmed::Fatal("the producer has ended".to_owned())),
         }
@@ -157,8 +158,10 @@ fn producer(
     kafka: &Kafka,
     plan: &Plan,
     lost_brokers: &Arc<LostBrokers>,
-) -> Result<CopyProducer, KafkaError> {
-    config::producer(kafka, plan).create_with_context(Confirms(Arc::clone(lost_brokers)))
+) -> Result<CopyProducer, InboxError> {
+    config::producer(kafka, plan)
+        .create_with_context(Confirms(Arc::clone(lost_brokers)))
+        .map_err(|error| client_error("the producer of copies", error))
 }
 
 /// What a record alone can cause is refused; everything else is waited for.

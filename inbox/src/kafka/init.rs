@@ -6,7 +6,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::{Kafka, broker_error, config, dead_letter_topic, retry_topic};
+use super::{Kafka, broker_error, client_error, config, dead_letter_topic, retry_topic};
 use crate::InboxError;
 use crate::settings::Plan;
 
@@ -22,7 +22,7 @@ const DEAD_LETTER_RETENTION_MS: &str = "-1";
 pub(super) async fn create_topics(kafka: &Kafka, plan: &Plan) -> Result<(), InboxError> {
     let admin: AdminClient<DefaultClientContext> = config::admin(kafka, plan)
         .create()
-        .map_err(|error| broker_error("the properties of Kafka", error))?;
+        .map_err(|error| client_error("the properties of Kafka", error))?;
     let (admin, partitions) = partitions(admin, kafka).await?;
     let retries: Vec<String> =
         plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name)).collect();
@@ -30,6 +30,10 @@ pub(super) async fn create_topics(kafka: &Kafka, plan: &Plan) -> Result<(), Inbo
     let new = |name, partitions, retention_ms| {
         NewTopic::new(name, partitions, TopicReplication::Fixed(kafka.replication))
             .set("retention.ms", retention_ms)
+            // Whatever the cluster's defaults are: nothing goes because there is much of it, or
+            // because there is a newer record of its key.
+            .set("retention.bytes", "-1")
+            .set("cleanup.policy", "delete")
             .set("max.message.bytes", COPY_BYTES_MAX)
     };
     let retries = retries.iter().map(|name| new(name, partitions, RETRY_RETENTION_MS));

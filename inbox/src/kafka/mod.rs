@@ -17,6 +17,9 @@ mod lost_brokers;
 mod partition;
 mod reader;
 mod rebalance_events;
+mod watermark_ffi;
+
+use rdkafka::error::KafkaError;
 
 use crate::InboxError;
 use crate::broker::{Broker, Stop};
@@ -50,7 +53,8 @@ impl Kafka {
     }
 
     /// A property of librdkafka for all clients, such as `security.protocol` or `sasl.password`.
-    /// What decides on offsets, order and confirmation cannot be changed.
+    /// What decides on offsets, order and confirmation cannot be changed: a new consumer begins with
+    /// the oldest messages of its topics.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Kafka {
         self.properties.push((name.into(), value.into()));
@@ -78,6 +82,17 @@ fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> Inbox
     InboxError::Broker { what: what.into(), reason: error.to_string() }
 }
 
+/// A client could not be made. The error's own text tells the value of a property, which may be a
+/// secret whose name is misspelt.
+fn client_error(what: &str, error: KafkaError) -> InboxError {
+    match error {
+        KafkaError::ClientConfig(_, description, name, _) => {
+            broker_error(what, format!("property {name}: {description}"))
+        }
+        error => broker_error(what, error),
+    }
+}
+
 impl Broker for Kafka {
     type Token = OffsetToken;
     type Copies = KafkaCopies;
@@ -102,5 +117,19 @@ impl Broker for Kafka {
         stop: Stop,
     ) -> Result<(), InboxError> {
         reader::consume(self, plan, lanes, stop).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn a_misspelt_property_is_told_without_its_value() {
+        let kafka = Kafka::new("a:1", ["orders"]).property("sasl.pasword", "s3cret");
+        let plan = Settings::new("billing", "").plan().unwrap();
+        let error = kafka.copies(&plan).err().unwrap().to_string();
+        assert!(error.contains("sasl.pasword") && !error.contains("s3cret"), "{error}");
     }
 }

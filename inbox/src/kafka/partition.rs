@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::broker::Token;
 
@@ -41,6 +42,38 @@ impl OffsetTracker {
         let next = self.next.filter(|_| self.next != self.committed)?;
         self.committed = Some(next);
         Some(next)
+    }
+
+    /// What was returned by `committable` last may not have been committed: it is returned again.
+    pub(super) fn forget_committed(&mut self) {
+        self.committed = None;
+    }
+}
+
+/// Bounds how long copies of a retry level wait, whatever their headers and the wall clock say:
+/// what has been in the partition for the time of the level is due. So a copy waits for twice that
+/// time at most, and copies wait together, not one after another.
+#[derive(Default)]
+pub(super) struct WaitBound {
+    /// The end of the partition at a time: what stands before it was there.
+    seen: Option<(Instant, i64)>,
+}
+
+impl WaitBound {
+    /// How long the record at `offset` waits at most from now on. `end` tells the end of the
+    /// partition as it is now.
+    pub(super) fn left(
+        &mut self,
+        offset: i64,
+        delay: Duration,
+        now: Instant,
+        end: impl FnOnce() -> i64,
+    ) -> Duration {
+        let (at, _) = match self.seen.filter(|(_, end)| offset < *end) {
+            Some(seen) => seen,
+            None => *self.seen.insert((now, end().max(offset + 1))),
+        };
+        delay.saturating_sub(now.saturating_duration_since(at))
     }
 }
 
@@ -150,9 +183,29 @@ mod tests {
         tracker.settle(10);
         assert_eq!(tracker.committable(), Some(16));
         assert_eq!(tracker.committable(), None, "it has not moved");
+        tracker.forget_committed();
+        assert_eq!(tracker.committable(), Some(16), "it was not committed");
         tracker.settle(16);
         tracker.settle(99);
         assert_eq!((tracker.committable(), tracker.count()), (Some(17), 0));
+    }
+
+    #[test]
+    fn copies_that_were_there_for_the_time_of_their_level_are_due_together() {
+        let (start, delay) = (Instant::now(), Duration::from_secs(30));
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let never = || -> i64 { unreachable!("the end is known") };
+        let mut bound = WaitBound::default();
+        assert_eq!(bound.left(10, delay, start, || 15), delay);
+        assert_eq!(bound.left(10, delay, after(29), never), Duration::from_secs(1));
+        for offset in [10, 11, 14] {
+            assert_eq!(bound.left(offset, delay, after(30), never), Duration::ZERO);
+        }
+        // The next one came later; of the last one nothing is known but itself.
+        assert_eq!(bound.left(15, delay, after(31), || 20), delay);
+        assert_eq!(bound.left(15, delay, after(90), never), Duration::ZERO);
+        assert_eq!(bound.left(20, delay, after(91), || -1), delay);
+        assert_eq!(bound.left(20, delay, after(121), never), Duration::ZERO);
     }
 
     #[test]

@@ -23,10 +23,10 @@ use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::oneshot;
 
 use super::headers_ffi::headers_of;
-use super::lost_brokers::LostBrokers;
-use super::partition::{Assignment, OffsetToken, OffsetTracker, Waker};
+use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
-use super::{Kafka, broker_error, config, retry_topic};
+use super::watermark_ffi::known_end;
+use super::{Kafka, broker_error, client_error, config, retry_topic};
 use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
@@ -90,7 +90,6 @@ struct Reader {
     consumer: Arc<BaseConsumer<RebalanceEvents>>,
     plan: Plan,
     partitions: Vec<Partition>,
-    lost_brokers: LostBrokers,
     waker: Waker,
     woken: Receiver<()>,
     served_at: Option<Instant>,
@@ -106,9 +105,12 @@ struct Partition {
     /// Read, and not handed out: not due, or its lane is full. One record, but for those that
     /// come by the consumer's own queue.
     heads: VecDeque<Delivery<OffsetToken>>,
-    /// How long a copy of this retry level waits at most; none for the user's topics.
+    /// How long a copy of this retry level waits; none for the user's topics.
     delay: Option<Duration>,
+    wait_bound: WaitBound,
     tracker: OffsetTracker,
+    /// In its last turn it handed out a record.
+    is_served: bool,
     assignment: Arc<Assignment>,
 }
 
@@ -124,8 +126,8 @@ enum Turn {
 impl Reader {
     fn open(kafka: &Kafka, plan: &Plan) -> Result<Reader, InboxError> {
         let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
-            .create_with_context(RebalanceEvents::default())
-            .map_err(|error| broker_error("the consumer", error))?;
+            .create_with_context(RebalanceEvents::new(&kafka.brokers))
+            .map_err(|error| client_error("the consumer", error))?;
         let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -135,7 +137,6 @@ impl Reader {
             consumer: Arc::new(consumer),
             plan: plan.clone(),
             partitions: Vec::new(),
-            lost_brokers: LostBrokers::new(&kafka.brokers),
             waker: Waker(sender),
             woken,
             served_at: None,
@@ -165,13 +166,14 @@ impl Reader {
 
     /// Serves callbacks, heartbeats of the poll interval, and errors.
     fn serve_consumer(&mut self) {
-        self.lost_brokers.name_again_if_lost(self.consumer.client());
         let consumer = Arc::clone(&self.consumer);
+        let lost_brokers = &consumer.context().lost_brokers;
+        lost_brokers.name_again_if_lost(consumer.client());
         match consumer.poll(Duration::ZERO) {
             None => {}
             Some(Ok(record)) => self.take_stray(&record),
             Some(Err(error)) => {
-                self.lost_brokers.reported(&error);
+                lost_brokers.reported(&error);
                 self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
                 tell_error(&self.plan.service, &error);
             }
@@ -224,7 +226,9 @@ impl Reader {
                 queue,
                 heads: VecDeque::new(),
                 delay: level.map(|level| level.delay),
+                wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
+                is_served: false,
                 assignment: Assignment::new(self.waker.clone()),
             });
         }
@@ -249,16 +253,18 @@ impl Reader {
         self.partitions.clear();
     }
 
-    /// Hands out what there is, and returns for how long there is nothing to do.
+    /// Hands out what there is, and returns for how long there is nothing to do. Who was served is
+    /// behind the others next time: a partition that always has messages would keep the lanes full.
     fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
-            match partition.take_turn(lanes, &self.plan.service) {
+            match partition.take_turn(lanes, &self.consumer, &self.plan.service) {
                 Turn::Idle => {}
                 Turn::NotDueFor(left) => pause = pause.min(left),
                 Turn::Over => pause = Duration::ZERO,
             }
         }
+        self.partitions.sort_by_key(|partition| partition.is_served);
         pause
     }
 
@@ -269,10 +275,16 @@ impl Reader {
         }
     }
 
+    /// What is not known to be committed is committed with it, at the end all.
     fn commit(&mut self, mode: CommitMode) {
+        let is_sync = matches!(mode, CommitMode::Sync);
+        let is_repeated = self.consumer.context().take_commit_failed() || is_sync;
         let mut offsets = TopicPartitionList::new();
         for partition in &mut self.partitions {
             partition.count_settled();
+            if is_repeated {
+                partition.tracker.forget_committed();
+            }
             let Some(next) = partition.tracker.committable() else { continue };
             let (topic, id) = (&partition.topic, partition.id);
             if let Err(error) = offsets.add_partition_offset(topic, id, Offset::Offset(next)) {
@@ -285,15 +297,22 @@ impl Reader {
         if let Err(error) = self.consumer.commit(&offsets, mode) {
             let consumer = &self.plan.service;
             tracing::warn!(code = "inbox.commit", consumer, %error, "messages will be repeated");
-        } else {
-            self.lost_brokers.answered();
+            self.partitions.iter_mut().for_each(|partition| partition.tracker.forget_committed());
+        } else if is_sync {
+            self.consumer.context().lost_brokers.answered();
         }
     }
 }
 
 impl Partition {
-    fn take_turn(&mut self, lanes: &Lanes<OffsetToken>, service: &str) -> Turn {
+    fn take_turn(
+        &mut self,
+        lanes: &Lanes<OffsetToken>,
+        consumer: &BaseConsumer<RebalanceEvents>,
+        service: &str,
+    ) -> Turn {
         self.count_settled();
+        self.is_served = false;
         for _ in 0..TURN_RECORDS {
             if self.heads.is_empty() {
                 match self.queue.poll(Duration::ZERO) {
@@ -302,8 +321,7 @@ impl Partition {
                     Some(Err(error)) => tell_error(service, &error),
                 }
             }
-            let Some(head) = self.heads.front() else { continue };
-            if let Some(left) = self.not_due_for(&head.message) {
+            if let Some(left) = self.not_due_for(consumer) {
                 return Turn::NotDueFor(left);
             }
             if self.tracker.count() >= UNDER_WAY_MAX {
@@ -316,15 +334,19 @@ impl Partition {
                 return Turn::Idle;
             }
             self.tracker.begin(offset);
+            self.is_served = true;
         }
         Turn::Over
     }
 
-    /// A clock that was set back does not make a copy wait longer than its level says.
-    fn not_due_for(&self, message: &Message) -> Option<Duration> {
-        let delay = self.delay?;
-        let due = Duration::from_millis(message.retry().due_unix_ms?);
-        let left = due.saturating_sub(unix_now()).min(delay);
+    /// A clock in error does not hold a copy for longer than [`WaitBound`] says.
+    fn not_due_for(&mut self, consumer: &BaseConsumer<RebalanceEvents>) -> Option<Duration> {
+        let (delay, head) = (self.delay?, self.heads.front()?);
+        let due = Duration::from_millis(head.message.retry().due_unix_ms?);
+        let left = due.checked_sub(unix_now())?;
+        let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
+        let bound = self.wait_bound.left(head.token.offset(), delay, Instant::now(), end);
+        let left = left.min(bound);
         (!left.is_zero()).then_some(left)
     }
 

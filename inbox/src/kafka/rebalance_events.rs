@@ -1,4 +1,4 @@
-//! What librdkafka tells of rebalances, kept for the reader.
+//! What librdkafka tells of rebalances and commits, kept for the reader.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -9,10 +9,13 @@ use rdkafka::error::KafkaResult;
 use rdkafka::types::RDKafkaRespErr;
 use rdkafka::{ClientContext, TopicPartitionList};
 
+use super::lost_brokers::LostBrokers;
+
 /// Rebalances are noted here, and answered by the reader outside of librdkafka's callback.
-#[derive(Default)]
 pub(super) struct RebalanceEvents {
+    pub(super) lost_brokers: LostBrokers,
     noted: Mutex<VecDeque<Rebalance>>,
+    has_commit_failed: AtomicBool,
     /// The reader is gone, and has committed what there was.
     is_closing: AtomicBool,
 }
@@ -46,15 +49,33 @@ impl ConsumerContext for RebalanceEvents {
         }
     }
 
-    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
-        if let Err(error) = result {
-            // They are committed with the next ones, or delivered again.
-            tracing::debug!(%error, "offsets were not committed");
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        let of_partitions = || offsets.elements().iter().try_for_each(|offset| offset.error());
+        match result.and_then(|()| of_partitions()) {
+            Ok(()) => self.lost_brokers.answered(),
+            Err(error) => {
+                tracing::debug!(%error, "offsets were not committed");
+                self.has_commit_failed.store(true, Ordering::SeqCst);
+            }
         }
     }
 }
 
 impl RebalanceEvents {
+    pub(super) fn new(brokers: &str) -> RebalanceEvents {
+        RebalanceEvents {
+            lost_brokers: LostBrokers::new(brokers),
+            noted: Mutex::default(),
+            has_commit_failed: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
+    /// Since the last call.
+    pub(super) fn take_commit_failed(&self) -> bool {
+        self.has_commit_failed.swap(false, Ordering::SeqCst)
+    }
+
     /// The next one that is to be answered with `assign` or `unassign`.
     pub(super) fn next(&self) -> Option<Rebalance> {
         self.noted.lock().ok()?.pop_front()
@@ -63,5 +84,25 @@ impl RebalanceEvents {
     /// From now on the client answers them itself.
     pub(super) fn close(&self) {
         self.is_closing.store(true, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::Offset;
+    use rdkafka::error::KafkaError;
+    use rdkafka::types::RDKafkaErrorCode as Code;
+
+    use super::*;
+
+    #[test]
+    fn a_commit_that_has_failed_is_told_once() {
+        let events = RebalanceEvents::new("a:1");
+        let mut offsets = TopicPartitionList::new();
+        offsets.add_partition_offset("orders", 0, Offset::Offset(7)).unwrap();
+        events.commit_callback(Ok(()), &offsets);
+        assert!(!events.take_commit_failed());
+        events.commit_callback(Err(KafkaError::ConsumerCommit(Code::OperationTimedOut)), &offsets);
+        assert!(events.take_commit_failed() && !events.take_commit_failed());
     }
 }

@@ -7,3 +7,4 @@ mod outages;
 mod rebalance;
 mod retention;
 mod retries;
+mod tables;

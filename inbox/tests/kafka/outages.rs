@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use walrelay_harness::{Postgres, PostgresOptions, free_port};
 
-use super::fixture::{Fixture, shared_kafka, start_kafka};
-use crate::support::{Database, LIMIT, shared_postgres, until};
+use super::fixture::{Fixture, settings, shared_kafka, source, start_kafka};
+use crate::support::{
+    Calls, Database, LIMIT, Script, runtime, shared_postgres, silent_postgres, until,
+};
 
 #[test]
 fn an_outage_of_postgres_counts_for_no_message() {
@@ -42,6 +44,19 @@ fn an_outage_of_postgres_counts_for_no_message() {
     let inbox = fixture.start();
     fixture.database.wait_handled(16);
     inbox.stop();
+}
+
+#[test]
+fn an_inbox_that_looks_for_postgres_stops_at_once() {
+    // GIVEN a server that says nothing
+    let (_listener, url) = silent_postgres();
+    let brokers = shared_kafka().bootstrap();
+    let inbox = walrelay_inbox::Inbox::new(settings("silent", &url), source(&brokers, "silent"));
+    // WHEN a stop is requested at the start THEN it is not looked for
+    let began = std::time::Instant::now();
+    let script = Script(Calls::new());
+    runtime(1).block_on(inbox.run(script, std::future::ready(()))).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Retries, the order of a key through them, and dead letters.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::fixture::{Fixture, shared_kafka};
-use crate::support::{LEVELS, shared_postgres, until};
+use walrelay_harness::consumer::create_topic;
+use walrelay_inbox::Inbox;
+
+use super::fixture::{Fixture, shared_kafka, source};
+use crate::support::{Calls, LEVELS, runtime, shared_postgres, until};
 
 #[test]
 fn a_key_keeps_its_order_through_the_levels_and_other_keys_flow() {
@@ -108,6 +111,22 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
 }
 
 #[test]
+fn a_dead_letter_that_is_refused_does_not_hold_up_a_stop() {
+    // GIVEN a topic of dead letters that takes none
+    let brokers = shared_kafka().bootstrap();
+    create_topic(&brokers, "refused.dlq", 1, &[("max.message.bytes", "50")]).unwrap();
+    let fixture = Fixture::new("refused");
+    fixture.send("a", "e-1", "permanent");
+    let inbox = fixture.start();
+    until("it has failed", || (inbox.calls.all().len() == 1).then_some(()));
+    // WHEN the inbox stops THEN it does so at once, and the message comes again
+    let began = Instant::now();
+    inbox.stop();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(fixture.committed(), 0);
+}
+
+#[test]
 fn the_original_is_acknowledged_only_after_its_copy_is_confirmed() {
     // GIVEN a consumer whose retry topics do not exist
     let brokers = shared_kafka().bootstrap();
@@ -155,5 +174,29 @@ fn of_several_copies_the_newest_counts() {
     copy("2");
     fixture.database.wait_handled(2);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
+    inbox.stop();
+}
+
+#[test]
+fn a_copy_waits_no_longer_than_its_level_whatever_clocks_say() {
+    // GIVEN copies of one partition whose time a clock in error has set far ahead
+    let fixture = Fixture::bare("clock", shared_postgres(), &shared_kafka().bootstrap());
+    let settings = || fixture.settings().levels([Duration::from_secs(2)]);
+    let inbox = Inbox::new(settings(), source(&fixture.brokers, "clock"));
+    runtime(1).block_on(inbox.init()).unwrap();
+    let copies = 20;
+    for number in 0..copies {
+        let (id, due) = (format!("e-{number:02}"), u64::MAX.to_string());
+        fixture.database.execute(&format!(
+            "INSERT INTO deferred_messages (consumer, message_id, message_key, level, copy)
+             VALUES ('clock', '{id}', 'a', 1, 1)"
+        ));
+        let headers = [("id", id.as_str()), ("x-retry-copy", "1"), ("x-retry-due", due.as_str())];
+        fixture.send_to("clock.retry.2s", Some("a"), "ok", &headers);
+    }
+    fixture.flush();
+    // WHEN they are read THEN they wait together, and not one after another
+    let inbox = fixture.start_with(settings(), &Calls::new());
+    fixture.database.wait_handled(copies);
     inbox.stop();
 }

@@ -22,7 +22,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const LEVELS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_secs(1)];
 
-const HANDLED: &str = "CREATE TABLE handled
+/// What handlers write to.
+pub(crate) const HANDLED: &str = "CREATE TABLE handled
     (position bigint GENERATED ALWAYS AS IDENTITY, message_id text, message_key text)";
 
 pub(crate) fn shared_postgres() -> &'static Postgres {
@@ -93,6 +94,13 @@ impl Database {
     pub(crate) fn deferred(&self) -> i64 {
         self.number("SELECT count(*) FROM deferred_messages")
     }
+}
+
+/// A server that accepts connections and says nothing, for as long as the listener lives.
+pub(crate) fn silent_postgres() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, format!("postgres://x@127.0.0.1:{port}/x"))
 }
 
 /// An inbox that runs until it is stopped.

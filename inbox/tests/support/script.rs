@@ -6,6 +6,8 @@
 //! | `slow MS` | takes so long |
 //! | `gate` | waits until the test opens the gate |
 //! | `fail N`, `panic N`, `swallow N` | does so in the first N attempts, after it has written its row |
+//! | `early N` | panics in the first N attempts, before there is a future |
+//! | `judge N` | fails so, with an error whose judgement panics |
 //! | `permanent`, `named` | fails for good |
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,6 +57,8 @@ pub(crate) enum ScriptError {
     Permanent,
     #[error("the account is closed")]
     Named,
+    #[error("nobody can judge it")]
+    Unjudged,
     #[error("postgres")]
     Postgres(#[from] tokio_postgres::Error),
 }
@@ -62,7 +66,28 @@ pub(crate) enum ScriptError {
 impl Handler for Script {
     type Error = ScriptError;
 
-    async fn handle(
+    fn handle(
+        &self,
+        message: &Message,
+        transaction: &Transaction<'_>,
+    ) -> impl Future<Output = Result<(), ScriptError>> + Send {
+        assert!(!is_early(message, "early"), "as the message says");
+        self.play(message, transaction)
+    }
+
+    fn classify(&self, error: &ScriptError) -> Failure {
+        match error {
+            ScriptError::Passing => Failure::Transient,
+            ScriptError::Permanent => Failure::Permanent,
+            ScriptError::Named => Failure::PermanentAs("billing.closed".into()),
+            ScriptError::Unjudged => panic!("as the message says"),
+            ScriptError::Postgres(_) => classify(error),
+        }
+    }
+}
+
+impl Script {
+    async fn play(
         &self,
         message: &Message,
         transaction: &Transaction<'_>,
@@ -72,11 +97,9 @@ impl Handler for Script {
         let key = message.key().map(|key| String::from_utf8_lossy(key).into_owned());
         let sql = "INSERT INTO handled (message_id, message_key) VALUES ($1, $2)";
         transaction.execute(sql, &[&message.id(), &key]).await?;
-        let text = String::from_utf8_lossy(message.value().unwrap_or(b"ok")).into_owned();
-        let (what, count) = text.split_once(' ').unwrap_or((&text, "0"));
-        let count: u32 = count.parse().unwrap_or_default();
-        let is_early = message.failed_attempts() < count;
-        match what {
+        let (what, count) = parts(message);
+        let is_early = is_early(message, &what);
+        match what.as_str() {
             "slow" => tokio::time::sleep(Duration::from_millis(count.into())).await,
             "gate" => drop(self.0.gate.acquire().await),
             "fail" if is_early => return Err(ScriptError::Passing),
@@ -84,19 +107,24 @@ impl Handler for Script {
             "swallow" if is_early => {
                 drop(transaction.execute("SELECT 1 / 0", &[]).await);
             }
+            "judge" if is_early => return Err(ScriptError::Unjudged),
             "permanent" => return Err(ScriptError::Permanent),
             "named" => return Err(ScriptError::Named),
             _ => {}
         }
         Ok(())
     }
+}
 
-    fn classify(&self, error: &ScriptError) -> Failure {
-        match error {
-            ScriptError::Passing => Failure::Transient,
-            ScriptError::Permanent => Failure::Permanent,
-            ScriptError::Named => Failure::PermanentAs("billing.closed".into()),
-            ScriptError::Postgres(_) => classify(error),
-        }
-    }
+/// What a message says, and its number.
+fn parts(message: &Message) -> (String, u32) {
+    let text = String::from_utf8_lossy(message.value().unwrap_or(b"ok")).into_owned();
+    let (what, count) = text.split_once(' ').unwrap_or((&text, "0"));
+    (what.to_owned(), count.parse().unwrap_or_default())
+}
+
+/// The message says `what`, and this is one of its first attempts.
+fn is_early(message: &Message, what: &str) -> bool {
+    let (found, count) = parts(message);
+    found == what && message.failed_attempts() < count
 }

@@ -1,0 +1,47 @@
+//! Code of the user must not end the inbox: the same message would end it again at each start.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+/// The output of a future, or what it panicked with.
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
+    let mut future = pin!(future);
+    std::future::poll_fn(|context| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Ready(output)) => Poll::Ready(Ok(output)),
+            Ok(Poll::Pending) => Poll::Pending,
+            Err(panic) => Poll::Ready(Err(text_of(&*panic))),
+        }
+    })
+    .await
+}
+
+/// What a function returns, or what it panicked with.
+pub(crate) fn caught_call<T>(call: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(call)).map_err(|panic| text_of(&*panic))
+}
+
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "no text".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_caught_with_its_text() {
+        assert_eq!(caught(async { 7 }).await, Ok(7));
+        assert_eq!(caught(async { panic!("no {}", 1) }).await, Err::<(), _>("no 1".to_owned()));
+        let later = async {
+            tokio::task::yield_now().await;
+            panic!("later")
+        };
+        assert_eq!(caught(later).await, Err::<(), _>("later".to_owned()));
+        assert_eq!(caught_call(|| panic!("at once")), Err::<(), _>("at once".to_owned()));
+    }
+}

@@ -1,0 +1,160 @@
+//! The statements run against a real Postgres, each test with a consumer of its own.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use tokio_postgres::NoTls;
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use super::*;
+use crate::message::Received;
+
+const NOTHING: Found = Found {
+    is_inserted: false,
+    is_processed: false,
+    earlier_level: None,
+    attempts: None,
+    copy_known: None,
+    copy: 0,
+};
+
+#[test]
+fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
+    let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
+    assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
+    assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
+}
+
+#[test]
+fn a_copy_without_a_row_is_a_duplicate_even_while_its_key_waits() {
+    let copy = Found { copy: 1, earlier_level: Some(1), ..NOTHING };
+    assert_eq!(judge(&copy), Claim::Duplicate { is_deferred: false });
+}
+
+#[test]
+fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
+    let row = Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
+    assert_eq!(judge(&row), Claim::Superseded);
+    let newest = Claim::Waiting { level: 2, attempts: Some(0) };
+    assert_eq!(judge(&Found { copy: 1, ..row }), newest);
+}
+
+#[test]
+fn a_long_key_is_stored_short_and_distinct() {
+    let long = vec![7; 3_000];
+    let other = [long.as_slice(), &[8]].concat();
+    assert_eq!(stored_key(&long).len(), KEY_BYTES_MAX + 8);
+    assert_ne!(stored_key(&long), stored_key(&other));
+    assert_eq!(stored_key(b"k"), b"k");
+}
+
+const TABLES: &str = include_str!("../../sql/inbox.sql");
+const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1 };
+
+async fn store(consumer: &str) -> Store {
+    static POSTGRES: OnceLock<Postgres> = OnceLock::new();
+    let postgres = POSTGRES.get_or_init(|| Postgres::start(PostgresOptions::default()).unwrap());
+    let (client, connection) =
+        tokio_postgres::connect(&postgres.url("postgres"), NoTls).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    client.batch_execute(TABLES).await.unwrap();
+    Store::open(client, consumer).await.unwrap()
+}
+
+/// A message of key `a`; `replays` is how often its dead letter was replayed.
+fn message(id: &str, copy: i32, replays: i32) -> Message {
+    let header = |name: &str, text: String| (name.to_owned(), Bytes::from(text));
+    Message::new(Received {
+        key: Some(Bytes::from("a")),
+        headers: vec![
+            header("id", id.to_owned()),
+            header("x-retry-copy", copy.to_string()),
+            header("dlq-replay-count", replays.to_string()),
+        ],
+        ..Received::default()
+    })
+}
+
+/// What the delivery is. `is_handled`: if it is to be handled, it is.
+async fn claim(store: &mut Store, message: &Message, is_handled: bool) -> Claim {
+    let claimed = store.begin().await.unwrap();
+    let claim = claimed.claim(message).await.unwrap();
+    match &claim {
+        Claim::First { attempts } if is_handled => {
+            claimed.commit(message, attempts.is_some()).await.unwrap();
+        }
+        _ => claimed.rollback().await.unwrap(),
+    }
+    claim
+}
+
+async fn deferred(store: &Store) -> i64 {
+    let sql = "SELECT count(*) FROM deferred_messages WHERE consumer = $1";
+    store.client.query_one(sql, &[&store.consumer]).await.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn what_another_instance_has_processed_is_not_deferred() {
+    // GIVEN a message that failed in one instance, and was handled in another
+    let (late, mut other) = (store("late").await, store("late").await);
+    let first = message("e-1", 0, 0);
+    assert_eq!(claim(&mut other, &first, true).await, Claim::First { attempts: None });
+    // WHEN the first writes that it waits THEN there is no row, and no copy
+    assert_eq!(late.change(&first, DEFER_FIRST).await.unwrap(), None);
+    assert_eq!(deferred(&late).await, 0);
+}
+
+#[tokio::test]
+async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
+    // GIVEN a dead letter whose replay waits for a retry
+    let mut store = store("replay").await;
+    let (original, replay) = (message("e-1", 0, 0), message("e-1", 0, 1));
+    store.change(&original, Change::Dead).await.unwrap();
+    assert_eq!(claim(&mut store, &replay, false).await, Claim::First { attempts: None });
+    assert_eq!(store.change(&replay, DEFER_FIRST).await.unwrap(), Some(1));
+    // WHEN the original comes again, in time and late
+    let again = claim(&mut store, &original, true).await;
+    assert_eq!(again, Claim::Duplicate { is_deferred: true });
+    store.change(&original, Change::Forget).await.unwrap();
+    assert_eq!(store.change(&original, DEFER_FIRST).await.unwrap(), None);
+    store.change(&original, Change::Dead).await.unwrap();
+    // THEN the row of the replay is there, later messages of its key wait, and its copy is handled
+    let behind = message("e-2", 0, 0);
+    let waiting = Claim::Waiting { level: 1, attempts: None };
+    assert_eq!(claim(&mut store, &behind, true).await, waiting);
+    let copy = message("e-1", 1, 1);
+    store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
+    assert_eq!(claim(&mut store, &copy, true).await, Claim::First { attempts: Some(1) });
+    assert_eq!(claim(&mut store, &behind, true).await, Claim::First { attempts: None });
+    assert_eq!(deferred(&store).await, 0);
+    // and then it is processed, whatever comes
+    for late in [original, replay, message("e-1", 0, 2)] {
+        let settled = Claim::Duplicate { is_deferred: false };
+        assert_eq!(claim(&mut store, &late, true).await, settled);
+        store.change(&late, Change::Dead).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_row_of_a_settled_message_holds_nobody() {
+    let mut store = store("orphan").await;
+    for (id, is_dead) in [("e-1", false), ("e-2", true)] {
+        // GIVEN a row that was written before its message was settled elsewhere
+        let settled = message(id, 0, 0);
+        store.change(&settled, DEFER_FIRST).await.unwrap();
+        let sql = "INSERT INTO processed_messages (consumer, message_id, dead_replays)
+                   VALUES ('orphan', $1, $2)";
+        let replays = is_dead.then_some(0);
+        store.client.execute(sql, &[&id, &replays]).await.unwrap();
+    }
+    // THEN later messages of its key are handled
+    let behind = message("e-3", 0, 0);
+    assert_eq!(claim(&mut store, &behind, true).await, Claim::First { attempts: None });
+}
+
+#[tokio::test]
+async fn a_copy_without_a_row_is_not_handled() {
+    let mut store = store("gone").await;
+    let forgotten = claim(&mut store, &message("e-1", 1, 0), true).await;
+    assert_eq!(forgotten, Claim::Duplicate { is_deferred: false });
+}

@@ -1,0 +1,162 @@
+//! What stands in the consumer's tables, and what is made of it: rows that came late or are gone.
+
+use std::time::Duration;
+
+use walrelay_inbox::Inbox;
+
+use super::fixture::{Fixture, shared_kafka, source};
+use crate::support::{Calls, Database, runtime, shared_postgres, until};
+
+/// As an instance writes it that has lost its partition, and whose handler has failed.
+fn late_row(service: &str) -> String {
+    format!(
+        "INSERT INTO deferred_messages (consumer, message_id, message_key, level, attempts)
+         VALUES ('{service}', 'e-1', 'a', 1, 1)"
+    )
+}
+
+#[test]
+fn a_row_that_comes_too_late_holds_no_key() {
+    // GIVEN an instance that has claimed a message, and another that gets it again and waits
+    let fixture = Fixture::new("lost");
+    let other = Database::open(&fixture.database.url);
+    other.execute(
+        "BEGIN; INSERT INTO processed_messages (consumer, message_id) VALUES ('lost', 'e-1')",
+    );
+    fixture.send("a", "e-1", "gate");
+    let inbox = fixture.start();
+    let waits = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    until("the second waits", || (fixture.database.number(waits) > 0).then_some(()));
+    // WHEN the first fails, and writes that the message is deferred while the second handles it
+    other.execute("ROLLBACK");
+    until("the second handles it", || (inbox.calls.all().len() == 1).then_some(()));
+    other.execute(&late_row("lost"));
+    inbox.calls.open_gate();
+    fixture.database.wait_handled(1);
+    // THEN later messages of the key are handled
+    fixture.send("a", "e-2", "ok");
+    fixture.database.wait_handled(2);
+    inbox.stop();
+    assert_eq!(fixture.database.handled_of("a"), ["e-1", "e-2"]);
+    // WHEN the message is forgotten THEN so is the late row
+    let settings = fixture.settings().retention(Duration::ZERO);
+    let inbox = fixture.start_with(settings, &Calls::new());
+    until("it is gone", || (fixture.database.deferred() == 0).then_some(()));
+    inbox.stop();
+}
+
+#[test]
+fn tables_that_exist_are_not_waited_for() {
+    // GIVEN a handler that runs
+    let fixture = Fixture::new("busy");
+    let other = Database::open(&fixture.database.url);
+    other.execute("BEGIN; INSERT INTO processed_messages (consumer, message_id) VALUES ('x', 'y')");
+    // WHEN another instance starts THEN it needs no lock that the handler keeps from it
+    let url = format!("{}?options=-c%20lock_timeout%3D500ms", fixture.database.url);
+    let settings = super::fixture::settings("busy", &url);
+    let inbox = Inbox::new(settings, source(&fixture.brokers, "busy"));
+    runtime(1).block_on(inbox.init()).unwrap();
+}
+
+#[test]
+fn instances_that_start_first_at_once_make_the_tables_together() {
+    let name = "firsts";
+    let fixture = Fixture::bare(name, shared_postgres(), &shared_kafka().bootstrap());
+    let runtime = runtime(2);
+    let inits = (0..8).map(|_| {
+        let inbox = Inbox::new(fixture.settings(), source(&fixture.brokers, name));
+        runtime.spawn(async move { inbox.init().await })
+    });
+    let inits: Vec<_> = inits.collect();
+    for init in inits {
+        runtime.block_on(init).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_dead_letter_is_handled_again_only_when_it_is_replayed() {
+    // GIVEN a dead letter, and what its key went on with
+    let fixture = Fixture::new("dead");
+    fixture.send("a", "e-1", "permanent");
+    fixture.send("a", "e-2", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    fixture.wait_dead_letters(1);
+    // WHEN the original comes again, as after a lost offset
+    fixture.send("a", "e-1", "permanent");
+    fixture.send("a", "e-3", "ok");
+    fixture.database.wait_handled(2);
+    // THEN it is acknowledged
+    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 1.0);
+    assert_eq!(inbox.calls.of("e-1").len(), 1);
+    // WHEN it is replayed, and fails once more and for good THEN there is a second letter
+    let replay = |count, value| {
+        let headers = [("id", "e-1"), ("dlq-replay-count", count)];
+        fixture.send_to("dead", Some("a"), value, &headers);
+    };
+    replay("1", "permanent");
+    assert_eq!(fixture.wait_dead_letters(2).len(), 2);
+    replay("1", "ok");
+    inbox.wait_counted("consumer_messages_total", "duplicate", 2.0);
+    assert_eq!(inbox.calls.of("e-1").len(), 2);
+    // WHEN that is replayed, and has to wait for a retry THEN it is handled, once
+    replay("2", "fail 1");
+    fixture.database.wait_handled(3);
+    replay("2", "ok");
+    inbox.wait_counted("consumer_messages_total", "duplicate", 3.0);
+    assert_eq!(inbox.calls.of("e-1").len(), 4);
+    assert_eq!(fixture.database.handled(), ["e-2", "e-3", "e-1"]);
+    assert_eq!(fixture.database.deferred(), 0);
+    inbox.stop();
+}
+
+#[test]
+fn the_server_looks_after_its_clients() {
+    // GIVEN a handler that asks for the settings of its session
+    let fixture = Fixture::new("keepalive");
+    let fields = ["tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count"];
+    let shown = fields.map(|field| format!("current_setting('{field}')")).join(" || ' ' || ");
+    fixture.database.execute(&format!(
+        "CREATE TABLE shown (settings text);
+         CREATE FUNCTION show() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN INSERT INTO shown SELECT {shown}; RETURN NULL; END $$;
+         CREATE TRIGGER show AFTER INSERT ON handled EXECUTE FUNCTION show()"
+    ));
+    // WHEN it runs
+    fixture.send("a", "e-1", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    inbox.stop();
+    // THEN a host that has vanished is noticed soon
+    assert_eq!(fixture.database.texts("SELECT settings FROM shown"), ["10 5 3"]);
+}
+
+#[test]
+fn a_copy_is_handled_only_while_it_has_a_row() {
+    // GIVEN a copy of a message that was settled so long ago that it is forgotten
+    let fixture = Fixture::new("settled");
+    let headers = [("id", "e-1"), ("x-retry-copy", "1"), ("x-retry-count", "1")];
+    fixture.send_to("settled.retry.300ms", Some("a"), "ok", &headers);
+    // WHEN it is read THEN it is acknowledged
+    let inbox = fixture.start();
+    inbox.wait_counted("consumer_messages_total", "duplicate", 1.0);
+    inbox.stop();
+    assert_eq!(fixture.database.handled().len(), 0);
+}
+
+#[test]
+fn a_replay_for_another_consumer_is_acknowledged() {
+    let fixture = Fixture::new("meant");
+    let send = |id, service| {
+        let headers = [("id", id), ("dlq-replay-for", service), ("dlq-replay-count", "1")];
+        fixture.send_to("meant", Some("a"), "ok", &headers);
+    };
+    send("e-1", "another");
+    send("e-2", "meant");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    assert_eq!(fixture.database.handled(), ["e-2"]);
+    assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 1.0);
+    inbox.stop();
+}
