@@ -101,7 +101,7 @@ fn is_mistake(error: &InboxError) -> bool {
     }
 }
 
-/// `main` prints the `Debug` form of an error, which of a text is the text.
+/// `main` prints the `Debug` form of an error: of a text that is the text in quotes.
 fn in_words(error: InboxError) -> Failed {
     error.to_string().into()
 }
