@@ -30,3 +30,25 @@ impl Shutdown {
         let _gone = self.0.wait_for(|stop| *stop).await.is_err();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, id};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_after_the_signal_is_told_too() {
+        let shutdown = Shutdown::listen().unwrap();
+        // WHEN the only signal has come, and somebody has waited for it
+        let sent = Command::new("kill").args(["-TERM", &id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        let waiting = async {
+            shutdown.clone().wait().await;
+            // THEN it is not lost for those who begin to wait now
+            shutdown.wait().await;
+        };
+        assert!(tokio::time::timeout(Duration::from_secs(10), waiting).await.is_ok());
+    }
+}
