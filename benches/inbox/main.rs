@@ -53,6 +53,15 @@ enum Sink {
     RabbitMq,
 }
 
+impl Sink {
+    fn kind(self) -> BrokerKind {
+        match self {
+            Sink::Kafka => BrokerKind::Kafka,
+            Sink::RabbitMq => BrokerKind::RabbitMq,
+        }
+    }
+}
+
 /// What one consumer of all messages has cost.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
@@ -73,10 +82,7 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
-    let kind = match options.sink {
-        Sink::Kafka => BrokerKind::Kafka,
-        Sink::RabbitMq => BrokerKind::RabbitMq,
-    };
+    let kind = options.sink.kind();
     progress.step(&format!("starting PostgreSQL and {}", kind.name()));
     let postgres = Postgres::start(PostgresOptions::default())?;
     postgres.create_database(DATABASE)?;
@@ -149,8 +155,8 @@ fn measure(
 
 fn table(options: &Options, bare: &[Measured], inboxed: &[Measured]) -> Table {
     let title = format!(
-        "{:?}: {} messages of {} keys, {} lanes, median of {}",
-        options.sink,
+        "{}: {} messages of {} keys, {} lanes, median of {}",
+        options.sink.kind().name(),
         human_count(options.messages),
         human_count(options.keys),
         options.lanes,
