@@ -16,8 +16,8 @@ BEGIN
 END
 $walrelay$;
 
--- Inserts one row and returns the id of the event. What cannot become an event is an error here, before it is
--- a dead letter there. INSERT without RETURNING, which would need the right to SELECT.
+-- Inserts one row and returns the id of the event. Refuses missing names, headers that are no object, and a
+-- malformed traceparent. INSERT without RETURNING, which would need the right to SELECT.
 CREATE OR REPLACE FUNCTION outbox.emit(
     aggregate_type text,
     aggregate_id   text,
@@ -26,7 +26,9 @@ CREATE OR REPLACE FUNCTION outbox.emit(
     headers        jsonb DEFAULT NULL,
     traceparent    text  DEFAULT NULL, -- when NULL, the setting outbox.traceparent of the session or transaction
     id             uuid  DEFAULT NULL  -- when NULL, a new one
-) RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY INVOKER SET search_path = '' AS $walrelay$
+) RETURNS uuid LANGUAGE plpgsql VOLATILE SECURITY INVOKER
+    -- A temporary schema that is not named is searched first for types.
+    SET search_path = pg_catalog, pg_temp AS $walrelay$
 DECLARE
     event_id uuid := coalesce(emit.id, pg_catalog.gen_random_uuid());
     -- A setting that was local to an earlier transaction is empty from then on.

@@ -1,39 +1,58 @@
-//! The consumer without the inbox: reads, hands each message to the lane of its key, and commits its
-//! offsets when all is done. It would do a message twice after a crash.
+//! The consumer without the inbox: reads, hands each message to the lane of its key, and tells the broker
+//! what is done: on Kafka by its offsets at the end, on RabbitMQ by acknowledging each message. It would do
+//! a message twice after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Acker, Connection, ConnectionProperties};
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
-use rdkafka::message::{Headers as _, Message as _, OwnedMessage};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_postgres::NoTls;
-use walrelay_harness::{HarnessError, Result};
+use walrelay_harness::{Broker, HarnessError, Result};
 
-use crate::Options;
 use crate::handler::{Counted, wait};
 use crate::topic::TOPIC;
+use crate::{Options, failed};
 
 const POLL: Duration = Duration::from_millis(100);
 /// As many as wait in front of a lane of the inbox.
 const WAITING: usize = 64;
+/// As many as RabbitMQ sends ahead to the inbox.
+const PREFETCH: u16 = 64;
 
 pub(crate) fn consume(
-    brokers: &str,
+    broker: &Broker,
     url: &str,
-    group: &str,
+    name: &str,
     options: &Options,
 ) -> Result<Duration> {
-    let runtime = tokio::runtime::Runtime::new().map_err(HarnessError::io("start a runtime"))?;
+    let runtime = Runtime::new().map_err(HarnessError::io("start a runtime"))?;
     let counted = Arc::new(Counted::new(options.messages));
-    let mut lanes = Vec::new();
-    for _ in 0..options.lanes {
-        let (sender, receiver) = mpsc::channel(WAITING);
-        let client = runtime.block_on(connect(url))?;
-        lanes.push(sender);
-        runtime.spawn(lane(client, receiver, counted.clone()));
+    let lanes = runtime.block_on(Lanes::start(url, options.lanes, &counted))?;
+    match broker {
+        Broker::Kafka(kafka) => read_kafka(&kafka.bootstrap(), name, &counted, lanes, &runtime)?,
+        Broker::RabbitMq(rabbitmq) => {
+            runtime.block_on(read_rabbitmq(&rabbitmq.amqp_url(), name, &counted, lanes))?;
+        }
     }
+    Ok(runtime.block_on(wait(counted.done())))
+}
+
+fn read_kafka(
+    brokers: &str,
+    group: &str,
+    counted: &Counted,
+    lanes: Lanes,
+    runtime: &Runtime,
+) -> Result<()> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers).set("group.id", group).set("log_level", "0");
     config.set("auto.offset.reset", "earliest").set("enable.auto.commit", "false");
@@ -42,37 +61,111 @@ pub(crate) fn consume(
     let done = counted.done();
     while done.borrow().is_none() {
         let Some(message) = consumer.poll(POLL) else { continue };
-        let message = message?.detach();
-        let lane = hash(message.key().unwrap_or_default()) % options.lanes as u64;
-        let gone = |_| HarnessError::Other("a lane has ended".into());
-        lanes[lane as usize].blocking_send(message).map_err(gone)?;
+        let message = message?;
+        let lane = lanes.of(message.key().unwrap_or_default());
+        lane.blocking_send(of_kafka(&message)).map_err(|_| lane_has_ended())?;
     }
-    consumer.commit_consumer_state(CommitMode::Sync)?;
-    Ok(runtime.block_on(wait(done)))
+    runtime.block_on(lanes.end())?;
+    Ok(consumer.commit_consumer_state(CommitMode::Sync)?)
 }
 
-async fn connect(url: &str) -> Result<tokio_postgres::Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(client)
+async fn read_rabbitmq(url: &str, queue: &str, counted: &Counted, lanes: Lanes) -> Result<()> {
+    let connection = Connection::connect(url, ConnectionProperties::default());
+    let connection = connection.await.map_err(failed)?;
+    let channel = connection.create_channel().await.map_err(failed)?;
+    channel.basic_qos(PREFETCH, BasicQosOptions::default()).await.map_err(failed)?;
+    let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+    let consuming = channel.basic_consume(queue.into(), "bare".into(), options, arguments);
+    let mut deliveries = consuming.await.map_err(failed)?;
+    let mut done = counted.done();
+    loop {
+        let delivery = tokio::select! {
+            delivery = deliveries.next() => delivery.ok_or_else(|| failed("the queue has ended"))?,
+            _ = done.wait_for(Option::is_some) => break,
+        };
+        let delivery = delivery.map_err(failed)?;
+        let headers = delivery.properties.headers().as_ref();
+        let key = headers.and_then(|headers| headers.inner().get("key"));
+        let key = key.and_then(|value| value.as_long_string()).map(|text| text.as_bytes());
+        let lane = lanes.of(key.unwrap_or_default());
+        let id = delivery.properties.message_id().as_ref();
+        let work = Work {
+            id: id.map(ToString::to_string).unwrap_or_default(),
+            bytes: delivery.data.len(),
+            acker: Some(delivery.acker),
+        };
+        lane.send(work).await.map_err(|_| lane_has_ended())?;
+    }
+    lanes.end().await?;
+    connection.close(200, "".into()).await.map_err(failed)
+}
+
+/// A message as its lane needs it.
+struct Work {
+    id: String,
+    bytes: usize,
+    acker: Option<Acker>,
+}
+
+fn of_kafka(message: &BorrowedMessage<'_>) -> Work {
+    let id = message.headers().and_then(|headers| {
+        let header = headers.iter().find(|header| header.key == "id")?;
+        std::str::from_utf8(header.value?).ok()
+    });
+    let bytes = message.payload().unwrap_or_default().len();
+    Work { id: id.unwrap_or_default().to_owned(), bytes, acker: None }
+}
+
+struct Lanes {
+    senders: Vec<mpsc::Sender<Work>>,
+    tasks: JoinSet<Result<()>>,
+}
+
+impl Lanes {
+    async fn start(url: &str, count: usize, counted: &Arc<Counted>) -> Result<Lanes> {
+        let mut lanes = Lanes { senders: Vec::new(), tasks: JoinSet::new() };
+        for _ in 0..count {
+            let (sender, receiver) = mpsc::channel(WAITING);
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+            tokio::spawn(async move { drop(connection.await) });
+            lanes.senders.push(sender);
+            lanes.tasks.spawn(lane(client, receiver, counted.clone()));
+        }
+        Ok(lanes)
+    }
+
+    fn of(&self, key: &[u8]) -> &mpsc::Sender<Work> {
+        &self.senders[(hash(key) % self.senders.len() as u64) as usize]
+    }
+
+    /// Waits for the commit of all that the lanes were given.
+    async fn end(mut self) -> Result<()> {
+        self.senders.clear();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.map_err(failed)??;
+        }
+        Ok(())
+    }
 }
 
 async fn lane(
     mut client: tokio_postgres::Client,
-    mut messages: mpsc::Receiver<OwnedMessage>,
+    mut messages: mpsc::Receiver<Work>,
     counted: Arc<Counted>,
-) -> Result<(), tokio_postgres::Error> {
-    while let Some(message) = messages.recv().await {
-        let id = message.headers().and_then(|headers| {
-            let header = headers.iter().find(|header| header.key == "id")?;
-            std::str::from_utf8(header.value?).ok()
-        });
+) -> Result<()> {
+    while let Some(Work { id, bytes, acker }) = messages.recv().await {
         let transaction = client.transaction().await?;
-        let bytes = message.payload().unwrap_or_default().len();
-        counted.write(&transaction, id.unwrap_or_default(), bytes).await?;
+        counted.write(&transaction, &id, bytes).await?;
         transaction.commit().await?;
+        if let Some(acker) = acker {
+            acker.ack(BasicAckOptions::default()).await.map_err(failed)?;
+        }
     }
     Ok(())
+}
+
+fn lane_has_ended() -> HarnessError {
+    HarnessError::Other("a lane has ended".into())
 }
 
 /// FNV-1a.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tokio_postgres::Transaction;
-use walrelay_harness::{HarnessError, Result};
-use walrelay_inbox::{Handler, Inbox, Kafka, Message, Settings};
+use walrelay_harness::{Broker, HarnessError, Result};
+use walrelay_inbox::{Handler, Inbox, Kafka, Message, RabbitMq, Settings};
 
-use crate::Options;
 use crate::handler::{Counted, wait};
-use crate::topic::TOPIC;
+use crate::topic::{EXCHANGE, TOPIC};
+use crate::{Options, failed};
 
 struct Writes(Arc<Counted>);
 
@@ -26,16 +27,30 @@ impl Handler for Writes {
     }
 }
 
+fn inbox(broker: &Broker, url: &str, service: &str, options: &Options) -> Inbox {
+    let settings = Settings::new(service, url).lanes(options.lanes);
+    match broker {
+        Broker::Kafka(kafka) => Inbox::new(settings, Kafka::new(kafka.bootstrap(), [TOPIC])),
+        Broker::RabbitMq(rabbitmq) => {
+            Inbox::new(settings, RabbitMq::new(rabbitmq.amqp_url(), [TOPIC]).exchange(EXCHANGE))
+        }
+    }
+}
+
+/// Makes what it reads from: on RabbitMQ, before there are messages.
+pub(crate) fn init(broker: &Broker, url: &str, service: &str, options: &Options) -> Result<()> {
+    let runtime = Runtime::new().map_err(HarnessError::io("start a runtime"))?;
+    runtime.block_on(inbox(broker, url, service, options).init()).map_err(failed)
+}
+
 pub(crate) fn consume(
-    brokers: &str,
+    broker: &Broker,
     url: &str,
     service: &str,
     options: &Options,
 ) -> Result<Duration> {
-    let failed = |error: walrelay_inbox::InboxError| HarnessError::Other(error.to_string());
-    let runtime = tokio::runtime::Runtime::new().map_err(HarnessError::io("start a runtime"))?;
-    let settings = Settings::new(service, url).lanes(options.lanes);
-    let inbox = Inbox::new(settings, Kafka::new(brokers, [TOPIC]));
+    let runtime = Runtime::new().map_err(HarnessError::io("start a runtime"))?;
+    let inbox = inbox(broker, url, service, options);
     let counted = Arc::new(Counted::new(options.messages));
     let done = counted.done();
     runtime.block_on(async {

@@ -1,6 +1,6 @@
 //! What the inbox costs a consumer: the same handler with it and without it, in one run.
 //!
-//! Both consumers read the same topic into the same number of lanes, a lane a connection, and write one
+//! Both consumers read the same messages into the same number of lanes, a lane a connection, and write one
 //! row for each message in a transaction of its own. The bare one stops there; the inbox claims the
 //! message in the same transaction, so that a repetition would be recognised. They take turns, and the
 //! ratio is that of each pair: absolute figures do not travel between machines.
@@ -15,10 +15,10 @@ mod topic;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use walrelay_harness::bench::{self, Progress};
 use walrelay_harness::stats::{Table, human_count, human_rate};
-use walrelay_harness::{HarnessError, Kafka, Postgres, PostgresOptions, Result, proc};
+use walrelay_harness::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 
 const DATABASE: &str = "app";
 
@@ -26,6 +26,9 @@ const DATABASE: &str = "app";
 #[derive(Clone, Debug, Parser)]
 #[command(name = "inbox")]
 struct Options {
+    /// Which broker
+    #[arg(long, value_enum, default_value = "kafka")]
+    sink: Sink,
     #[arg(long, default_value_t = 60_000)]
     messages: u64,
     #[arg(long, default_value_t = 1_000)]
@@ -41,6 +44,22 @@ struct Options {
     /// As `cargo bench` passes it
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Sink {
+    Kafka,
+    #[value(name = "rabbitmq")]
+    RabbitMq,
+}
+
+impl Sink {
+    fn kind(self) -> BrokerKind {
+        match self {
+            Sink::Kafka => BrokerKind::Kafka,
+            Sink::RabbitMq => BrokerKind::RabbitMq,
+        }
+    }
 }
 
 /// What one consumer of all messages has cost.
@@ -63,26 +82,39 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
-    progress.step("starting PostgreSQL and Kafka");
+    let kind = options.sink.kind();
+    progress.step(&format!("starting PostgreSQL and {}", kind.name()));
     let postgres = Postgres::start(PostgresOptions::default())?;
     postgres.create_database(DATABASE)?;
     postgres.sql(DATABASE, handler::TABLE)?;
-    let kafka = Kafka::start()?;
-    topic::fill(&kafka.bootstrap(), options.messages, options.keys)?;
+    let broker = Broker::start(kind)?;
+    let names = |name: &str| (0..options.runs).map(|round| format!("{name}{round}")).collect();
+    let (of_bare, of_inbox): (Vec<String>, Vec<String>) = (names("bare"), names("inbox"));
+    if let Broker::RabbitMq(rabbitmq) = &broker {
+        // Each consumer has a queue of its own, which must be there before the messages.
+        topic::declare(rabbitmq, &of_bare)?;
+        for service in &of_inbox {
+            inboxed::init(&broker, &postgres.url(DATABASE), service, options)?;
+        }
+    }
+    topic::fill(&broker, options.messages, options.keys)?;
     let (mut bare, mut inboxed) = (Vec::new(), Vec::new());
-    for round in 0..options.runs {
+    for (round, (queue, service)) in of_bare.iter().zip(&of_inbox).enumerate() {
         progress.step(&format!("round {} of {}", round + 1, options.runs));
         bare.push(measure(&postgres, options, None, |url| {
-            bare::consume(&kafka.bootstrap(), url, &format!("bare{round}"), options)
+            bare::consume(&broker, url, queue, options)
         })?);
-        let consumer = format!("inbox{round}");
         inboxed.push(measure(&postgres, options, Some("processed_messages"), |url| {
-            inboxed::consume(&kafka.bootstrap(), url, &consumer, options)
+            inboxed::consume(&broker, url, service, options)
         })?);
     }
     println!("{}", table(options, &bare, &inboxed));
     println!("load average {:.1}", bench::load_average());
     Ok(())
+}
+
+fn failed(error: impl std::fmt::Display) -> HarnessError {
+    HarnessError::Other(error.to_string())
 }
 
 /// Lets a consumer handle everything, in an empty table, after a checkpoint.
@@ -123,7 +155,8 @@ fn measure(
 
 fn table(options: &Options, bare: &[Measured], inboxed: &[Measured]) -> Table {
     let title = format!(
-        "{} messages of {} keys, {} lanes, median of {}",
+        "{}: {} messages of {} keys, {} lanes, median of {}",
+        options.sink.kind().name(),
         human_count(options.messages),
         human_count(options.keys),
         options.lanes,

@@ -68,6 +68,28 @@ async fn a_writer_needs_insert_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn types_of_a_session_do_not_replace_those_of_the_function() {
+    // GIVEN a session whose temporary schema has types of the names that the function uses
+    let (client, _) = testing::logical().database("emit_types").await;
+    client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();
+    client.batch_execute(EMIT_SQL).await.unwrap();
+    for base in ["uuid", "text"] {
+        let domain = format!(
+            "CREATE DOMAIN pg_temp.{base} AS pg_catalog.{base}
+                 CONSTRAINT forged CHECK (VALUE IS NULL OR VALUE::pg_catalog.text = 'forged')"
+        );
+        client.batch_execute(&domain).await.unwrap();
+    }
+    // WHEN it emits THEN they are not used
+    let emit = format!("SELECT outbox.emit('a', '1', 't', NULL, traceparent => '{TRACE}')");
+    client.batch_execute(&emit).await.unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(
+        text(&client, "SELECT traceparent FROM public.outbox").await.as_deref(),
+        Some(TRACE)
+    );
+}
+
+#[tokio::test]
 async fn the_trace_of_the_transaction_is_taken_where_none_is_passed() {
     let (client, _) = testing::logical().database("emit_trace").await;
     client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();

@@ -7,13 +7,17 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use prometheus::{Registry, TextEncoder};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 
-use crate::Failed;
+use crate::{Failed, Shutdown};
 
-/// Serves `routes` with `/healthz` and `/metrics` beside them. Returns after [`shutdown`], when all
+/// Serves `routes` with `/healthz` and `/metrics` beside them. Returns after the shutdown, when all
 /// requests have their answer.
-pub async fn serve(listen: SocketAddr, routes: Router, registry: Registry) -> Result<(), Failed> {
+pub async fn serve(
+    listen: SocketAddr,
+    routes: Router,
+    registry: Registry,
+    shutdown: Shutdown,
+) -> Result<(), Failed> {
     let metrics = move || {
         let text = TextEncoder::new().encode_to_string(&registry.gather());
         std::future::ready(text.map_err(|_| StatusCode::INTERNAL_SERVER_ERROR))
@@ -21,20 +25,6 @@ pub async fn serve(listen: SocketAddr, routes: Router, registry: Registry) -> Re
     let routes = routes.route("/healthz", get(|| async { "ok\n" })).route("/metrics", get(metrics));
     let listener = TcpListener::bind(listen).await?;
     tracing::info!(address = %listener.local_addr()?, "listening");
-    axum::serve(listener, routes).with_graceful_shutdown(shutdown()).await?;
+    axum::serve(listener, routes).with_graceful_shutdown(shutdown.wait()).await?;
     Ok(())
-}
-
-/// Completes when the process is told to end.
-pub async fn shutdown() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        // Without handlers the signals end the process by themselves.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
 }

@@ -6,11 +6,13 @@
 mod consumer;
 mod event;
 mod http;
+mod shutdown;
 mod telemetry;
 
 pub use consumer::{BrokerName, ConsumerOptions, consume, duration};
 pub use event::{OrderEvent, record_handled};
-pub use http::{serve, shutdown};
+pub use http::serve;
+pub use shutdown::Shutdown;
 pub use telemetry::{Telemetry, http_parent, traceparent};
 
 /// What ends a service. People read it; no code looks into it.

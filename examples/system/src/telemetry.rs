@@ -32,6 +32,8 @@ pub struct Telemetry(Option<SdkTracerProvider>);
 impl Telemetry {
     pub fn start(service: &'static str) -> Result<Telemetry, Failed> {
         let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        // The AMQP client logs messages that are returned to it, with their payload.
+        let filter = filter.add_directive("lapin=off".parse()?);
         tracing_subscriber::fmt().with_env_filter(filter).with_target(false).init();
         global::set_text_map_propagator(TraceContextPropagator::new());
         let Ok(endpoint) = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT") else {

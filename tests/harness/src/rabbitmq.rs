@@ -182,6 +182,17 @@ impl RabbitMq {
         value.ok_or(HarnessError::Tool { tool: "erl_call".into(), output: said })
     }
 
+    /// Messages of all quorum queues, also those that are with a consumer.
+    pub fn quorum_messages(&self) -> Result<u64> {
+        // What the management shows is seconds old; this asks the queues.
+        let count = "lists:sum([begin {ok, {_, Count}, _} = ra:local_query(amqqueue:get_pid(Queue), \
+             fun rabbit_fifo:query_messages_total/1), Count end || Queue <- rabbit_amqqueue:list(), \
+             amqqueue:get_type(Queue) =:= rabbit_quorum_queue])";
+        let counted = self.eval(count)?;
+        let not_understood = |_| HarnessError::Other(format!("RabbitMQ counts {counted}"));
+        counted.trim().parse().map_err(not_understood)
+    }
+
     /// Writes to disk what was declared and bound. Quorum queues and streams are in tables that a
     /// node writes only now and then.
     pub fn sync_declarations(&self) -> Result<()> {

@@ -19,6 +19,7 @@ pub use load::{OrderLoad, OrderReport, Payments};
 pub use service::Service;
 
 use crate::collector::Collector;
+use crate::consumer::{is_read, topics_of};
 use crate::relay::{RabbitTarget, RelayConfig, RelayProcess};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result};
 
@@ -26,6 +27,8 @@ use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result}
 pub const ORDERS: &str = "orders";
 pub const NOTIFICATIONS: &str = "notifications";
 pub const BILLING: &str = "billing";
+/// As the two consumers name themselves to a broker.
+const CONSUMERS: [&str; 2] = ["notification", "billing"];
 /// Which dead letters a `walrelay dlq` command is about: those of the billing service.
 pub const OF_BILLING: [&str; 2] = ["--from", "billing.dlq"];
 const TOPIC: &str = "outbox.event.order";
@@ -103,6 +106,35 @@ impl System {
             service.wait_ready(READY_LIMIT)?;
         }
         self.relay.wait_ready(READY_LIMIT)
+    }
+
+    /// Waits until both consumers have settled all that the broker has for them. Their databases do
+    /// not tell: a repetition that is still to come has changed nothing there.
+    pub fn wait_settled(&self, limit: Duration) -> Result<()> {
+        let began = Instant::now();
+        while !self.is_settled()? {
+            if began.elapsed() > limit {
+                let what = "the consumers to settle all messages".into();
+                return Err(HarnessError::Late { what, limit });
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self) -> Result<bool> {
+        let brokers = match &self.broker {
+            Broker::Kafka(kafka) => kafka.bootstrap(),
+            Broker::RabbitMq(rabbitmq) => return Ok(rabbitmq.quorum_messages()? == 0),
+        };
+        for consumer in CONSUMERS {
+            let mut topics = topics_of(&brokers, &format!("{consumer}.retry."))?;
+            topics.push(TOPIC.into());
+            if !is_read(&brokers, consumer, &topics)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub fn commands(&self) -> &Commands {

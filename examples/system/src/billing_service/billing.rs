@@ -1,6 +1,7 @@
 //! One event, in one transaction with the row that says that it was processed: an invoice is never
 //! issued twice, whatever is delivered twice.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Transaction;
@@ -12,8 +13,9 @@ const FLAKY_FAILURES: u32 = 2;
 const SLOW: Duration = Duration::from_millis(300);
 
 pub(crate) struct Billing {
-    pub(crate) takes_poison: bool,
-    pub(crate) down_until: Instant,
+    takes_poison: bool,
+    down_for: Duration,
+    first_payment: OnceLock<Instant>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,9 +63,13 @@ impl Handler for Billing {
 }
 
 impl Billing {
+    pub(crate) fn new(takes_poison: bool, down_for: Duration) -> Billing {
+        Billing { takes_poison, down_for, first_payment: OnceLock::new() }
+    }
+
     /// Stands for a payment provider, and fails as one does.
     async fn charge(&self, event: &OrderEvent, attempts: u32) -> Result<(), BillingError> {
-        if Instant::now() < self.down_until {
+        if self.first_payment.get_or_init(Instant::now).elapsed() < self.down_for {
             return Err(BillingError::Down);
         }
         match event.payment.as_str() {

@@ -2,7 +2,7 @@
 
 mod billing;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Parser;
 use walrelay_example_system::{ConsumerOptions, Failed, Telemetry, consume, duration};
@@ -17,7 +17,7 @@ struct Options {
     /// Takes the payments that are otherwise refused ("poison"): the version in which the bug is mended.
     #[arg(long)]
     mended: bool,
-    /// The payment provider is down for so long after the start.
+    /// How long the payment provider is down, from the first payment after the start on.
     #[arg(long, value_parser = duration, default_value = "0s")]
     down_for: Duration,
 }
@@ -26,7 +26,6 @@ struct Options {
 async fn main() -> Result<(), Failed> {
     let options = Options::parse();
     let _telemetry = Telemetry::start("billing-service")?;
-    let down_until = Instant::now() + options.down_for;
-    let billing = Billing { takes_poison: options.mended, down_until };
+    let billing = Billing::new(options.mended, options.down_for);
     consume("billing", &options.consumer, billing).await
 }

@@ -6,7 +6,8 @@
 //! POST /orders/o-1/ship
 //! ```
 //!
-//! A client that got no answer, or 503, repeats its request: nothing is done twice.
+//! A client that got no answer, or 503, repeats its request: nothing is done twice. After 400 it has to change
+//! the request, and 500 is a defect on this side.
 
 mod orders;
 mod pool;
@@ -24,16 +25,16 @@ use clap::Parser;
 use opentelemetry::trace::{FutureExt as _, SpanKind, Status, TraceContextExt as _, Tracer as _};
 use opentelemetry::{Context, KeyValue, global};
 use prometheus::{IntCounterVec, Opts, Registry};
-use walrelay_example_system::{Failed, Telemetry, http_parent, serve, traceparent};
+use walrelay_example_system::{Failed, Shutdown, Telemetry, http_parent, serve, traceparent};
 
 use self::orders::{NewOrder, Outcome, Step};
-use self::pool::Pool;
+use self::pool::{Pool, PoolError};
 
 /// Takes orders over HTTP and writes their events into the outbox.
 #[derive(Parser)]
 struct Options {
     /// The service's own database, with the outbox table in it.
-    #[arg(long, env = "DATABASE_URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -50,20 +51,21 @@ struct OrderService {
 #[tokio::main]
 async fn main() -> Result<(), Failed> {
     let options = Options::parse();
+    let shutdown = Shutdown::listen()?;
     let _telemetry = Telemetry::start("order-service")?;
     let registry = Registry::new();
     let help =
         Opts::new("order_requests_total", "Requests that change an order, by their outcome.");
     let requests = IntCounterVec::new(help, &["outcome"])?;
     registry.register(Box::new(requests.clone()))?;
-    let pool = Pool::new(&options.database_url, options.connections);
+    let pool = Pool::new(&options.database_url, options.connections)?;
     let service = Arc::new(OrderService { pool, requests });
     let routes = Router::new()
         .route("/orders", post(place))
         .route("/orders/{order_id}/pay", post(pay))
         .route("/orders/{order_id}/ship", post(ship))
         .with_state(service);
-    serve(options.listen, routes, registry).await
+    serve(options.listen, routes, registry, shutdown).await
 }
 
 async fn place(
@@ -71,9 +73,9 @@ async fn place(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let order: NewOrder = match serde_json::from_slice(&body) {
+    let order = match NewOrder::read(&body) {
         Ok(order) => order,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+        Err(why) => return (StatusCode::BAD_REQUEST, format!("{why}\n")).into_response(),
     };
     service
         .traced("POST /orders", &headers, async |trace| {
@@ -119,7 +121,7 @@ impl OrderService {
         &self,
         route: &'static str,
         headers: &HeaderMap,
-        work: impl AsyncFnOnce(Option<String>) -> Result<Outcome, tokio_postgres::Error>,
+        work: impl AsyncFnOnce(Option<String>) -> Result<Outcome, PoolError>,
     ) -> Response {
         let tracer = global::tracer("order-service");
         let span = tracer
@@ -135,7 +137,9 @@ impl OrderService {
             Ok(Outcome::TooEarly) => (StatusCode::CONFLICT, "too_early"),
             Ok(Outcome::NoSuchOrder) => (StatusCode::NOT_FOUND, "no_such_order"),
             // It may have been committed all the same: the client repeats it.
-            Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+            Err(error) if error.may_pass() => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            Err(error) if error.is_of_values() => (StatusCode::BAD_REQUEST, "refused"),
+            Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
         };
         if let Err(error) = &outcome {
             context.span().set_status(Status::error(error.to_string()));

@@ -14,6 +14,32 @@ pub(crate) struct NewOrder {
     pub(crate) payment: String,
 }
 
+/// Of an id, so that it fits an index of Postgres.
+const ID_BYTES_MAX: usize = 200;
+
+impl NewOrder {
+    /// Reads the body of a request. What Postgres would refuse is an error for the client to correct.
+    pub(crate) fn read(body: &[u8]) -> Result<NewOrder, String> {
+        let order: NewOrder = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let NewOrder { order_id, customer, amount_cents, payment } = &order;
+        for (name, text) in [("order_id", order_id), ("customer", customer), ("payment", payment)] {
+            if text.is_empty() {
+                return Err(format!("{name} is empty"));
+            }
+            if text.contains('\0') {
+                return Err(format!("{name} has a NUL character"));
+            }
+            if text.len() > ID_BYTES_MAX {
+                return Err(format!("{name} is longer than {ID_BYTES_MAX} bytes"));
+            }
+        }
+        if *amount_cents < 0 {
+            return Err(format!("amount_cents is negative: {amount_cents}"));
+        }
+        Ok(order)
+    }
+}
+
 pub(crate) enum Outcome {
     Done,
     /// The request is a repetition; nothing was written.

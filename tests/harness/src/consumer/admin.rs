@@ -9,6 +9,7 @@ use rdkafka::admin::{
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::{Offset, TopicPartitionList};
 
 use crate::kit::block_on;
 use crate::{HarnessError, Result};
@@ -100,6 +101,35 @@ pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
 pub fn wait_end_offsets(brokers: &str, topic: &str, n: i64, timeout: Duration) -> Result<()> {
     let watch = DrainWatch::new(brokers, topic)?;
     watch.wait(n, timeout).map(drop)
+}
+
+/// Whether a group has committed the end of every partition of these topics.
+pub fn is_read(brokers: &str, group: &str, topics: &[String]) -> Result<bool> {
+    let mut config = super::config(brokers);
+    let consumer: BaseConsumer = config.set("group.id", group).create()?;
+    let mut asked = TopicPartitionList::new();
+    for topic in topics {
+        for partition in partitions(&consumer, topic, super::METADATA_WAIT)? {
+            asked.add_partition(topic, partition);
+        }
+    }
+    for found in consumer.committed_offsets(asked, REQUEST_TIMEOUT)?.elements() {
+        let (_, end) =
+            consumer.fetch_watermarks(found.topic(), found.partition(), REQUEST_TIMEOUT)?;
+        // Of a partition that was always empty there is nothing to commit.
+        if end != 0 && found.offset() != Offset::Offset(end) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Names of all topics that begin so.
+pub fn topics_of(brokers: &str, prefix: &str) -> Result<Vec<String>> {
+    let consumer: BaseConsumer = super::config(brokers).create()?;
+    let metadata = consumer.fetch_metadata(None, REQUEST_TIMEOUT)?;
+    let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
+    Ok(names.filter(|name| name.starts_with(prefix)).collect())
 }
 
 /// Watches a topic grow by its end offsets alone: far cheaper than reading it, so that a drain is

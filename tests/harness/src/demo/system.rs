@@ -197,8 +197,8 @@ impl Show<'_> {
     }
 
     fn kill_postgres(&mut self) -> Result<()> {
-        self.screen.event("PostgreSQL crashed");
-        self.system.postgres.crash()?;
+        self.screen.event("PostgreSQL killed");
+        self.system.postgres.kill9()?;
         self.system.postgres.start_again()
     }
 
