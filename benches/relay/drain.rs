@@ -17,6 +17,7 @@ use crate::meter::Watch;
 use crate::options::Options;
 use crate::publisher::{self, Windows};
 use crate::recvlogical::Recvlogical;
+use crate::watchers::Watchers;
 use crate::{pipeline, reader};
 
 /// Nothing here takes this long unless it is stuck.
@@ -44,6 +45,8 @@ pub(crate) enum Contender {
     Bare(Queue),
     /// The relay to the same type of queue.
     Rabbitmq(Queue),
+    /// The relay to the broker, with a Prometheus, a health check and eight consoles.
+    Watched,
     /// Another binary of the relay to the broker: which of `--against`.
     Against(usize),
 }
@@ -66,15 +69,16 @@ const RABBITMQ: [Contender; 5] = [
 ];
 
 impl Contender {
-    /// In the order of a round. An A/B of binaries needs no others beside them.
+    /// In the order of a round. An A/B needs no others beside its two.
     pub(crate) fn all(options: &Options) -> Vec<Contender> {
         let against = (0..options.against.len()).map(Contender::Against);
-        let usual = match (options.sink, against.len()) {
-            (Kind::Kafka, 0) => &KAFKA[..],
-            (Kind::Rabbitmq, 0) => &RABBITMQ,
-            (sink, _) => &[Contender::of(sink)],
+        let watched = options.watched.then_some(Contender::Watched);
+        let usual = match options.sink {
+            sink if options.is_comparison() => &[Contender::of(sink)],
+            Kind::Kafka => &KAFKA[..],
+            Kind::Rabbitmq => &RABBITMQ,
         };
-        usual.iter().copied().chain(against).collect()
+        usual.iter().copied().chain(watched).chain(against).collect()
     }
 
     /// The relay to a broker, as most people run it.
@@ -116,6 +120,7 @@ impl Contender {
             Contender::Bare(Queue::Classic) => "bare publisher, classic queue",
             Contender::Rabbitmq(Queue::Quorum) => "walrelay, RabbitMQ, quorum queue",
             Contender::Rabbitmq(Queue::Classic) => "walrelay, RabbitMQ, classic queue",
+            Contender::Watched => "walrelay, watched",
             Contender::Against(0) => "first --against",
             Contender::Against(1) => "second --against",
             Contender::Against(_) => "another --against",
@@ -203,13 +208,13 @@ fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> Result<Option<W
     progress.step("one drain that does not count");
     let slot = bed.copied_slot()?;
     let target = bed.target(Queue::Quorum)?;
-    relay(bed, To::Broker, &slot, &target, options.rows)?;
+    relay(bed, Contender::of(options.sink), &slot, &target, options.rows)?;
     bed.drop_slot(&slot)?;
     if options.sink == Kind::Kafka {
         return Ok(None);
     }
     target.compare_with_bare()?;
-    if !options.against.is_empty() {
+    if options.is_comparison() {
         return Ok(None);
     }
     progress.step("the best window of the bare publisher");
@@ -263,7 +268,7 @@ impl Drain<'_> {
                 let window = window.ok_or_else(|| reader::other("no window was looked for"))?;
                 publisher::publish(&bed.target(queue)?, rows, window)
             }
-            _ => relay(bed, contender.to(), slot, &bed.target(contender.queue())?, rows),
+            _ => relay(bed, contender, slot, &bed.target(contender.queue())?, rows),
         }
     }
 }
@@ -287,8 +292,9 @@ fn pg_recvlogical(bed: &Bed, slot: &str) -> Result<Times> {
     })
 }
 
-fn relay(bed: &Bed, to: To, slot: &str, target: &Target, rows: u64) -> Result<Times> {
-    let relay = bed.relay(to, slot, target)?;
+fn relay(bed: &Bed, contender: Contender, slot: &str, target: &Target, rows: u64) -> Result<Times> {
+    let relay = bed.relay(contender.to(), slot, target)?;
+    let watchers = (contender == Contender::Watched).then(|| Watchers::start(relay.admin()));
     let (first_at, first_events) = wait_confirmed(&relay, 1, LIMIT)?;
     let walsender = Watch::start(bed.walsender("walrelay")?);
     let (done_at, _) = wait_confirmed(&relay, rows, LIMIT)?;
@@ -303,8 +309,9 @@ fn relay(bed: &Bed, to: To, slot: &str, target: &Target, rows: u64) -> Result<Ti
         walsender_cpu_s: walsender.cpu_seconds(),
         peak_rss_bytes: Some(memory.peak_rss_bytes),
     };
+    drop(watchers);
     bed.stop(relay)?;
-    if to != To::Null {
+    if contender != Contender::NullSink {
         target.expect(rows)?;
     }
     Ok(times)

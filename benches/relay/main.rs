@@ -24,6 +24,7 @@ mod reader;
 mod recvlogical;
 mod report;
 mod targets;
+mod watchers;
 
 use std::process::ExitCode;
 

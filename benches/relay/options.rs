@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// Other release binaries beside this one, and nothing else: drain, or what --only names
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Vec<PathBuf>,
+    /// What being watched costs: the same relay with a scrape each second and eight consoles, and nothing else
+    #[arg(long)]
+    pub(crate) watched: bool,
     /// Folder for relay.json and relay.md
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
     pub(crate) out: PathBuf,
@@ -83,7 +86,7 @@ impl Options {
             options.seconds = options.seconds.min(4);
             options.rates.retain(|rate| *rate <= 1_000);
         }
-        if !options.against.is_empty() && options.only.is_empty() {
+        if options.is_comparison() && options.only.is_empty() {
             options.only = vec![Part::Drain];
         }
         if options.sink == Kind::Rabbitmq && options.runs_part(Part::Growth) {
@@ -93,6 +96,11 @@ impl Options {
         options.runs = options.runs.max(1);
         options.rates.retain(|rate| *rate > 0);
         options
+    }
+
+    /// The relay against another binary or another situation, without the usual contenders.
+    pub(crate) fn is_comparison(&self) -> bool {
+        self.watched || !self.against.is_empty()
     }
 
     /// Whether a part was asked for.

@@ -96,6 +96,8 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
         // A relay that starts before a backlog looks what of it the topics hold already.
         let most_ms = if matches!(contender, Contender::Rabbitmq(_)) { 100.0 } else { 150.0 };
         add(format!("{name}: start to first confirmed"), first, "ms", Limit::AtMost(most_ms));
+        let watched = ratio(runs, Contender::Watched, contender, |run| run.cpu_s_per_million);
+        add(format!("{name}: CPU when watched"), watched, "×", Limit::AtMost(1.02));
         for against in (0..).map(Contender::Against) {
             let Some(speed) = faster(contender, against) else { break };
             let what = format!("{name} over {}", against.name());
