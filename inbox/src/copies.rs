@@ -116,7 +116,7 @@ mod tests {
             ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
         };
         let (headers, value) = (headers.iter().map(own).collect(), Some(Bytes::from("value")));
-        Message::new(Received { topic: "orders".into(), headers, value, ..Received::default() })
+        Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
     }
 
     fn lines(headers: &[(String, Bytes)]) -> Vec<String> {

@@ -60,17 +60,28 @@ pub(crate) struct RetryState {
 }
 
 impl Message {
-    pub(crate) fn new(mut received: Received) -> Message {
+    /// Of no retry level: whatever it says of retries was not written here, and is ignored.
+    pub(crate) fn original(received: Received) -> Message {
+        Message::new(received, RetryState::default())
+    }
+
+    /// Of a retry level of the consumer.
+    pub(crate) fn copy(mut received: Received) -> Message {
+        let headers = &received.headers;
+        let copy = number::<u32>(headers, retry_header::COPY).unwrap_or_default();
         let retry = RetryState {
-            attempts: number(&received.headers, retry_header::COUNT).unwrap_or_default(),
-            copy: number(&received.headers, retry_header::COPY).unwrap_or_default(),
-            due_unix_ms: number(&received.headers, retry_header::DUE),
-            first_failed_at: text(&received.headers, retry_header::FIRST_FAILED_AT)
-                .map(str::to_owned),
+            attempts: number(headers, retry_header::COUNT).unwrap_or_default(),
+            copy: i32::try_from(copy).unwrap_or_default(),
+            due_unix_ms: number(headers, retry_header::DUE),
+            first_failed_at: text(headers, retry_header::FIRST_FAILED_AT).map(str::to_owned),
         };
-        if let Some(topic) = text(&received.headers, retry_header::ORIGINAL_TOPIC) {
+        if let Some(topic) = text(headers, retry_header::ORIGINAL_TOPIC) {
             received.topic = topic.to_owned();
         }
+        Message::new(received, retry)
+    }
+
+    fn new(mut received: Received, retry: RetryState) -> Message {
         received.headers.retain(|(name, _)| !retry_header::is_one(name));
         let id = received.id.as_deref().or_else(|| text(&received.headers, "id"));
         Message {
@@ -192,17 +203,17 @@ fn number<T: std::str::FromStr>(headers: &[(String, Bytes)], name: &str) -> Opti
 mod tests {
     use super::*;
 
-    fn message(headers: &[(&str, &str)]) -> Message {
+    fn received(headers: &[(&str, &str)]) -> Received {
         let own = |(name, value): &(&str, &str)| {
             ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
         };
         let headers = headers.iter().map(own).collect();
-        Message::new(Received { topic: "retry".into(), headers, ..Received::default() })
+        Received { topic: "retry".into(), headers, ..Received::default() }
     }
 
     #[test]
     fn a_copy_says_what_it_is_a_copy_of() {
-        let copy = message(&[
+        let received = received(&[
             ("id", "e-1"),
             ("x-retry-count", "2"),
             ("x-retry-copy", "3"),
@@ -210,13 +221,27 @@ mod tests {
             ("x-first-failed-at", "2026-01-02T03:04:05Z"),
             ("x-original-topic", "orders"),
         ]);
+        let copy = Message::copy(received.clone());
         assert_eq!((copy.id(), copy.topic(), copy.failed_attempts()), ("e-1", "orders", 2));
         assert_eq!((copy.retry().copy, copy.retry().due_unix_ms), (3, Some(1_700_000_000_000)));
         assert_eq!(copy.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
+        // A message of somebody else may have the same headers.
+        let original = Message::original(received);
+        assert_eq!((original.topic(), original.failed_attempts()), ("retry", 0));
+        assert_eq!(original.retry(), &RetryState::default());
+        assert_eq!(original.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
+    }
+
+    #[test]
+    fn no_number_of_a_copy_is_below_zero() {
+        for number in ["-1", "4294967295", "x"] {
+            assert_eq!(Message::copy(received(&[("x-retry-copy", number)])).retry().copy, 0);
+        }
     }
 
     #[test]
     fn an_id_that_postgres_cannot_store_is_none() {
+        let message = |headers: &[(&str, &str)]| Message::original(received(headers));
         let long = "x".repeat(ID_BYTES_MAX + 1);
         for id in ["", "a\0b", &long] {
             assert!(!message(&[("id", id)]).has_id());

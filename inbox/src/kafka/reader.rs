@@ -186,7 +186,7 @@ impl Reader {
             partition.id == record.partition() && partition.topic == record.topic()
         };
         if let Some(partition) = self.partitions.iter_mut().find(is_of) {
-            let delivery = delivery(record, &partition.assignment);
+            let delivery = partition.delivery(record);
             partition.heads.push_back(delivery);
         }
     }
@@ -317,7 +317,7 @@ impl Partition {
             if self.heads.is_empty() {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
-                    Some(Ok(record)) => self.heads.push_back(delivery(&record, &self.assignment)),
+                    Some(Ok(record)) => self.heads.push_back(self.delivery(&record)),
                     Some(Err(error)) => tell_error(service, &error),
                 }
             }
@@ -350,23 +350,24 @@ impl Partition {
         (!left.is_zero()).then_some(left)
     }
 
+    fn delivery(&self, record: &BorrowedMessage<'_>) -> Delivery<OffsetToken> {
+        let received = Received {
+            topic: record.topic().to_owned(),
+            key: record.key().map(Bytes::copy_from_slice),
+            value: record.payload().map(Bytes::copy_from_slice),
+            headers: headers_of(record),
+            ..Received::default()
+        };
+        let is_copy = self.delay.is_some();
+        let message = if is_copy { Message::copy(received) } else { Message::original(received) };
+        Delivery { message, token: OffsetToken::new(&self.assignment, record.offset()) }
+    }
+
     fn count_settled(&mut self) {
         for offset in self.assignment.take_settled() {
             self.tracker.settle(offset);
         }
     }
-}
-
-fn delivery(record: &BorrowedMessage<'_>, assignment: &Arc<Assignment>) -> Delivery<OffsetToken> {
-    let received = Received {
-        topic: record.topic().to_owned(),
-        key: record.key().map(Bytes::copy_from_slice),
-        value: record.payload().map(Bytes::copy_from_slice),
-        headers: headers_of(record),
-        ..Received::default()
-    };
-    let token = OffsetToken::new(assignment, record.offset());
-    Delivery { message: Message::new(received), token }
 }
 
 /// librdkafka mends all of them itself, sooner or later.

@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use lapin::message::Delivery as AmqpDelivery;
-use lapin::types::{AMQPValue, ShortString};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::is_retry_queue;
 use crate::broker::Token;
-use crate::message::{Message, Received};
+use crate::message::{Message, Received, retry_header};
 
 /// AMQP has no record key: the relay sends it as this header.
 const KEY_HEADER: &str = "key";
-/// The broker routes by these, and refuses them as text.
-const ROUTING_HEADERS: [&str; 2] = ["CC", "BCC"];
+/// The broker routes by the first two, and refuses them as text; the last is Kafka's.
+const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
+/// Where the broker writes through which queues a message has come.
+const DEATHS: &str = "x-death";
 /// What the broker itself writes about the way of a message.
-const BROKER_PREFIXES: [&str; 4] = ["x-death", "x-first-death-", "x-last-death-", "x-delivery-"];
+const BROKER_PREFIXES: [&str; 4] = [DEATHS, "x-first-death-", "x-last-death-", "x-delivery-"];
 
 /// Stands behind the last tag; the broker begins with 1.
 pub(super) const NO_TAG: u64 = 0;
@@ -113,7 +116,7 @@ impl Drop for AckToken {
     }
 }
 
-pub(super) fn message(delivery: AmqpDelivery) -> Message {
+pub(super) fn message(delivery: AmqpDelivery, service: &str) -> Message {
     let properties = delivery.properties;
     let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
     let mut received = Received {
@@ -125,6 +128,7 @@ pub(super) fn message(delivery: AmqpDelivery) -> Message {
         ..Received::default()
     };
     let headers = properties.headers().as_ref();
+    let is_copy = headers.is_some_and(|headers| was_in_level(headers, service));
     for (name, value) in headers.into_iter().flat_map(|headers| headers.inner()) {
         let name = name.as_str();
         let of_broker = BROKER_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
@@ -132,11 +136,21 @@ pub(super) fn message(delivery: AmqpDelivery) -> Message {
         if name == KEY_HEADER {
             received.key = Some(value.clone());
         }
-        if !ROUTING_HEADERS.contains(&name) {
+        if !UNUSED_HEADERS.contains(&name) {
             received.headers.push((name.to_owned(), value));
         }
     }
-    Message::new(received)
+    if is_copy { Message::copy(received) } else { Message::original(received) }
+}
+
+/// The broker says that the message comes from a retry level of this consumer.
+fn was_in_level(headers: &FieldTable, service: &str) -> bool {
+    let Some(AMQPValue::FieldArray(queues)) = headers.inner().get(DEATHS) else { return false };
+    queues.as_slice().iter().any(|death| {
+        let AMQPValue::FieldTable(death) = death else { return false };
+        let Some(AMQPValue::LongString(queue)) = death.inner().get("queue") else { return false };
+        std::str::from_utf8(queue.as_bytes()).is_ok_and(|queue| is_retry_queue(queue, service))
+    })
 }
 
 /// The relay's headers are text; of others, what has one obvious spelling counts as text, too.

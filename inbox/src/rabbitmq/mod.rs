@@ -142,6 +142,10 @@ fn retry_queue(service: &str, level: &str, shard: u64) -> String {
     format!("{service}.retry.{level}.{shard}")
 }
 
+fn is_retry_queue(queue: &str, service: &str) -> bool {
+    queue.strip_prefix(service).is_some_and(|rest| rest.starts_with(".retry."))
+}
+
 /// The shard of a key. What has no key has no order, and goes by its id.
 fn shard(key: Option<&[u8]>, id: &str, shards: u32) -> u64 {
     stable_hash(key.unwrap_or(id.as_bytes())) % u64::from(shards)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -46,7 +46,7 @@ pub(super) async fn consume(
             Ok(reader) => {
                 is_first = false;
                 backoff.reset();
-                match reader.run(&lanes, &mut stop, plan.stop_within).await {
+                match reader.run(&lanes, &mut stop, plan).await {
                     Ok(()) => return Ok(()),
                     Err(loss) => loss,
                 }
@@ -96,26 +96,27 @@ impl Reader {
         mut self,
         lanes: &Lanes<AckToken>,
         stop: &mut Stop,
-        stop_within: Duration,
+        plan: &Plan,
     ) -> Result<(), Loss> {
+        let service = &plan.service;
         let read = tokio::select! {
-            loss = read(&mut self.deliveries, &self.state, lanes) => Err(loss),
+            loss = read(&mut self.deliveries, &self.state, lanes, service) => Err(loss),
             () = stop.requested() => Ok(()),
         };
         match read {
             Err(_) => self.state.lost(),
-            Ok(()) => self.finish(stop_within).await,
+            Ok(()) => self.finish(plan.stop_within).await,
         }
         self.acknowledging.abort();
         close(&self.connection).await;
         read
     }
 
-    /// Waits for what has begun. Closing the channel is answered behind all acknowledgements.
+    /// Waits for what has begun. Until the channel is closed no other instance is sent anything: if
+    /// the reading were cancelled first, the next instance would begin behind what is with this one.
+    /// Closing the channel is answered behind all acknowledgements.
     async fn finish(&mut self, stop_within: Duration) {
         self.state.stop();
-        let cancelled = self.channel.basic_cancel(short(TAG), BasicCancelOptions::default());
-        let _in_time = timeout(CLOSE_WITHIN, cancelled).await.is_ok();
         if timeout(stop_within, self.state.idle()).await.is_err() {
             tracing::warn!(code = "inbox.handler-late", "it is not waited for");
         }
@@ -133,12 +134,13 @@ async fn read(
     deliveries: &mut Consumer,
     state: &Arc<ChannelState>,
     lanes: &Lanes<AckToken>,
+    service: &str,
 ) -> Loss {
     loop {
         match deliveries.next().await {
             Some(Ok(delivery)) => {
                 let token = AckToken::new(state, delivery.delivery_tag);
-                lanes.put(Delivery { message: message(delivery), token }).await;
+                lanes.put(Delivery { message: message(delivery, service), token }).await;
             }
             Some(Err(error)) => return error.into(),
             None => return Loss::of("the broker ended the reading"),

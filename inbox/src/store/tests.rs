@@ -64,7 +64,7 @@ async fn store(consumer: &str) -> Store {
 /// A message of key `a`; `replays` is how often its dead letter was replayed.
 fn message(id: &str, copy: i32, replays: i32) -> Message {
     let header = |name: &str, text: String| (name.to_owned(), Bytes::from(text));
-    Message::new(Received {
+    Message::copy(Received {
         key: Some(Bytes::from("a")),
         headers: vec![
             header("id", id.to_owned()),

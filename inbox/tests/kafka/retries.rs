@@ -200,3 +200,22 @@ fn a_copy_waits_no_longer_than_its_level_whatever_clocks_say() {
     fixture.database.wait_handled(copies);
     inbox.stop();
 }
+
+#[test]
+fn retry_headers_of_others_are_not_believed() {
+    // GIVEN messages that somebody else has marked as retried
+    let fixture = Fixture::new("k_forged");
+    let forged = [("x-retry-copy", "-1"), ("x-retry-count", "9"), ("x-original-topic", "payments")];
+    fixture.send_to("k_forged", Some("a"), "fail 1", &[&[("id", "e-1")][..], &forged].concat());
+    fixture.send_to("k_forged", Some("b"), "permanent", &[&[("id", "e-2")][..], &forged].concat());
+    fixture.flush();
+    // WHEN they fail THEN they are tried as often as others, and come from where they came
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    assert_eq!(inbox.calls.of("e-1").len(), 2);
+    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    let letter = &fixture.wait_dead_letters(1)[0];
+    assert_eq!(letter.header("dlq-event-id"), "e-2");
+    assert_eq!(letter.header("dlq-original-topic"), "k_forged");
+    inbox.stop();
+}

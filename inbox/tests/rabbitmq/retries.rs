@@ -133,3 +133,21 @@ fn the_original_is_acknowledged_only_after_its_copy_is_confirmed() {
     inbox.stop();
     fixture.assert_all_acknowledged();
 }
+
+#[test]
+fn retry_headers_of_others_are_not_believed() {
+    // GIVEN messages that somebody else has marked as retried
+    let fixture = Fixture::new("r_forged");
+    let forged = [("x-retry-copy", "-1"), ("x-retry-count", "9"), ("x-original-topic", "payments")];
+    fixture.send_with(&[&[("key", "a")][..], &forged].concat(), Some("e-1"), "fail 1");
+    fixture.send_with(&[&[("key", "b")][..], &forged].concat(), Some("e-2"), "permanent");
+    // WHEN they fail THEN they are tried as often as others, and come from where they came
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    assert_eq!(inbox.calls.of("e-1").len(), 2);
+    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    let letter = &fixture.wait_dead_letters(1)[0];
+    assert_eq!(letter.header("dlq-event-id"), "e-2");
+    assert_eq!(letter.header("dlq-original-topic"), ROUTING_KEY);
+    inbox.stop();
+}
