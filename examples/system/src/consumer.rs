@@ -97,7 +97,7 @@ fn is_mistake(error: &InboxError) -> bool {
             .is_some_and(|code| MISTAKES.iter().any(|begin| code.code().starts_with(begin))),
         // RabbitMQ's word for a refused login or a missing right.
         InboxError::Broker { reason, .. } => reason.contains("ACCESS_REFUSED"),
-        InboxError::Lane(_) => false,
+        InboxError::NoAnswer { .. } | InboxError::Lane(_) => false,
     }
 }
 
