@@ -3,5 +3,6 @@
 mod crash;
 mod delivery;
 mod fixture;
+mod foreign;
 mod outages;
 mod retries;
