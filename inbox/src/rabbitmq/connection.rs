@@ -12,7 +12,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties, Error, ErrorKind};
 use tokio::time::timeout;
 
-use super::RabbitMq;
+use super::{NO_URL, RabbitMq};
 
 /// Opens a connection to the broker.
 pub type ConnectAmqp =
@@ -67,7 +67,7 @@ pub(super) async fn open(
         if let Some(connect) = &rabbit.connect {
             return Ok(connect().await?);
         }
-        let mut uri: AMQPUri = rabbit.url.parse().map_err(Loss::of)?;
+        let mut uri: AMQPUri = rabbit.url.parse().map_err(|_| Loss::of(NO_URL))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());
