@@ -84,7 +84,8 @@ impl RabbitMq {
         self
     }
 
-    /// How many messages the broker sends ahead of their acknowledgement (default 64).
+    /// How many messages the broker sends ahead of their acknowledgement (default 64). No more
+    /// than [`Settings::lane_messages_max`](crate::Settings::lane_messages_max).
     #[must_use]
     pub fn prefetch(mut self, messages: u16) -> RabbitMq {
         self.prefetch = messages;
@@ -99,7 +100,7 @@ impl RabbitMq {
         self
     }
 
-    fn check(&self) -> Result<(), InboxError> {
+    fn check(&self, plan: &Plan) -> Result<(), InboxError> {
         // The parser's own text may repeat the URL with its password.
         let no_url = |_| InboxError::Settings(NO_URL.to_owned());
         let is_tls = match &self.connect {
@@ -110,6 +111,9 @@ impl RabbitMq {
             "there must be a queue for each retry level, and a message to prefetch"
         } else if self.patterns.is_empty() {
             "there is no binding key to read"
+        } else if usize::from(self.prefetch) > plan.lane_messages_max {
+            "RabbitMq::prefetch is more than Settings::lane_messages_max: a key that is slow would fill \
+             its lane and hold up all others"
         } else if is_tls {
             "amqps needs RabbitMq::connect, which opens a connection with TLS"
         } else {
@@ -130,12 +134,12 @@ impl Broker for RabbitMq {
     }
 
     async fn init(&self, plan: &Plan) -> Result<(), InboxError> {
-        self.check()?;
+        self.check(plan)?;
         init::make(self, plan).await
     }
 
     fn copies(&self, plan: &Plan) -> Result<RabbitCopies, InboxError> {
-        self.check()?;
+        self.check(plan)?;
         Ok(RabbitCopies::new(self, plan))
     }
 
@@ -179,12 +183,13 @@ mod tests {
 
     #[test]
     fn a_source_that_makes_no_sense_is_refused_without_its_password() {
+        let plan = crate::Settings::new("billing", "").plan().unwrap();
         let source = |url: &str| RabbitMq::new(url, ["order.*"]);
-        assert!(source("amqp://user:secret@host:5672/%2f").check().is_ok());
-        assert!(source("amqp://host").prefetch(64).check().is_ok());
+        assert!(source("amqp://user:secret@host:5672/%2f").check(&plan).is_ok());
+        assert!(source("amqp://host").prefetch(64).check(&plan).is_ok());
         let never: ConnectAmqp = std::sync::Arc::new(|| Box::pin(std::future::pending()));
-        assert!(source("amqps://user:secret@host").connect(never.clone()).check().is_ok());
-        assert!(source("").connect(never).check().is_ok(), "the URL is not used");
+        assert!(source("amqps://user:secret@host").connect(never.clone()).check(&plan).is_ok());
+        assert!(source("").connect(never).check(&plan).is_ok(), "the URL is not used");
         for wrong in [
             source("amqp:user:secret@host"),
             source("amqp://user:secret@host:port"),
@@ -194,9 +199,10 @@ mod tests {
             source("amqp://user:secret@host/?heartbeat=secret"),
             source("amqp://user:secret@host").shards(0),
             source("amqp://user:secret@host").prefetch(0),
+            source("amqp://user:secret@host").prefetch(65),
             RabbitMq::new("amqp://user:secret@host", [] as [&str; 0]),
         ] {
-            let refused = wrong.check().unwrap_err().to_string();
+            let refused = wrong.check(&plan).unwrap_err().to_string();
             assert!(!refused.contains("secret"), "{refused}");
         }
     }

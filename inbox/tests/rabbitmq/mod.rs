@@ -6,3 +6,4 @@ mod fixture;
 mod foreign;
 mod outages;
 mod retries;
+mod rights;
