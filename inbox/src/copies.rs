@@ -6,13 +6,24 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::message::{Message, retry_header};
-use crate::time::rfc3339;
+use crate::time::{is_rfc3339, rfc3339};
 
 /// Common prefix of the headers of dead letters. A message cannot forge them.
 const DLQ_PREFIX: &str = "dlq-";
 /// How often the message was replayed: the only such header that it brings itself.
 const REPLAY_COUNT: &str = "dlq-replay-count";
+const REASON: &str = "dlq-error-msg";
+/// Names of headers that a dead letter had no room for. `walrelay dlq` replays none that has it.
+const HEADERS_DROPPED: &str = "dlq-headers-dropped";
 const REASON_BYTES_MAX: usize = 2_000;
+const DROPPED_BYTES_MAX: usize = 500;
+/// A name of a topic or a class.
+const NAME_BYTES_MAX: usize = 255;
+const LSN_BYTES_MAX: usize = 32;
+/// What brokers add to name and value of a header.
+const HEADER_COST_BYTES: usize = 6;
+/// What is kept of the headers of a message once the broker has refused its dead letter.
+pub(crate) const HEADERS_BYTES_KEPT: usize = 64 * 1024;
 /// What is kept of a value that the broker does not take.
 pub(crate) const VALUE_BYTES_KEPT: usize = 512 * 1024;
 
@@ -36,8 +47,8 @@ impl RetryCopy {
         push(retry_header::COPY, self.copy.to_string());
         let class = if self.has_failed { "transient" } else { "waiting" };
         push(retry_header::CLASS, class.to_owned());
-        match &message.retry().first_failed_at {
-            Some(at) => push(retry_header::FIRST_FAILED_AT, at.clone()),
+        match first_failed_at(message) {
+            Some(at) => push(retry_header::FIRST_FAILED_AT, at.to_owned()),
             None if self.has_failed => push(retry_header::FIRST_FAILED_AT, rfc3339(now)),
             None => {}
         }
@@ -64,23 +75,27 @@ impl Cause<'_> {
         is_cut: bool,
         now: Duration,
     ) -> Vec<(String, Bytes)> {
-        let is_theirs = |name: &str| !name.starts_with(DLQ_PREFIX) || name == REPLAY_COUNT;
-        let theirs = message.received().headers.iter().filter(|(name, _)| is_theirs(name));
+        let is_theirs = |(name, value): &&(String, Bytes)| match name.as_str() {
+            REPLAY_COUNT => is_number(value),
+            name => !name.starts_with(DLQ_PREFIX),
+        };
+        let theirs = message.received().headers.iter().filter(is_theirs);
         let failed_at = rfc3339(now);
-        let first_failed_at = message.retry().first_failed_at.clone();
+        let first_failed_at = first_failed_at(message).unwrap_or(&failed_at).to_owned();
+        let commit_ts = message.header("commit_ts").filter(|at| is_rfc3339(at));
         let value_bytes = message.value().map_or(0, <[u8]>::len);
         let own = [
             ("dlq-event-id", Some(message.id().to_owned())),
-            ("dlq-original-topic", Some(message.topic().to_owned())),
+            ("dlq-original-topic", cut(message.topic(), NAME_BYTES_MAX)),
             ("dlq-original-exchange", self.exchange.map(str::to_owned)),
-            ("dlq-error-class", Some(self.class.to_owned())),
-            ("dlq-error-msg", Some(shortened(self.reason).to_owned())),
+            ("dlq-error-class", cut(self.class, NAME_BYTES_MAX)),
+            (REASON, cut(self.reason, REASON_BYTES_MAX)),
             ("dlq-attempts", Some(self.attempts.to_string())),
-            ("dlq-first-failed-at", Some(first_failed_at.unwrap_or_else(|| failed_at.clone()))),
+            ("dlq-first-failed-at", Some(first_failed_at)),
             ("dlq-failed-at", Some(failed_at)),
-            ("dlq-lsn", message.header("lsn").map(str::to_owned)),
-            ("dlq-commit-ts", message.header("commit_ts").map(str::to_owned)),
-            ("dlq-relay", Some(self.relay.to_owned())),
+            ("dlq-lsn", message.header("lsn").and_then(|lsn| cut(lsn, LSN_BYTES_MAX))),
+            ("dlq-commit-ts", commit_ts.map(str::to_owned)),
+            ("dlq-relay", cut(self.relay, NAME_BYTES_MAX)),
             ("dlq-value-size", is_cut.then(|| value_bytes.to_string())),
         ];
         let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
@@ -88,9 +103,64 @@ impl Cause<'_> {
     }
 }
 
+fn first_failed_at(message: &Message) -> Option<&str> {
+    message.retry().first_failed_at.as_deref().filter(|at| is_rfc3339(at))
+}
+
+/// Leaves out the largest headers of the message until the rest has no more than `bytes_max`, and
+/// names them; true if they did not fit. Those of the dead letter stay; of the reason what fits.
+pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool {
+    let cost = |(name, value): &(String, Bytes)| HEADER_COST_BYTES + name.len() + value.len();
+    let mut bytes: usize = headers.iter().map(cost).sum();
+    if bytes <= bytes_max {
+        return false;
+    }
+    // It may have been called with more room before.
+    let before = headers.iter().position(|(name, _)| name == HEADERS_DROPPED);
+    let before = before.map(|at| headers.remove(at).1).unwrap_or_default();
+    let mut dropped = String::from_utf8_lossy(&before).into_owned();
+    bytes = headers.iter().map(cost).sum();
+    bytes += HEADER_COST_BYTES + HEADERS_DROPPED.len() + DROPPED_BYTES_MAX;
+    let is_theirs = |at: &usize| !headers[*at].0.starts_with(DLQ_PREFIX);
+    let mut theirs: Vec<usize> = (0..headers.len()).filter(is_theirs).collect();
+    theirs.sort_by_key(|at| std::cmp::Reverse(cost(&headers[*at])));
+    let mut is_dropped = vec![false; headers.len()];
+    for at in theirs {
+        if bytes <= bytes_max {
+            break;
+        }
+        bytes -= cost(&headers[at]);
+        is_dropped[at] = true;
+        if dropped.len() < DROPPED_BYTES_MAX {
+            let comma = if dropped.is_empty() { "" } else { "," };
+            dropped = format!("{dropped}{comma}{}", headers[at].0);
+        }
+    }
+    let mut is_dropped = is_dropped.into_iter();
+    headers.retain(|_| is_dropped.next() != Some(true));
+    if let Some((_, reason)) = headers.iter_mut().find(|(name, _)| name == REASON) {
+        let kept = reason.len().saturating_sub(bytes.saturating_sub(bytes_max));
+        *reason = beginning(&String::from_utf8_lossy(reason), kept).to_owned().into();
+    }
+    if !dropped.is_empty() {
+        let names = beginning(&dropped, DROPPED_BYTES_MAX).to_owned();
+        headers.push((HEADERS_DROPPED.to_owned(), names.into()));
+    }
+    true
+}
+
+fn is_number(value: &[u8]) -> bool {
+    (1..=20).contains(&value.len()) && value.iter().all(u8::is_ascii_digit)
+}
+
+/// In an `Option`, as the list of headers has it.
+fn cut(text: &str, bytes_max: usize) -> Option<String> {
+    Some(beginning(text, bytes_max).to_owned())
+}
+
 /// The beginning of a long text, up to a whole character.
-fn shortened(text: &str) -> &str {
-    let mut end = text.len().min(REASON_BYTES_MAX);
+fn beginning(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -111,12 +181,17 @@ mod tests {
     use super::*;
     use crate::message::Received;
 
+    /// As it comes from a retry level.
     fn message(headers: &[(&str, &str)]) -> Message {
         let own = |(name, value): &(&str, &str)| {
             ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes()))
         };
         let (headers, value) = (headers.iter().map(own).collect(), Some(Bytes::from("value")));
         Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
+    }
+
+    fn cause(class: &str) -> Cause<'_> {
+        Cause { class, reason: "no", attempts: 4, exchange: Some("billing"), relay: "billing@h" }
     }
 
     fn lines(headers: &[(String, Bytes)]) -> Vec<String> {
@@ -143,8 +218,9 @@ mod tests {
                 "x-first-failed-at: 1970-01-01T00:00:01.000000Z",
             ]
         );
-        let second = copy(2, true).headers(&message(&[("x-first-failed-at", "earlier")]), now);
-        assert!(lines(&second).contains(&"x-first-failed-at: earlier".to_owned()));
+        let earlier = ("x-first-failed-at", "1970-01-01T00:00:00Z");
+        let second = copy(2, true).headers(&message(&[earlier]), now);
+        assert!(lines(&second).contains(&"x-first-failed-at: 1970-01-01T00:00:00Z".to_owned()));
     }
 
     #[test]
@@ -158,15 +234,8 @@ mod tests {
             ("x-retry-count", "3"),
             ("x-first-failed-at", "2026-01-02T03:04:06Z"),
         ]);
-        let cause = Cause {
-            class: "consumer.exhausted",
-            reason: "no",
-            attempts: 4,
-            exchange: Some("billing"),
-            relay: "billing@h",
-        };
         assert_eq!(
-            lines(&cause.headers(&message, true, Duration::ZERO)),
+            lines(&cause("consumer.exhausted").headers(&message, true, Duration::ZERO)),
             [
                 "id: e-1",
                 "lsn: 0/10",
@@ -189,10 +258,82 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_is_cut_between_characters() {
-        let long = "ä".repeat(REASON_BYTES_MAX);
-        assert_eq!(shortened(&long).len(), REASON_BYTES_MAX);
-        assert_eq!(shortened(&long[2..]).len(), REASON_BYTES_MAX);
-        assert_eq!(shortened("x"), "x");
+    fn a_dead_letter_leaves_out_the_largest_headers_of_the_message() {
+        let header = |name: &str, bytes: usize| (name.to_owned(), vec![b'x'; bytes].into());
+        let all = [
+            header("small", 10),
+            header("huge", 100_000),
+            header(REASON, REASON_BYTES_MAX),
+            header("large", 10_000),
+        ];
+        let fitted = |bytes_max| {
+            let mut headers = all.to_vec();
+            fit(&mut headers, bytes_max);
+            let cost: usize =
+                headers.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+            assert!(cost <= bytes_max);
+            headers
+        };
+        let names = |headers: &[(String, Bytes)]| -> Vec<String> {
+            headers.iter().map(|(name, _)| name.clone()).collect()
+        };
+        assert_eq!(fitted(200_000), all);
+        // WHEN one is too large THEN it is named
+        let mut headers = fitted(20_000);
+        assert_eq!(names(&headers), ["small", REASON, "large", HEADERS_DROPPED]);
+        assert_eq!(headers[3].1, "huge");
+        // WHEN there is less room later THEN the names are added
+        fit(&mut headers, 5_000);
+        assert_eq!(names(&headers), ["small", REASON, HEADERS_DROPPED]);
+        assert_eq!((headers[1].1.len(), &*headers[2].1), (REASON_BYTES_MAX, &b"huge,large"[..]));
+        // WHEN not even the reason has room THEN it is cut
+        let headers = fitted(1_000);
+        assert_eq!(names(&headers), [REASON, HEADERS_DROPPED]);
+        assert!((300..500).contains(&headers[0].1.len()), "{}", headers[0].1.len());
+    }
+
+    #[test]
+    fn the_headers_of_a_dead_letter_fit_into_the_smallest_frame() {
+        // GIVEN a message whose headers, topic and id are as long as they can be
+        let long = "ä".repeat(65_000);
+        let of_copy = ["lsn", "commit_ts", "dlq-replay-count", "x-first-failed-at"];
+        let mut headers: Vec<_> = of_copy.map(|name| (name, &*long)).to_vec();
+        let id = "i".repeat(1024);
+        headers.extend([("id", &*id), ("x-original-topic", &*long)]);
+        let message = message(&headers);
+        let (service, host) = ("s".repeat(100), "h".repeat(64));
+        let relay = format!("{service}@{host}");
+        let cause = Cause {
+            class: &long,
+            reason: &long,
+            attempts: u32::MAX,
+            exchange: Some(&service),
+            relay: &relay,
+        };
+        // WHEN it fails for good, and a frame has 4 KiB, of which properties take one
+        let mut headers = cause.headers(&message, true, Duration::ZERO);
+        assert!(fit(&mut headers, 3 * 1024));
+        // THEN its dead letter fits, and says what it knows for sure
+        let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+        assert!(bytes <= 3 * 1024, "{bytes}");
+        let value = |name: &str| {
+            let found = headers.iter().find(|(known, _)| known == name);
+            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        };
+        assert_eq!(value("dlq-event-id"), Some(id));
+        assert_eq!((value("dlq-commit-ts"), value("dlq-replay-count")), (None, None));
+        assert_eq!(value("dlq-first-failed-at"), value("dlq-failed-at"));
+        assert_eq!(value("dlq-lsn"), Some("ä".repeat(16)));
+        let name = Some("ä".repeat(127));
+        assert_eq!((value("dlq-original-topic"), value("dlq-error-class")), (name.clone(), name));
+        assert!(value(HEADERS_DROPPED).is_some_and(|names| names.contains("lsn")));
+        assert!(value(REASON).is_some_and(|reason| !reason.is_empty()));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        let long = "ä".repeat(10);
+        assert_eq!((beginning(&long, 7).len(), beginning(&long[2..], 8).len()), (6, 8));
+        assert_eq!(beginning("x", 8), "x");
     }
 }

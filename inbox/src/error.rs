@@ -1,4 +1,5 @@
-//! Why an inbox cannot begin. Once it runs, an outage of Postgres or of the broker never ends it.
+//! Why an inbox cannot begin, or go on. Once it runs, an outage of Postgres or of the broker never
+//! ends it.
 
 use std::error::Error;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
 use crate::connection::{Outage, Session};
-use crate::copies::{Cause, RetryCopy, VALUE_BYTES_KEPT};
+use crate::copies::{Cause, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
 use crate::decision::{NO_ID, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
@@ -313,7 +313,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     }
 
     /// What is too large for the broker is cut. A dead letter that is refused even without its
-    /// value is not given up: somebody must change the broker's settings.
+    /// value and its large headers is not given up: somebody must change the broker's settings.
     async fn publish_dead_letter(
         &self,
         message: &Message,
@@ -323,10 +323,14 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let whole = message.received().value.clone();
         let length = whole.as_ref().map_or(0, Bytes::len);
         let mut kept_max = length;
+        let mut was_refused = false;
         let mut backoff = Backoff::default();
         loop {
             let value = whole.as_ref().map(|value| value.slice(..kept_max));
-            let headers = cause.headers(message, kept_max < length, unix_now());
+            let mut headers = cause.headers(message, kept_max < length, unix_now());
+            if was_refused {
+                fit(&mut headers, HEADERS_BYTES_KEPT);
+            }
             let destination = Destination::DeadLetters;
             let outgoing = Outgoing { message, destination, headers, value };
             let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
@@ -340,6 +344,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 reason,
                 "it is sent again, shorter"
             );
+            was_refused = true;
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
             pause(backoff.next(), token).await?;
         }

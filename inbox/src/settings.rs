@@ -156,7 +156,13 @@ impl Settings {
         if names.len() != levels.len() {
             return Err(InboxError::Settings("two retry levels are equal".to_owned()));
         }
-        Ok(Plan { service: self.service.clone(), levels, stop_within: self.stop_within })
+        Ok(Plan {
+            service: self.service.clone(),
+            levels,
+            stop_within: self.stop_within,
+            #[cfg(feature = "rabbitmq")]
+            lane_messages_max: self.lane_messages_max,
+        })
     }
 }
 
@@ -167,6 +173,9 @@ pub(crate) struct Plan {
     pub(crate) levels: Vec<Level>,
     /// How long handlers that run are waited for.
     pub(crate) stop_within: Duration,
+    /// How many messages have room in each lane.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) lane_messages_max: usize,
 }
 
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_SECONDS: u64 = 86_400;
+const SECONDS_SHAPE: &str = "0000-00-00T00:00:00";
 
 pub(crate) fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -16,6 +17,32 @@ pub(crate) fn rfc3339(since_epoch: Duration) -> String {
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
     let micros = since_epoch.subsec_micros();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+/// As programs write it, and no longer than that: `2026-01-02T03:04:05Z`, with up to nine digits of
+/// a fraction, and `Z` or an offset.
+pub(crate) fn is_rfc3339(text: &str) -> bool {
+    let has_shape = |text: &str, shape: &str| {
+        let fits = |(byte, wanted): (u8, u8)| match wanted {
+            b'0' => byte.is_ascii_digit(),
+            other => byte == other,
+        };
+        text.len() == shape.len() && text.bytes().zip(shape.bytes()).all(fits)
+    };
+    let Some((time, rest)) = text.split_at_checked(SECONDS_SHAPE.len()) else { return false };
+    let is_within = |range: std::ops::Range<usize>, bounds: std::ops::RangeInclusive<u32>| {
+        time[range].parse().is_ok_and(|number: u32| bounds.contains(&number))
+    };
+    let zone = rest
+        .strip_prefix('.')
+        .map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let fraction_digits = (rest.len() - zone.len()).checked_sub(1);
+    has_shape(time, SECONDS_SHAPE)
+        && [(5..7, 1..=12), (8..10, 1..=31), (11..13, 0..=23), (14..16, 0..=59), (17..19, 0..=60)]
+            .into_iter()
+            .all(|(range, bounds)| is_within(range, bounds))
+        && fraction_digits.is_none_or(|digits| (1..=9).contains(&digits))
+        && ["Z", "+00:00", "-00:00"].iter().any(|shape| has_shape(zone, shape))
 }
 
 /// <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>, for days after 1970.
@@ -73,6 +100,29 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00.000000Z");
         assert_eq!(at(1_795_266_631_227_183), "2026-11-21T13:10:31.227183Z");
         assert_eq!(at(1_709_164_800_000_000), "2024-02-29T00:00:00.000000Z");
+    }
+
+    #[test]
+    fn a_time_is_told_from_other_texts() {
+        let now = rfc3339(unix_now());
+        for time in [&*now, "2026-01-02T03:04:05Z", "2026-12-31T23:59:60.123456789+02:00"] {
+            assert!(is_rfc3339(time), "{time}");
+        }
+        for other in [
+            "",
+            "yesterday",
+            "2026-01-02",
+            "2026-01-02 03:04:05Z",
+            "2026-01-02T03:04:05",
+            "2026-13-02T03:04:05Z",
+            "2026-01-02T24:04:05Z",
+            "2026-01-02T03:04:05.Z",
+            "2026-01-02T03:04:05.1234567890Z",
+            "2026-01-02T03:04:05Z and more",
+            "2026-01-02T03:04:0\u{e4}Z",
+        ] {
+            assert!(!is_rfc3339(other), "{other}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties, Error, ErrorKind};
 use tokio::time::timeout;
 
-use super::RabbitMq;
+use super::{NO_URL, RabbitMq};
 
 /// Opens a connection to the broker.
 pub type ConnectAmqp =
@@ -34,11 +34,13 @@ const NOT_ALLOWED: u16 = 530;
 pub(super) struct Loss {
     pub(super) code: Option<u16>,
     pub(super) text: String,
+    /// The client cannot read what the broker has sent.
+    pub(super) is_unreadable: bool,
 }
 
 impl Loss {
     pub(super) fn of(text: impl ToString) -> Loss {
-        Loss { code: None, text: text.to_string() }
+        Loss { code: None, text: text.to_string(), is_unreadable: false }
     }
 
     /// Somebody must change the broker first: a login, a right, or what `init` makes.
@@ -53,7 +55,12 @@ impl From<Error> for Loss {
             ErrorKind::ProtocolError(reason) => Some(reason.get_id()),
             _ => None,
         };
-        Loss { code, text: error.to_string() }
+        let is_unreadable = matches!(error.kind(), ErrorKind::ParsingError(_));
+        let text = match is_unreadable {
+            true => "the client cannot parse what the broker sends".to_owned(),
+            false => error.to_string(),
+        };
+        Loss { code, text, is_unreadable }
     }
 }
 
@@ -67,7 +74,7 @@ pub(super) async fn open(
         if let Some(connect) = &rabbit.connect {
             return Ok(connect().await?);
         }
-        let mut uri: AMQPUri = rabbit.url.parse().map_err(Loss::of)?;
+        let mut uri: AMQPUri = rabbit.url.parse().map_err(|_| Loss::of(NO_URL))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());

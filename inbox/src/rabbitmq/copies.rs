@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use super::connection::{Loss, NOT_FOUND, PRECONDITION_FAILED, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
 use crate::broker::{Copies, Destination, Outgoing, Refused};
+use crate::copies::fit;
 use crate::settings::Plan;
 use crate::time::{Backoff, unix_now};
 
@@ -25,14 +26,8 @@ const CHANNELS: usize = 4;
 const PERSISTENT: u8 = 2;
 /// AMQP carries short strings of this many bytes.
 const SHORT_BYTES_MAX: usize = 255;
-/// Headers go in one frame, which has 128 KiB with the properties.
-const HEADERS_BYTES_MAX: usize = 120 * 1024;
-/// What AMQP adds to name and value of a header.
-const HEADER_COST_BYTES: usize = 6;
-const DLQ_PREFIX: &str = "dlq-";
-/// `walrelay dlq` replays no dead letter that has it.
-const HEADERS_DROPPED: &str = "dlq-headers-dropped";
-const DROPPED_BYTES_MAX: usize = 2_000;
+/// Headers go in one frame together with the other properties, of which three are short strings.
+const PROPERTIES_BYTES_MAX: usize = 1024;
 /// The broker may be short of memory or disk for long, and confirms nothing then.
 const TELL_AFTER: Duration = Duration::from_secs(10);
 
@@ -40,7 +35,13 @@ pub(crate) struct RabbitCopies {
     rabbit: RabbitMq,
     plan: Plan,
     connection: Mutex<Option<Arc<Connection>>>,
-    channels: [Mutex<Option<Channel>>; CHANNELS],
+    channels: [Mutex<Option<CopyChannel>>; CHANNELS],
+}
+
+struct CopyChannel {
+    channel: Channel,
+    /// What a frame has room for, as client and broker have agreed.
+    frame_bytes_max: usize,
 }
 
 /// Why a copy was not confirmed.
@@ -83,7 +84,7 @@ impl RabbitCopies {
         }
     }
 
-    async fn channel(&self) -> Result<Channel, Unconfirmed> {
+    async fn channel(&self) -> Result<CopyChannel, Unconfirmed> {
         let mut current = self.connection.lock().await;
         let connection = match current.take().filter(|it| it.status().connected()) {
             Some(connection) => connection,
@@ -92,30 +93,42 @@ impl RabbitCopies {
         let connection = current.insert(connection);
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(channel)
+        let frame_bytes_max = match connection.configuration().frame_max() {
+            0 => usize::MAX,
+            bytes => usize::try_from(bytes).unwrap_or(usize::MAX),
+        };
+        Ok(CopyChannel { channel, frame_bytes_max })
     }
 
-    async fn send(&self, slot: usize, copy: &AmqpCopy<'_>) -> Result<(), Unconfirmed> {
+    async fn send(&self, slot: usize, outgoing: &Outgoing<'_>) -> Result<(), Unconfirmed> {
         let mut kept = self.channels[slot].lock().await;
         // Kept again only when it has answered.
-        let channel = match kept.take().filter(|channel| channel.status().connected()) {
-            Some(channel) => channel,
+        let opened = match kept.take().filter(|it| it.channel.status().connected()) {
+            Some(opened) => opened,
             None => self.channel().await?,
         };
+        let copy = match self.copy_of(outgoing, opened.frame_bytes_max) {
+            Ok(copy) => copy,
+            Err(Refused(reason)) => {
+                *kept = Some(opened);
+                return Err(Unconfirmed::Refused(reason));
+            }
+        };
+        let channel = &opened.channel;
         let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
         let (exchange, routing_key) = (short(&copy.exchange), short(copy.routing_key));
-        let properties = copy.properties.clone();
-        let sent = channel.basic_publish(exchange, routing_key, options, copy.body, properties);
+        let sent =
+            channel.basic_publish(exchange, routing_key, options, copy.body, copy.properties);
         let answer = sent.await?.await?;
         let strays = channel.wait_for_confirms().await?;
         let returned = match answer {
             Confirmation::Ack(returned) => returned.is_some() || !strays.is_empty(),
             Confirmation::Nack(_) | Confirmation::NotRequested => {
-                *kept = Some(channel);
+                *kept = Some(opened);
                 return Err(Unconfirmed::Outage("the broker did not take it".to_owned()));
             }
         };
-        *kept = Some(channel);
+        *kept = Some(opened);
         if returned {
             let what = format!("exchange {} leads to no queue", copy.exchange);
             return Err(Unconfirmed::Outage(format!("{what}: Inbox::init makes it")));
@@ -123,25 +136,33 @@ impl RabbitCopies {
         Ok(())
     }
 
-    fn copy_of<'c>(&self, copy: &'c Outgoing<'_>) -> Result<AmqpCopy<'c>, Refused> {
+    fn exchange_of(&self, copy: &Outgoing<'_>) -> String {
         let (service, message) = (&self.plan.service, copy.message);
-        let (exchange, headers) = match copy.destination {
-            Destination::DeadLetters => (dead_letter_exchange(service), fitting(&copy.headers)),
+        match copy.destination {
+            Destination::DeadLetters => dead_letter_exchange(service),
             Destination::Level { name, .. } => {
                 let shard = shard(message.key(), message.id(), self.rabbit.shards);
-                let headers: Vec<(&str, &[u8])> = pairs(&copy.headers).collect();
-                if size(&headers) > HEADERS_BYTES_MAX {
-                    let what = "the headers of the copy do not fit into one frame";
-                    return Err(Refused(what.to_owned()));
-                }
-                let headers = headers.into_iter();
-                let headers = headers.map(|(name, value)| (name, value.to_vec())).collect();
-                (retry_queue(service, name, shard), headers)
+                retry_queue(service, name, shard)
             }
-        };
+        }
+    }
+
+    fn copy_of<'c>(
+        &self,
+        copy: &'c Outgoing<'_>,
+        frame_bytes_max: usize,
+    ) -> Result<AmqpCopy<'c>, Refused> {
+        let message = copy.message;
+        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX);
+        let mut headers = copy.headers.clone();
+        let has_dropped = fit(&mut headers, headers_bytes_max);
+        if has_dropped && copy.destination != Destination::DeadLetters {
+            let what = "the headers of the copy do not fit into one frame";
+            return Err(Refused(what.to_owned()));
+        }
         let mut table = FieldTable::default();
-        for (name, value) in headers.into_iter().filter(|(name, _)| fits(name)) {
-            table.insert(short(name), AMQPValue::LongString(value.into()));
+        for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
+            table.insert(short(name), AMQPValue::LongString(value.to_vec().into()));
         }
         let mut properties = BasicProperties::default()
             .with_delivery_mode(PERSISTENT)
@@ -157,21 +178,21 @@ impl RabbitCopies {
             properties = properties.with_content_type(short(content_type));
         }
         let body = copy.value.as_deref().unwrap_or_default();
+        let exchange = self.exchange_of(copy);
         Ok(AmqpCopy { exchange, routing_key: message.topic(), properties, body })
     }
 }
 
 impl Copies for RabbitCopies {
     async fn publish(&self, outgoing: &Outgoing<'_>) -> Result<(), Refused> {
-        let copy = self.copy_of(outgoing)?;
+        let exchange = &self.exchange_of(outgoing);
         let slot = (outgoing.message.lane_hash() % CHANNELS as u64) as usize;
         let mut backoff = Backoff::default();
         loop {
-            let mut sending = std::pin::pin!(self.send(slot, &copy));
+            let mut sending = std::pin::pin!(self.send(slot, outgoing));
             let sent = match tokio::time::timeout(TELL_AFTER, &mut sending).await {
                 Ok(sent) => sent,
                 Err(_) => {
-                    let exchange = &copy.exchange;
                     let what = "RabbitMQ confirms nothing: is it short of memory or disk?";
                     tracing::warn!(code = "inbox.copy-not-confirmed", exchange, "{what}");
                     sending.await
@@ -182,62 +203,12 @@ impl Copies for RabbitCopies {
                 Err(Unconfirmed::Refused(reason)) => return Err(Refused(reason)),
                 Err(Unconfirmed::Outage(reason)) => reason,
             };
-            let exchange = &copy.exchange;
             tracing::warn!(code = "inbox.copy-not-confirmed", exchange, reason, "it is sent again");
             tokio::time::sleep(backoff.next()).await;
         }
     }
 }
 
-fn pairs<V: AsRef<[u8]>>(headers: &[(String, V)]) -> impl Iterator<Item = (&str, &[u8])> {
-    headers.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
-}
-
-fn size(headers: &[(&str, &[u8])]) -> usize {
-    headers.iter().map(|(name, value)| HEADER_COST_BYTES + name.len() + value.len()).sum()
-}
-
 fn fits(name: &str) -> bool {
     name.len() <= SHORT_BYTES_MAX
-}
-
-/// The headers of a dead letter, without the largest ones of the message if they are too many; then
-/// with their names.
-fn fitting<V: AsRef<[u8]>>(headers: &[(String, V)]) -> Vec<(&str, Vec<u8>)> {
-    let mut kept: Vec<(&str, &[u8])> = pairs(headers).collect();
-    let mut dropped: Vec<&str> = Vec::new();
-    while size(&kept) > HEADERS_BYTES_MAX {
-        let theirs = kept.iter().enumerate().filter(|(_, it)| !it.0.starts_with(DLQ_PREFIX));
-        let Some((largest, _)) = theirs.max_by_key(|(_, (_, value))| value.len()) else { break };
-        dropped.push(kept.remove(largest).0);
-    }
-    let mut fitting: Vec<_> =
-        kept.into_iter().map(|(name, value)| (name, value.to_vec())).collect();
-    if !dropped.is_empty() {
-        let mut names = dropped.join(",").into_bytes();
-        names.truncate(DROPPED_BYTES_MAX);
-        fitting.push((HEADERS_DROPPED, names));
-    }
-    fitting
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dead_letter_leaves_out_the_largest_headers_of_the_message() {
-        let header = |name: &str, bytes: usize| (name.to_owned(), vec![b'x'; bytes]);
-        let headers = [
-            header("small", 10),
-            header("huge", HEADERS_BYTES_MAX),
-            header("dlq-error-msg", 2_000),
-            header("large", 100 * 1024),
-        ];
-        let fitting = fitting(&headers);
-        let names: Vec<&str> = fitting.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, ["small", "dlq-error-msg", "large", HEADERS_DROPPED]);
-        assert_eq!(fitting[3].1, b"huge");
-        assert_eq!(super::fitting(&headers[2..3]).len(), 1);
-    }
 }

@@ -29,6 +29,7 @@ pub(super) const NO_TAG: u64 = 0;
 pub(super) struct ChannelState {
     is_open: AtomicBool,
     is_stopping: AtomicBool,
+    has_settled: AtomicBool,
     /// Tokens that have begun and are not dropped.
     running: AtomicUsize,
     changed: Notify,
@@ -41,6 +42,7 @@ impl ChannelState {
         Arc::new(ChannelState {
             is_open: AtomicBool::new(true),
             is_stopping: AtomicBool::new(false),
+            has_settled: AtomicBool::new(false),
             running: AtomicUsize::new(0),
             changed: Notify::new(),
             acks,
@@ -55,6 +57,11 @@ impl ChannelState {
     /// From now on nothing begins.
     pub(super) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// A message was settled while the channel was open.
+    pub(super) fn has_settled(&self) -> bool {
+        self.has_settled.load(Ordering::SeqCst)
     }
 
     /// No further acknowledgement is sent.
@@ -103,6 +110,9 @@ impl Token for AckToken {
     }
 
     fn settle(self) {
+        if self.channel.is_open.load(Ordering::SeqCst) {
+            self.channel.has_settled.store(true, Ordering::SeqCst);
+        }
         // Without a reader the channel is gone, and the message comes again.
         let _gone = self.channel.acks.send(self.tag).is_err();
     }

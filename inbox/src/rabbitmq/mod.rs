@@ -23,6 +23,8 @@ mod reader;
 
 use std::sync::Arc;
 
+use lapin::uri::{AMQPScheme, AMQPUri};
+
 use crate::InboxError;
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
@@ -35,6 +37,10 @@ pub use connection::ConnectAmqp;
 
 /// The exchange to which the relay publishes, when nothing else is configured.
 const SOURCE_EXCHANGE: &str = "outbox.events";
+
+/// Without the URL, which may have a password.
+const NO_URL: &str = "the URL of RabbitMQ cannot be read: it is amqp://USER:PASSWORD@HOST:PORT/VHOST, and \
+    in each part what is no letter or digit is written as %2F";
 
 /// A RabbitMQ broker, and the events that are read.
 #[derive(Clone)]
@@ -78,7 +84,8 @@ impl RabbitMq {
         self
     }
 
-    /// How many messages the broker sends ahead of their acknowledgement (default 64).
+    /// How many messages the broker sends ahead of their acknowledgement (default 64). No more
+    /// than [`Settings::lane_messages_max`](crate::Settings::lane_messages_max).
     #[must_use]
     pub fn prefetch(mut self, messages: u16) -> RabbitMq {
         self.prefetch = messages;
@@ -93,12 +100,21 @@ impl RabbitMq {
         self
     }
 
-    fn check(&self) -> Result<(), InboxError> {
+    fn check(&self, plan: &Plan) -> Result<(), InboxError> {
+        // The parser's own text may repeat the URL with its password.
+        let no_url = |_| InboxError::Settings(NO_URL.to_owned());
+        let is_tls = match &self.connect {
+            Some(_) => false,
+            None => self.url.parse::<AMQPUri>().map_err(no_url)?.scheme == AMQPScheme::AMQPS,
+        };
         let wrong = if self.shards == 0 || self.prefetch == 0 {
             "there must be a queue for each retry level, and a message to prefetch"
         } else if self.patterns.is_empty() {
             "there is no binding key to read"
-        } else if self.connect.is_none() && self.url.starts_with("amqps:") {
+        } else if usize::from(self.prefetch) > plan.lane_messages_max {
+            "RabbitMq::prefetch is more than Settings::lane_messages_max: a key that is slow would fill \
+             its lane and hold up all others"
+        } else if is_tls {
             "amqps needs RabbitMq::connect, which opens a connection with TLS"
         } else {
             return Ok(());
@@ -118,12 +134,12 @@ impl Broker for RabbitMq {
     }
 
     async fn init(&self, plan: &Plan) -> Result<(), InboxError> {
-        self.check()?;
+        self.check(plan)?;
         init::make(self, plan).await
     }
 
     fn copies(&self, plan: &Plan) -> Result<RabbitCopies, InboxError> {
-        self.check()?;
+        self.check(plan)?;
         Ok(RabbitCopies::new(self, plan))
     }
 
@@ -161,4 +177,46 @@ fn dead_letter_queue(service: &str) -> String {
 
 fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> InboxError {
     InboxError::Broker { what: what.into(), reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_source_that_makes_no_sense_is_refused_without_its_password() {
+        let plan = crate::Settings::new("billing", "").plan().unwrap();
+        let source = |url: &str| RabbitMq::new(url, ["order.*"]);
+        assert!(source("amqp://user:secret@host:5672/%2f").check(&plan).is_ok());
+        assert!(source("amqp://host").prefetch(64).check(&plan).is_ok());
+        let never: ConnectAmqp = std::sync::Arc::new(|| Box::pin(std::future::pending()));
+        assert!(source("amqps://user:secret@host").connect(never.clone()).check(&plan).is_ok());
+        assert!(source("").connect(never).check(&plan).is_ok(), "the URL is not used");
+        for wrong in [
+            source("amqp:user:secret@host"),
+            source("amqp://user:secret@host:port"),
+            source("http://user:secret@host"),
+            source("user:secret@host"),
+            source("AMQPS://user:secret@host"),
+            source("amqp://user:secret@host/?heartbeat=secret"),
+            source("amqp://user:secret@host").shards(0),
+            source("amqp://user:secret@host").prefetch(0),
+            source("amqp://user:secret@host").prefetch(65),
+            RabbitMq::new("amqp://user:secret@host", [] as [&str; 0]),
+        ] {
+            let refused = wrong.check(&plan).unwrap_err().to_string();
+            assert!(!refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_url_is_told_at_the_start() {
+        let plan = crate::Settings::new("billing", "").plan().unwrap();
+        let wrong = RabbitMq::new("amqp:user:secret@host", ["order.*"]);
+        let told = tokio::time::timeout(Duration::from_secs(1), wrong.init(&plan)).await.unwrap();
+        assert!(matches!(told, Err(InboxError::Settings(_))));
+        assert!(matches!(wrong.copies(&plan), Err(InboxError::Settings(_))));
+    }
 }

@@ -5,6 +5,10 @@
 //! whatever reason, the broker delivers all of them again, in their order: what waits in a lane is
 //! dropped there, and a handler that runs ends before the next delivery of its message begins, since
 //! that waits in the same lane.
+//!
+//! lapin closes the connection at a message that it cannot read, and the broker sends it again. From
+//! the second time on one message is sent at a time: all before it, and what was sent ahead together
+//! with it, is settled, and it is the first of the queue when the inbox gives up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +32,8 @@ use crate::time::Backoff;
 
 const TAG: &str = "inbox";
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+/// A message at which the connection is lost so often in a row is not readable.
+const UNREADABLE_LOSSES_MAX: u32 = 5;
 
 pub(super) async fn consume(
     rabbit: &RabbitMq,
@@ -37,18 +43,20 @@ pub(super) async fn consume(
 ) -> Result<(), InboxError> {
     let mut backoff = Backoff::default();
     let mut is_first = true;
+    let mut unreadable_losses = 0;
     while !stop.is_requested() {
+        let prefetch = if unreadable_losses > 1 { 1 } else { rabbit.prefetch };
         let opened = tokio::select! {
-            opened = Reader::open(rabbit, plan) => opened,
+            opened = Reader::open(rabbit, plan, prefetch) => opened,
             () = stop.requested() => return Ok(()),
         };
-        let loss = match opened {
+        let (loss, has_settled) = match opened {
             Ok(reader) => {
                 is_first = false;
-                backoff.reset();
+                let state = Arc::clone(&reader.state);
                 match reader.run(&lanes, &mut stop, plan).await {
                     Ok(()) => return Ok(()),
-                    Err(loss) => loss,
+                    Err(loss) => (loss, state.has_settled()),
                 }
             }
             // A mistake that time does not mend is told at the start.
@@ -56,16 +64,43 @@ pub(super) async fn consume(
                 let what = format!("reading queue {}, which Inbox::init makes", plan.service);
                 return Err(broker_error(what, loss.text));
             }
-            Err(loss) => loss,
+            Err(loss) => (loss, false),
         };
+        // A connection that is accepted and lost at once is no sign of health.
+        if loss.is_unreadable {
+            unreadable_losses += 1;
+        } else if has_settled {
+            unreadable_losses = 0;
+            backoff.reset();
+        }
         let (consumer, reason) = (&plan.service, &loss.text);
-        tracing::warn!(code = "inbox.rabbitmq-away", consumer, reason, "connecting again");
+        if loss.is_unreadable {
+            let what = "a message cannot be read, for example a header's name that is not UTF-8";
+            tracing::warn!(code = "inbox.unreadable-message", consumer, reason, "{what}");
+        } else {
+            tracing::warn!(code = "inbox.rabbitmq-away", consumer, reason, "connecting again");
+        }
+        if unreadable_losses >= UNREADABLE_LOSSES_MAX {
+            return Err(unreadable(consumer, reason));
+        }
         tokio::select! {
             () = tokio::time::sleep(backoff.next()) => {}
             () = stop.requested() => {}
         }
     }
     Ok(())
+}
+
+/// Neither `rabbitmqadmin get` nor the management page can take it away: the broker refuses
+/// `basic.get` on a queue with a single active consumer.
+fn unreadable(queue: &str, reason: &str) -> InboxError {
+    let what = format!(
+        "the first message of queue {queue} cannot be read (a header's name, its type or its id is \
+         not UTF-8): stop all instances, take it away with `amqp-consume \
+         --url=amqp://USER:PASSWORD@HOST -q {queue} -p 1 -c 1 cat` (package amqp-tools), which prints its \
+         body, and start them again"
+    );
+    broker_error(what, reason)
 }
 
 /// One channel that consumes.
@@ -78,10 +113,10 @@ struct Reader {
 }
 
 impl Reader {
-    async fn open(rabbit: &RabbitMq, plan: &Plan) -> Result<Reader, Loss> {
+    async fn open(rabbit: &RabbitMq, plan: &Plan, prefetch: u16) -> Result<Reader, Loss> {
         let connection = open(rabbit, &plan.service, "inbox").await?;
         let channel = connection.create_channel().await?;
-        channel.basic_qos(rabbit.prefetch, BasicQosOptions::default()).await?;
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let (queue, options) = (short(&plan.service), BasicConsumeOptions::default());
         let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
         let deliveries = consuming.await?;

@@ -3,5 +3,7 @@
 mod crash;
 mod delivery;
 mod fixture;
+mod foreign;
 mod outages;
 mod retries;
+mod rights;

@@ -1,9 +1,9 @@
-//! RabbitMQ is short of memory, or away for a while.
+//! RabbitMQ is short of memory, away for a while, or sends what cannot be read.
 
 use walrelay_harness::RabbitMq;
 
-use super::fixture::Fixture;
-use crate::support::{shared_postgres, until};
+use super::fixture::{Fixture, shared_rabbitmq, source};
+use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
 
 #[test]
 fn a_copy_waits_while_the_broker_is_short_of_memory_and_everything_for_its_return() {
@@ -62,4 +62,32 @@ fn what_the_broker_finds_too_large_is_a_dead_letter_without_its_value() {
     assert_eq!((&*letters[0].value, &*letters[0].header("dlq-value-size")), ("", "6"));
     assert_eq!((fixture.database.handled(), fixture.database.deferred()), (vec!["a-2".into()], 0));
     fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
+    // GIVEN a message with a header whose name is not UTF-8, between others
+    let fixture = Fixture::new("r_unreadable");
+    fixture.send("a", "e-1", "ok");
+    fixture.send("a", "e-2", "ok");
+    let exchange = "rabbit_misc:r(<<\"/\">>, exchange, <<\"r_unreadable.events\">>)";
+    let properties = "[{headers, [{<<255>>, longstr, <<\"x\">>}]}]";
+    let publish = format!("{exchange}, <<\"order.created\">>, {properties}, <<\"body\">>");
+    shared_rabbitmq().eval(&format!("rabbit_basic:publish({publish})")).unwrap();
+    until("it is there", || (fixture.ready("r_unreadable") == 3).then_some(()));
+    fixture.send("a", "e-3", "ok");
+    // WHEN the queue is read
+    let url = &fixture.url;
+    let inbox = walrelay_inbox::Inbox::new(fixture.settings(), source(url, "r_unreadable"));
+    let ended = async {
+        tokio::time::timeout(LIMIT, inbox.run(Script(Calls::new()), std::future::pending())).await
+    };
+    let error = runtime(2).block_on(ended).unwrap().unwrap_err().to_string();
+    // THEN what is before it is handled and acknowledged, and the error says how to go on
+    assert!(error.contains("-q r_unreadable -p 1 -c 1 cat"), "{error}");
+    let handled = fixture.database.handled();
+    assert_eq!(handled[..2], ["e-1", "e-2"]);
+    // The broker may send what was sent ahead before, and stood behind it, first.
+    let left = u32::try_from(4 - handled.len()).unwrap();
+    until("the others are left", || (fixture.ready("r_unreadable") == left).then_some(()));
 }

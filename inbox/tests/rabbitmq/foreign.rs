@@ -1,0 +1,53 @@
+//! Messages as no relay writes them.
+
+use super::fixture::{Fixture, source};
+use crate::support::Calls;
+
+#[test]
+fn a_message_with_headers_as_large_as_a_frame_is_a_dead_letter_and_the_next_one_is_handled() {
+    // GIVEN messages of one key, whose headers leave no room for those of a dead letter
+    let fixture = Fixture::new("r_headers");
+    let large = "x".repeat(130_000);
+    let headers = [("key", "a"), ("x-first-failed-at", &*large)];
+    fixture.send_with(&headers, Some("e-1"), "permanent");
+    let half = &large[..60_000];
+    let headers = [("key", "a"), ("lsn", half), ("commit_ts", half), ("dlq-replay-count", "1")];
+    fixture.send_with(&headers, Some("e-2"), "permanent");
+    fixture.send("a", "e-3", "ok");
+    // WHEN they fail for good
+    let inbox = fixture.start();
+    // THEN they are dead letters, and the next of the key is handled
+    fixture.database.wait_handled(1);
+    let letters = fixture.wait_dead_letters(2);
+    inbox.stop();
+    assert_eq!(fixture.database.handled(), ["e-3"]);
+    let [first, second] = &letters[..] else { panic!("{letters:?}") };
+    assert_eq!(first.header("dlq-first-failed-at"), first.header("dlq-failed-at"));
+    assert_eq!((&*first.header("key"), &*first.value), ("a", "permanent"));
+    assert_eq!((&*second.header("dlq-lsn"), &*second.header("dlq-commit-ts")), (&half[..32], ""));
+    assert_eq!((&*second.header("lsn"), &*second.header("dlq-replay-count")), (half, "1"));
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_dead_letter_fits_the_frame_that_was_agreed_on() {
+    // GIVEN a message that fills its frame by a header of which a dead letter has a copy
+    let fixture = Fixture::new("r_frame");
+    let small_frames = source(&format!("{}?frame_max=8192", fixture.url), "r_frame");
+    let large = "9".repeat(7_500);
+    fixture.send_with(&[("key", "a"), ("lsn", &large)], Some("e-1"), "permanent");
+    fixture.send("a", "e-2", "ok");
+    // WHEN it is dead-lettered
+    let inbox = fixture.start_with(small_frames, &Calls::new());
+    fixture.database.wait_handled(1);
+    let letters = fixture.wait_dead_letters(1);
+    inbox.stop();
+    // THEN it says what it had no room for
+    assert_eq!(letters[0].header("dlq-lsn"), large[..32]);
+    assert_eq!(
+        (letters[0].header("dlq-headers-dropped"), letters[0].header("lsn")),
+        ("lsn".into(), String::new())
+    );
+    assert_eq!(letters[0].header("key"), "a");
+    fixture.assert_all_acknowledged();
+}
