@@ -16,6 +16,7 @@ let matching = 0;
 let pages = 1;
 let isShown = false;
 let parkedKnown = 0;
+let parkedShown = "";
 let openKnown = null;
 let jobTimer = 0;
 let stopRefused = "";
@@ -201,6 +202,10 @@ async function loadParked(turn) {
   if (!parkedKnown) return place.replaceChildren();
   const { keys } = await post("/api/dlq/release", { all: true, dry_run: true });
   if (turn !== asked) return;
+  // Buttons that are still right keep the focus.
+  const shown = JSON.stringify(keys);
+  if (place.firstChild && shown === parkedShown) return;
+  parkedShown = shown;
   const rows = keys.map((key) => [el("code", {}, key),
     button("Release…", () => act("release", { key }, `key ${key}`), { "aria-label": `Release ${key}` })]);
   place.replaceChildren(...(rows.length ? [table("Parked keys", ["Key", "Action"], [rows], { class: "rows" })] : []));
