@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicBool;
 use axum::http::Uri;
 use serde_json::Value;
 
+use super::audit::audit;
 use super::error::ApiError;
-use super::{audit, request};
+use super::request;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::text::escaped;

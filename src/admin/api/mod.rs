@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
+use self::audit::audit;
 use self::error::{ApiError, json_answer};
 pub(crate) use self::jobs::DeadLetterAccess;
 use self::jobs::ReplayJobs;
@@ -29,13 +30,13 @@ use self::token::TokenCheck;
 use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;
-use crate::base::log_queue;
 use crate::base::text::escaped;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
 use crate::dead_letter::view;
 
+mod audit;
 mod error;
 mod find;
 mod jobs;
@@ -289,16 +290,6 @@ async fn release_keys(
         Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))
     })
     .await
-}
-
-/// Writes an audit line before what it tells of is done, which is refused if the line would be lost.
-fn audit(write: impl FnOnce()) -> Result<(), ApiError> {
-    if log_queue::takes(write) {
-        return Ok(());
-    }
-    let what = "the log of the relay is full, so that nobody would know of this request";
-    let mend = "read the relay's standard error, or let its collector of logs run again";
-    Err(ApiError::new("api.log-full", what, "", mend))
 }
 
 /// The name of a client in resolutions and in the log.
