@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS public.outbox_retention_mark (
 -- every minute, each call in a transaction of its own, and again at once while it returns batch.
 -- It does nothing when the slot is missing, lost or behind the mark.
 CREATE OR REPLACE FUNCTION public.outbox_trim(slot name, keep interval, batch integer)
-RETURNS bigint LANGUAGE plpgsql SET search_path = '' AS $walrelay$
+RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $walrelay$
 DECLARE
     mark      public.outbox_retention_mark;
     confirmed pg_lsn;
