@@ -12,7 +12,7 @@ use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// The other way round: the server notices after 25 s that this host has vanished, and rolls back.
+/// The other way round: the server notices after 30 s that this host has vanished, and rolls back.
 /// Until then others wait for the messages that it was handling; by default that is two hours.
 const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";

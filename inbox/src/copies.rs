@@ -5,13 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::message::{Message, retry_header};
+use crate::message::{Message, replay_header, retry_header};
 use crate::time::{is_rfc3339, rfc3339};
 
-/// Common prefix of the headers of dead letters. A message cannot forge them.
-const DLQ_PREFIX: &str = "dlq-";
-/// How often the message was replayed: the only such header that it brings itself.
-const REPLAY_COUNT: &str = "dlq-replay-count";
 const REASON: &str = "dlq-error-msg";
 /// Names of headers that a dead letter had no room for. `walrelay dlq` replays none that has it.
 const HEADERS_DROPPED: &str = "dlq-headers-dropped";
@@ -76,8 +72,9 @@ impl Cause<'_> {
         now: Duration,
     ) -> Vec<(String, Bytes)> {
         let is_theirs = |(name, value): &&(String, Bytes)| match name.as_str() {
-            REPLAY_COUNT => is_number(value),
-            name => !name.starts_with(DLQ_PREFIX),
+            // The only header of a dead letter that a message brings itself.
+            replay_header::COUNT => is_number(value),
+            name => !replay_header::is_one(name),
         };
         let theirs = message.received().headers.iter().filter(is_theirs);
         let failed_at = rfc3339(now);
@@ -121,7 +118,7 @@ pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool 
     let mut dropped = String::from_utf8_lossy(&before).into_owned();
     bytes = headers.iter().map(cost).sum();
     bytes += HEADER_COST_BYTES + HEADERS_DROPPED.len() + DROPPED_BYTES_MAX;
-    let is_theirs = |at: &usize| !headers[*at].0.starts_with(DLQ_PREFIX);
+    let is_theirs = |at: &usize| !replay_header::is_one(&headers[*at].0);
     let mut theirs: Vec<usize> = (0..headers.len()).filter(is_theirs).collect();
     theirs.sort_by_key(|at| std::cmp::Reverse(cost(&headers[*at])));
     let mut is_dropped = vec![false; headers.len()];

@@ -22,6 +22,19 @@ pub(crate) mod retry_header {
     }
 }
 
+/// Headers of dead letters, and of those that `walrelay dlq replay` has sent again. A handler does not
+/// see them.
+pub(crate) mod replay_header {
+    const PREFIX: &str = "dlq-";
+    pub(crate) const COUNT: &str = "dlq-replay-count";
+    /// On Kafka, where others read the topic as well.
+    pub(crate) const FOR: &str = "dlq-replay-for";
+
+    pub(crate) fn is_one(name: &str) -> bool {
+        name.starts_with(PREFIX)
+    }
+}
+
 /// Longer ids do not fit the index of `processed_messages`.
 const ID_BYTES_MAX: usize = 1024;
 
@@ -134,15 +147,26 @@ impl Message {
         self.received.content_type.as_deref()
     }
 
-    /// All headers but those of retries.
+    /// All headers but those of retries and replays, which must not be copied into other messages.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.received.headers.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
+        let shown = self.received.headers.iter().filter(|(name, _)| !replay_header::is_one(name));
+        shown.map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
-    /// A header as text. Of several of one name it is the last.
+    /// One of [`Message::headers`] as text. Of several of one name it is the last.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        text(&self.received.headers, name)
+        if replay_header::is_one(name) { None } else { text(&self.received.headers, name) }
+    }
+
+    /// How often the dead letter of the message was replayed.
+    pub(crate) fn replays(&self) -> i32 {
+        number(&self.received.headers, replay_header::COUNT).unwrap_or_default()
+    }
+
+    /// For which consumer the message was replayed, if for one.
+    pub(crate) fn replayed_for(&self) -> Option<&str> {
+        text(&self.received.headers, replay_header::FOR)
     }
 
     /// How often the handler has failed with this message.

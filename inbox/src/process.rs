@@ -25,8 +25,6 @@ use crate::{Failure, Handler, Message};
 
 const UNUSABLE_ID: &str =
     "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
-/// Names the consumer to which `walrelay dlq replay` has sent a dead letter again.
-const REPLAY_FOR: &str = "dlq-replay-for";
 /// A handler during which the connection is lost so often is the cause of it.
 const LOSSES_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
@@ -272,7 +270,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
 impl<B: Broker, H: Handler> Shared<B, H> {
     /// A replayed dead letter of another consumer of the same topic.
     fn is_for_another(&self, message: &Message) -> bool {
-        message.header(REPLAY_FOR).is_some_and(|service| service != self.plan.service)
+        message.replayed_for().is_some_and(|service| service != self.plan.service)
     }
 
     /// Runs the handler in the transaction that has claimed the message.

@@ -20,7 +20,9 @@ WITH old AS MATERIALIZED (
     WHERE gone.consumer = $1 AND gone.message_id = old.message_id
       AND coalesce(old.dead_replays >= gone.replays, true)
 )
-DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))";
+DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
+    -- Once more: a replay may have renewed the row while this waited for it.
+    AND processed_at < now() - make_interval(secs => $2)";
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {

@@ -86,8 +86,6 @@ ON CONFLICT (consumer, message_id) DO UPDATE
 SET dead_replays = excluded.dead_replays, processed_at = excluded.processed_at
 WHERE known.dead_replays < excluded.dead_replays";
 
-/// Written by `walrelay dlq replay`.
-const REPLAY_COUNT: &str = "dlq-replay-count";
 /// Keys up to this size are stored as they are.
 const KEY_BYTES_MAX: usize = 512;
 
@@ -166,7 +164,7 @@ impl Store {
         message: &Message,
         change: Change,
     ) -> Result<Option<i32>, Error> {
-        let (consumer, id, replays) = (&self.consumer, message.id(), replays(message));
+        let (consumer, id, replays) = (&self.consumer, message.id(), message.replays());
         let Statements { defer, copied, forget, dead, .. } = &self.statements;
         match change {
             Change::Defer { level, attempts } => {
@@ -198,7 +196,7 @@ pub(crate) struct Claimed<'s> {
 impl Claimed<'_> {
     pub(crate) async fn claim(&self, message: &Message) -> Result<Claim, Error> {
         let key = message.key().map(stored_key);
-        let (id, copy, replays) = (message.id(), message.retry().copy, replays(message));
+        let (id, copy, replays) = (message.id(), message.retry().copy, message.replays());
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&self.consumer, &id, &key, &copy, &replays];
         let row = self.transaction.query_one(&self.statements.claim, &params).await?;
@@ -218,7 +216,7 @@ impl Claimed<'_> {
     pub(crate) async fn commit(self, message: &Message, is_deferred: bool) -> Result<(), Error> {
         if is_deferred {
             let forget = &self.statements.forget;
-            let (id, replays) = (message.id(), replays(message));
+            let (id, replays) = (message.id(), message.replays());
             self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
         }
         self.transaction.batch_execute("SELECT 1; COMMIT").await?;
@@ -262,12 +260,6 @@ fn judge(found: &Found) -> Claim {
         // Another session has processed it while this one waited for its row.
         None => Claim::Duplicate { is_deferred: attempts.is_some() },
     }
-}
-
-/// How often the message's dead letter was replayed.
-fn replays(message: &Message) -> i32 {
-    let count = message.header(REPLAY_COUNT).and_then(|text| text.parse().ok());
-    count.unwrap_or_default()
 }
 
 /// A key that fits the index: of a long one its beginning and a hash. Two keys of one hash would

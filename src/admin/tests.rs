@@ -43,8 +43,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
 pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());
-    let states =
-        StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), ORIGIN_UNIX_US, drop);
+    let states = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), ORIGIN_UNIX_US);
     let states = Arc::new(states);
     let view = AdminView {
         metrics,

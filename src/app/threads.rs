@@ -44,8 +44,7 @@ impl Observability {
         let metrics = Arc::new(Metrics::new());
         let (recorder, facts) = health::facts(0);
         let (limits, began_unix_us) = (HealthLimits::default(), unix_now_us());
-        let states =
-            StateWatch::new(limits, Arc::clone(&metrics), began_unix_us, |line| line.write());
+        let states = StateWatch::new(limits, Arc::clone(&metrics), began_unix_us);
         let view = AdminView {
             metrics: Arc::clone(&metrics),
             facts: Arc::clone(&facts),

@@ -34,10 +34,14 @@ thread_local! {
 /// Starts the thread that writes to standard error. `lost_line` is the line that tells how many lines
 /// were lost.
 pub(crate) fn start(lost_line: impl Fn(u64) -> String + Send + 'static) -> Result<(), Fault> {
-    let queue = Arc::new(LogQueue::default());
-    if QUEUE.set(Arc::clone(&queue)).is_ok() {
-        runtime::spawn("log", move || queue.write_all(std::io::stderr(), lost_line))?;
+    if QUEUE.get().is_some() {
+        return Ok(());
     }
+    let queue = Arc::new(LogQueue::default());
+    let own = Arc::clone(&queue);
+    // First the thread: the fault that it cannot be started must not wait in the queue.
+    runtime::spawn("log", move || own.write_all(std::io::stderr(), lost_line))?;
+    let _another = QUEUE.set(queue).is_err();
     Ok(())
 }
 

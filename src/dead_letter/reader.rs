@@ -123,10 +123,13 @@ pub(super) fn interrupted(what: &str) -> Fault {
     Fault::new(Exit::Failed, "dead-letter.interrupted", format!("stopped; {what}"), "", mend)
 }
 
+/// The code of a fault: a reading is larger than the relay may hold.
+pub(super) const TOO_MANY: &str = "dead-letter.too-many";
+
 fn too_many(letters_max: usize) -> Fault {
     Fault::new(
         Exit::Usage,
-        "dead-letter.too-many",
+        TOO_MANY,
         format!("there are more than {letters_max} dead letters to read, more than a relay holds"),
         "since",
         "narrow by the time: since=2h; or use walrelay dlq, whose memory is not the relay's",

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::filter::DeadLetterFilter;
 use super::fold::{Change, DeadLetterIndex};
 use super::pipeline::Pipeline;
-use super::reader::{DeadLetterTopic, LogReader, interrupted};
+use super::reader::{DeadLetterTopic, LogReader, TOO_MANY, interrupted};
 use super::record::{LogRecord, RecordKey, Resolution, ResolutionKind};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
@@ -64,12 +64,22 @@ fn key_names<'a>(releases: impl IntoIterator<Item = &'a Resolution>) -> Vec<Stri
     releases.into_iter().filter_map(|release| Some(release.key.as_ref()?.name())).collect()
 }
 
+/// Parked keys are known only from the whole topic, which no time narrows.
+fn index(topic: &DeadLetterTopic<'_>) -> Result<DeadLetterIndex, Fault> {
+    topic.index(&DeadLetterFilter::default()).map_err(|fault| match fault.code {
+        TOO_MANY => {
+            Fault { place: String::new(), mend: "use walrelay dlq release".into(), ..fault }
+        }
+        _ => fault,
+    })
+}
+
 /// The parked keys that a release of `key`, or of all keys, would release.
 pub(crate) fn parked_keys(
     topic: &DeadLetterTopic<'_>,
     key: Option<&str>,
 ) -> Result<Vec<String>, Fault> {
-    let index = topic.index(&DeadLetterFilter::default())?;
+    let index = index(topic)?;
     Ok(key_names(&releases(&index, key)))
 }
 
@@ -98,7 +108,7 @@ fn carry_out(
 ) -> Result<ReleasedKeys, Fault> {
     // Opened before the index is made, so that every record is seen by one of them.
     let tail = topic.reader(ReadFrom::End)?;
-    let mut index = topic.index(&DeadLetterFilter::default())?;
+    let mut index = index(topic)?;
     let releases = releases(&index, request.key.as_deref());
     if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
         return Err(not_parked(key, &index));

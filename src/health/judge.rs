@@ -83,8 +83,8 @@ impl Judge {
         let first = causes.first().copied();
         // What holds back a relay that is still ready may pass by itself.
         let hold_ms = self.limits.hold_ms;
-        let first = first.or_else(|| unread_for(facts, now_ms, hold_ms));
         let first = first.or_else(|| unsettled_for(facts, now_ms, hold_ms));
+        let first = first.or_else(|| unread_for(facts, now_ms, hold_ms));
         let first = first.or_else(|| after(hold_ms));
         let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
         let change = (state != self.state).then(|| StateChange {

@@ -20,7 +20,7 @@ mod wal_growth;
 pub use self::facts::{Facts, IntakeHold, Pass, Phase, Recorder, Snapshot, facts};
 pub use self::judge::{Health, HealthLimits, Judge};
 pub use self::reason::StateReason;
-pub use self::state_watch::{StateLine, StateWatch};
+pub use self::state_watch::StateWatch;
 pub use crate::metrics::HealthState;
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Tells metrics and log which state the relay is in.
 //!
 //! The admin thread asks once a second and for every probe, because the data thread could not tell
-//! of a stall of its own. Lines of the log are handed over to be written by another thread: a log
-//! that nobody reads stops whoever writes to it, and probes must be answered all the same.
+//! of a stall of its own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,26 +9,17 @@ use super::facts::Snapshot;
 use super::judge::{Health, HealthLimits, Judge, StateChange};
 use crate::metrics::{HealthState, Metrics};
 
-/// Takes a line that another thread writes; must not block.
-type TakeLine = Box<dyn Fn(StateLine) + Send + Sync>;
-
 pub struct StateWatch {
     judge: Mutex<Judge>,
     metrics: Arc<Metrics>,
     /// The origin of the clock of the facts, since the Unix epoch.
     origin_unix_us: i64,
-    take_line: TakeLine,
 }
 
 impl StateWatch {
-    pub fn new(
-        limits: HealthLimits,
-        metrics: Arc<Metrics>,
-        origin_unix_us: i64,
-        take_line: impl Fn(StateLine) + Send + Sync + 'static,
-    ) -> StateWatch {
+    pub fn new(limits: HealthLimits, metrics: Arc<Metrics>, origin_unix_us: i64) -> StateWatch {
         let judge = Mutex::new(Judge::new(limits, 0));
-        let watch = StateWatch { judge, metrics, origin_unix_us, take_line: Box::new(take_line) };
+        let watch = StateWatch { judge, metrics, origin_unix_us };
         watch.show(HealthState::Starting, 0);
         watch
     }
@@ -40,7 +30,7 @@ impl StateWatch {
         let (health, change) = judge.judge(facts, now_ms);
         if let Some(change) = change {
             self.show(health.state, health.since_ms);
-            (self.take_line)(StateLine { health: health.clone(), change });
+            write_line(&health, &change);
         }
         health
     }
@@ -60,25 +50,16 @@ impl StateWatch {
 }
 
 /// A change of state, as a line of the log.
-#[derive(Debug)]
-pub struct StateLine {
-    health: Health,
-    change: StateChange,
-}
-
-impl StateLine {
-    pub fn write(&self) {
-        let StateLine { health, change: StateChange { from, lasted_ms } } = self;
-        let (from, to) = (from.text(), health.state.text());
-        let reason = health.reason.map(|reason| reason.code());
-        let text = health.reason.map(|reason| reason.to_string());
-        let text = text.as_deref();
-        match health.state {
-            HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
-                tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
-            }
-            _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
+fn write_line(health: &Health, StateChange { from, lasted_ms }: &StateChange) {
+    let (from, to) = (from.text(), health.state.text());
+    let reason = health.reason.map(|reason| reason.code());
+    let text = health.reason.map(|reason| reason.to_string());
+    let text = text.as_deref();
+    match health.state {
+        HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
+            tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
         }
+        _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
     }
 }
 

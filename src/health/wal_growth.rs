@@ -50,7 +50,9 @@ impl WalGrowth {
     /// For how long a question of the slot watch has had no answer while nothing has moved either. To
     /// be called after `observe`. An idle stream alone is no sign: it may bring nothing for long.
     pub(super) fn silent_for(&self, facts: &Snapshot, now_ms: u64) -> Option<u64> {
-        let since_ms = facts.unanswered_since_ms?.max(self.moved_ms);
+        // That the stream has begun was an answer as well.
+        let asked_ms = facts.unanswered_since_ms?;
+        let since_ms = asked_ms.max(self.moved_ms).max(facts.phase_since_ms);
         (facts.pass.phase == Phase::Streaming).then(|| now_ms.saturating_sub(since_ms))
     }
 }

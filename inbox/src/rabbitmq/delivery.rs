@@ -138,9 +138,11 @@ pub(super) fn message(delivery: AmqpDelivery, service: &str) -> Message {
         ..Received::default()
     };
     let headers = properties.headers().as_ref();
-    // A publisher can write `x-death`, but not the exchange through which its message comes.
-    let is_copy = delivery.exchange.as_str() == service
-        && headers.is_some_and(|headers| was_in_level(headers, service));
+    // A publisher can write `x-death`, but not the exchange through which its message comes. Through
+    // the default exchange comes what a person moves from the queue of a level.
+    let exchange = delivery.exchange.as_str();
+    let is_copy = exchange.is_empty()
+        || exchange == service && headers.is_some_and(|headers| was_in_level(headers, service));
     for (name, value) in headers.into_iter().flat_map(|headers| headers.inner()) {
         let name = name.as_str();
         let of_broker = BROKER_PREFIXES.iter().any(|prefix| name.starts_with(prefix));

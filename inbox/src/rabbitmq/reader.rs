@@ -45,7 +45,9 @@ pub(super) async fn consume(
     let mut is_first = true;
     let mut unreadable_losses = 0;
     while !stop.is_requested() {
-        let prefetch = if unreadable_losses > 1 { 1 } else { rabbit.prefetch };
+        // One at a time, what is in front of an unreadable message is handled before it is met again.
+        let is_searching = unreadable_losses > 1;
+        let prefetch = if is_searching { 1 } else { rabbit.prefetch };
         let opened = tokio::select! {
             opened = Reader::open(rabbit, plan, prefetch) => opened,
             () = stop.requested() => return Ok(()),
@@ -54,7 +56,8 @@ pub(super) async fn consume(
             Ok(reader) => {
                 is_first = false;
                 let state = Arc::clone(&reader.state);
-                match reader.run(&lanes, &mut stop, plan).await {
+                let search_max = is_searching.then_some(rabbit.prefetch);
+                match reader.run(&lanes, &mut stop, plan, search_max).await {
                     Ok(()) => return Ok(()),
                     Err(loss) => (loss, state.has_settled()),
                 }
@@ -64,7 +67,8 @@ pub(super) async fn consume(
                 let what = format!("reading queue {}, which Inbox::init makes", plan.service);
                 return Err(broker_error(what, loss.text));
             }
-            Err(loss) => (loss, false),
+            // What answers may be no broker: that says nothing of any message.
+            Err(loss) => (Loss { is_unreadable: false, ..loss }, false),
         };
         // A connection that is accepted and lost at once is no sign of health.
         if loss.is_unreadable {
@@ -132,10 +136,11 @@ impl Reader {
         lanes: &Lanes<AckToken>,
         stop: &mut Stop,
         plan: &Plan,
+        search_max: Option<u16>,
     ) -> Result<(), Loss> {
         let service = &plan.service;
         let read = tokio::select! {
-            loss = read(&mut self.deliveries, &self.state, lanes, service) => Err(loss),
+            loss = read(&mut self.deliveries, &self.state, lanes, service, search_max) => Err(loss),
             () = stop.requested() => Ok(()),
         };
         match read {
@@ -164,16 +169,23 @@ impl Reader {
     }
 }
 
-/// Offers what is delivered to the lanes, until the channel is lost.
+/// Offers what is delivered to the lanes, until the channel is lost. Who looks for an unreadable
+/// message, one at a time, has passed its place after `search_max`.
 async fn read(
     deliveries: &mut Consumer,
     state: &Arc<ChannelState>,
     lanes: &Lanes<AckToken>,
     service: &str,
+    search_max: Option<u16>,
 ) -> Loss {
+    let mut count = 0_u64;
     loop {
         match deliveries.next().await {
             Some(Ok(delivery)) => {
+                count += 1;
+                if search_max.is_some_and(|most| count > most.into()) {
+                    return Loss::of("the message that could not be read is gone");
+                }
                 let token = AckToken::new(state, delivery.delivery_tag);
                 lanes.put(Delivery { message: message(delivery, service), token }).await;
             }

@@ -77,12 +77,13 @@ impl Default for ReplayJobs {
 }
 
 impl ReplayJobs {
-    /// Begins a job, unless one is under way.
+    /// Begins a job, unless one is under way or `tell` fails, which writes the audit line.
     pub(super) fn begin(
         &self,
         access: DeadLetterAccess,
         job: ReplayJob,
         reason: String,
+        tell: impl FnOnce() -> Result<(), ApiError>,
     ) -> Result<Arc<HttpJob>, ApiError> {
         let mut last = locked(&self.last);
         if let Some(job) = last.as_deref().filter(|job| locked(&job.outcome).is_none()) {
@@ -90,6 +91,7 @@ impl ReplayJobs {
             let mend = "wait for it (GET /api/dlq/job), or stop it (DELETE /api/dlq/job)";
             return Err(ApiError::new("api.job-under-way", what, "", mend));
         }
+        tell()?;
         let clock = (self.new_clock)();
         let job = Arc::new(HttpJob {
             number: last.as_deref().map_or(1, |job| job.number + 1),

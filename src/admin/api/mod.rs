@@ -43,6 +43,8 @@ mod jobs;
 mod request;
 mod token;
 
+/// How long the end of the process waits for a request, which says what it has done.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// How long a request waits for the one before it.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
@@ -107,18 +109,21 @@ impl Api {
         let permit =
             permit.ok_or_else(|| ApiError::new("api.busy", busy, "", "try again in a moment"))?;
         let stop = Arc::new(AtomicBool::new(false));
-        let _while_asked = StopOnDrop(Arc::clone(&stop));
-        let worked = tokio::task::spawn_blocking(move || {
+        let while_asked = StopOnDrop(Arc::clone(&stop));
+        let mut worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
             work(&stop)
         });
         let mut ends = self.ends.subscribe();
         let ended = async { ends.wait_for(|ends| *ends).await.is_err() };
         let worked = tokio::select! {
-            worked = worked => worked,
+            worked = &mut worked => worked,
             _ = ended => {
-                let what = "the relay is stopping";
-                return Err(ApiError::new("api.stopping", what, "", "ask again when it runs"));
+                while_asked.0.store(true, Ordering::Relaxed);
+                timeout(ENDS_WITHIN, worked).await.map_err(|_| {
+                    let what = "the relay is stopping";
+                    ApiError::new("api.stopping", what, "", "ask again when it runs")
+                })?
             }
         };
         let body = worked.map_err(|_| ApiError::internal("the request panicked"))??;
@@ -238,14 +243,16 @@ async fn begin_job(
     let (by, name, text) = (who(&client), action.name(), filter.to_string());
     let who = by.as_str();
     // The job itself logs how many dead letters it has found, and how many it has resolved.
-    audit(|| {
-        tracing::info!(
-            target: "audit", who, action = name, filter = text, reason,
-            "dead letters: {name} requested over HTTP"
-        );
-    })?;
-    let job = ReplayJob { action, filter, rate, by };
-    let job = api.jobs.begin(api.access.clone(), job, reason)?;
+    let told = || {
+        audit(|| {
+            tracing::info!(
+                target: "audit", who, action = name, filter = text, reason,
+                "dead letters: {name} requested over HTTP"
+            );
+        })
+    };
+    let job = ReplayJob { action, filter, rate, by: by.clone() };
+    let job = api.jobs.begin(api.access.clone(), job, reason.clone(), told)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
@@ -273,23 +280,25 @@ async fn release_keys(
     let (request::ReleaseBody { key, anyway, dry_run, .. }, reason) =
         request::release(request).await?;
     let request = ReleaseRequest { key, anyway, by: who(&client) };
-    if !dry_run {
-        audit(|| {
-            tracing::info!(
-                target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
-                "dead letters: release requested over HTTP"
-            );
-        })?;
-    }
-    api.on_topic(move |topic| {
-        let ReleasedKeys { keys, meanwhile } = if dry_run {
-            ReleasedKeys { keys: parked_keys(topic, request.key.as_deref())?, meanwhile: 0 }
-        } else {
-            release(topic, &request, &steady_clock())?
+    let answer = move |ReleasedKeys { keys, meanwhile }| json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
+    if dry_run {
+        let parked = move |topic: &DeadLetterTopic<'_>| {
+            let keys = parked_keys(topic, request.key.as_deref())?;
+            Ok(answer(ReleasedKeys { keys, meanwhile: 0 }))
         };
-        Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))
-    })
-    .await
+        return api.on_topic(parked).await;
+    }
+    audit(|| {
+        tracing::info!(
+            target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
+            "dead letters: release requested over HTTP"
+        );
+    })?;
+    // A task of its own goes on to the end when the client leaves.
+    let released = tokio::spawn(
+        api.on_topic(move |topic| Ok(answer(release(topic, &request, &steady_clock())?))),
+    );
+    released.await.map_err(|_| ApiError::internal("the request panicked"))?
 }
 
 /// The name of a client in resolutions and in the log.

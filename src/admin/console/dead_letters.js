@@ -200,8 +200,11 @@ function drawRows() {
 async function loadParked(turn) {
   const place = byId("parked");
   if (!parkedKnown) return place.replaceChildren();
-  const { keys } = await post("/api/dlq/release", { all: true, dry_run: true });
-  if (turn !== asked) return;
+  const asking = post("/api/dlq/release", { all: true, dry_run: true });
+  // The list of dead letters may be there although this one is not.
+  const { keys, code, text } = await asking.catch((error) => error);
+  if (turn !== asked || code === "api.busy") return;
+  if (!keys) return place.replaceChildren(el("p", { class: "error" }, text));
   // Buttons that are still right keep the focus.
   const shown = JSON.stringify(keys);
   if (place.firstChild && shown === parkedShown) return;
