@@ -3,8 +3,6 @@
 #[cfg(feature = "jemalloc")]
 mod allocator_ffi;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
+fn main() {
     walrelay::cli::main()
 }

@@ -1,4 +1,4 @@
-//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT` and `mmap`.
+//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `mmap` and `_exit`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -22,6 +22,14 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
         )
     };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Ends the process without the exit handlers of C libraries. OpenSSL's frees what threads of librdkafka
+/// may still use: a connection that is being made is not waited for, and would end the process by
+/// a signal.
+pub(crate) fn exit(code: u8) -> ! {
+    // SAFETY: it takes no memory and does not return.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// A file of 64-bit words mapped into memory: writing costs one store, and outlives the process.

@@ -7,14 +7,13 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::json_lines_shown;
-use crate::base::{log, log_queue, runtime};
+use crate::base::{log, log_queue, os_ffi, runtime};
 use crate::{app, config};
 
 mod args;
@@ -38,12 +37,13 @@ use output::print;
 use style::Style;
 
 /// Runs the process's command line.
-#[must_use]
-pub fn main() -> ExitCode {
+pub fn main() -> ! {
     // Not locked: the threads of a command log to standard error, too.
     let exit = execute(std::env::args_os(), Style::of, &mut LogStream { rank: LineRank::Kept });
     log_queue::flush();
-    ExitCode::from(exit as u8)
+    // Who has closed it does not want the rest.
+    let _closed = std::io::stdout().flush().is_err();
+    os_ffi::exit(exit as u8)
 }
 
 /// Runs one command line and writes its faults to `errors`, in the style of a service or of a

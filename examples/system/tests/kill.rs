@@ -18,7 +18,8 @@ use walrelay_harness::kit::{Rng, volume};
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::stats::human_duration;
 use walrelay_harness::system::{
-    Effects, OF_BILLING, OrderLoad, OrderReport, Payments, Service, System, SystemOptions, effects,
+    BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderLoad, OrderReport, Payments, Service, System,
+    SystemOptions, effects,
 };
 use walrelay_harness::{Broker, BrokerKind, Postgres};
 
@@ -163,13 +164,23 @@ fn wait_effects(system: &mut System, what: &str, wanted: fn(&Effects) -> bool) -
         assert!(notified.is_running() && billed.is_running(), "a consumer has ended");
         assert!(
             began.elapsed() < limit,
-            "not within {limit:?}: {what}\n{found}\nbilling:\n{}\nnotification:\n{}\nrelay:\n{}",
+            "not within {limit:?}: {what}\n{found}\n{}\nbilling:\n{}\nnotification:\n{}\nrelay:\n{}",
+            deferred(&system.postgres),
             billed.tail(20),
             notified.tail(20),
             system.relay.tail(20)
         );
         std::thread::sleep(LOOK);
     }
+}
+
+/// What the inboxes know of messages that wait.
+fn deferred(postgres: &Postgres) -> String {
+    let sql = "select string_agg(format('%s copy %s attempts %s level %s, settled: %s', row.message_id, row.copy,
+            row.attempts, row.level, done.processed_at is not null), E'\\n' order by row.position)
+        from deferred_messages row left join processed_messages done using (consumer, message_id)";
+    let of = |database| postgres.sql(database, sql).unwrap_or_else(|error| error.to_string());
+    format!("deferred by billing:\n{}\nby notification:\n{}", of(BILLING), of(NOTIFICATIONS))
 }
 
 /// Times over the time of the load, in order.
