@@ -136,6 +136,9 @@ impl RabbitMq {
         command.env("RABBITMQ_DIST_PORT", self.dist_port.to_string());
         command.env("RABBITMQ_LOGS", "-");
         let mut arguments = "-kernel inet_dist_use_interface {127,0,0,1}".to_owned();
+        // After a crash, messages on their way from a queue to its dead-letter exchange wait so many
+        // milliseconds for a confirmation that was lost; by default three minutes.
+        arguments += " -rabbit dead_letter_worker_publisher_confirm_timeout 2000";
         let modules = folder.join(MODULES);
         if modules.is_dir() {
             command.env("RABBITMQ_PLUGINS_DIR", folder.join(APPLICATIONS));
