@@ -60,34 +60,24 @@ impl Style {
         let Suppressed { shown: Sample { level, target, code, message }, lines, within } =
             suppressed;
         let message = format!("… {lines} more in {} s: {message}", within.as_secs().max(1));
-        let (timestamp, code) = (rfc3339(unix_now_us()), code.as_deref());
-        match self {
-            Style::Json => Line {
-                timestamp,
-                level: level.as_str(),
-                message: &message,
-                fault: None,
-                code,
-                target,
-            }
-            .json(),
-            Style::Text { .. } => {
-                let code = code.map(|code| format!(" code={code:?}")).unwrap_or_default();
-                format!("{timestamp} {level:>5} {}{}\n", escaped(&message), escaped(&code))
-            }
-        }
+        self.in_place(level.as_str(), target, code.as_deref(), &message)
     }
 
     /// A line in place of those that nobody has read.
     pub(super) fn lost(self, lines: u64) -> String {
         let message = format!("{lines} lines of the log were lost: standard error was not read");
-        let (timestamp, code) = (rfc3339(unix_now_us()), Some("log.lost"));
-        let (level, target) = ("WARN", "walrelay");
+        self.in_place("WARN", "walrelay", Some("log.lost"), &message)
+    }
+
+    /// A line of the log in place of others.
+    fn in_place(self, level: &str, target: &str, code: Option<&str>, message: &str) -> String {
+        let timestamp = rfc3339(unix_now_us());
         match self {
-            Style::Json => {
-                Line { timestamp, level, message: &message, fault: None, code, target }.json()
+            Style::Json => Line { timestamp, level, message, fault: None, code, target }.json(),
+            Style::Text { .. } => {
+                let code = code.map(|code| format!(" code={code:?}")).unwrap_or_default();
+                format!("{timestamp} {level:>5} {}{}\n", escaped(message), escaped(&code))
             }
-            Style::Text { .. } => format!("{timestamp}  {level} {message} code=\"log.lost\"\n"),
         }
     }
 
