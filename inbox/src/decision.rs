@@ -4,9 +4,6 @@ use std::borrow::Cow;
 
 use crate::Failure;
 
-/// The class of dead letters of which the database knows nothing.
-pub(crate) const NO_ID: &str = "consumer.no-id";
-
 /// What became of a delivery in the consumer's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -27,7 +24,17 @@ pub(crate) enum Verdict {
 pub(crate) enum Step {
     Acknowledge(Outcome),
     Copy { level: usize, attempts: u32, outcome: Outcome },
-    DeadLetter { class: Cow<'static, str>, attempts: u32, reason: String },
+    DeadLetter(Letter),
+}
+
+/// What a dead letter says of its message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Letter {
+    pub(crate) class: Cow<'static, str>,
+    pub(crate) attempts: u32,
+    pub(crate) reason: String,
+    /// Without an id that can be stored there is no row to be written.
+    pub(crate) has_id: bool,
 }
 
 /// How a message was settled: the label of `consumer_messages_total`, and the span's
@@ -64,8 +71,9 @@ impl Outcome {
 
 /// `attempts` have failed before this one; levels are numbered from 1 to `levels`.
 pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step {
-    let dead_letter =
-        |class: Cow<'static, str>, attempts, reason| Step::DeadLetter { class, attempts, reason };
+    let dead_letter = |class: Cow<'static, str>, attempts, reason| {
+        Step::DeadLetter(Letter { class, attempts, reason, has_id: true })
+    };
     match verdict {
         Verdict::Processed => Step::Acknowledge(Outcome::Processed),
         Verdict::Duplicate => Step::Acknowledge(Outcome::Duplicate),
@@ -92,7 +100,10 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
                 Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
             }
         }
-        Verdict::NoId { reason } => dead_letter(NO_ID.into(), attempts, reason),
+        Verdict::NoId { reason } => {
+            let class = "consumer.no-id".into();
+            Step::DeadLetter(Letter { class, attempts, reason, has_id: false })
+        }
     }
 }
 
@@ -113,7 +124,9 @@ mod tests {
         }
         let last = next_step(failed(Failure::Transient), 3, 3);
         let class = "consumer.exhausted".into();
-        assert_eq!(last, Step::DeadLetter { class, attempts: 4, reason: "why".into() });
+        let reason = "why".into();
+        let letter = Letter { class, attempts: 4, reason, has_id: true };
+        assert_eq!(last, Step::DeadLetter(letter));
     }
 
     #[test]
@@ -121,11 +134,11 @@ mod tests {
         for (failure, name) in [
             (Failure::Permanent, "consumer.permanent"),
             (Failure::PermanentAs("billing.closed".into()), "billing.closed"),
+            (Failure::PermanentAs("consumer.no-id".into()), "consumer.no-id"),
         ] {
-            let Step::DeadLetter { class, attempts, .. } = next_step(failed(failure), 0, 3) else {
-                panic!("no dead letter");
-            };
-            assert_eq!((class.as_ref(), attempts), (name, 1));
+            let (class, reason) = (name.into(), "why".into());
+            let letter = Letter { class, attempts: 1, reason, has_id: true };
+            assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(letter));
         }
     }
 
@@ -136,7 +149,7 @@ mod tests {
         assert_eq!(step(2, 3), deferred(2));
         assert_eq!(step(5, 3), deferred(3), "there were more levels");
         assert_eq!(step(0, 3), deferred(1));
-        assert!(matches!(step(1, 0), Step::DeadLetter { .. }), "there were levels");
+        assert!(matches!(step(1, 0), Step::DeadLetter(_)), "there were levels");
     }
 
     #[test]
@@ -144,6 +157,8 @@ mod tests {
         let duplicate = next_step(Verdict::Duplicate, 2, 3);
         assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
         let none = next_step(Verdict::NoId { reason: "why".into() }, 0, 3);
-        assert!(matches!(none, Step::DeadLetter { attempts: 0, .. }));
+        let (class, reason) = ("consumer.no-id".into(), "why".into());
+        let letter = Letter { class, attempts: 0, reason, has_id: false };
+        assert_eq!(none, Step::DeadLetter(letter));
     }
 }

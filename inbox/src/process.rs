@@ -13,7 +13,7 @@ use tokio_postgres::error::SqlState;
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
 use crate::connection::{Outage, Session};
 use crate::copies::{Cause, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
-use crate::decision::{NO_ID, Outcome, Step, Verdict, next_step};
+use crate::decision::{Letter, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
@@ -104,21 +104,20 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             self.shared.tell_failure(message, reason);
         }
         let levels = self.shared.plan.levels.len();
-        match next_step(verdict, message.failed_attempts(), levels) {
-            Step::Acknowledge(outcome) => Ok(outcome),
+        let letter = match next_step(verdict, message.failed_attempts(), levels) {
+            Step::Acknowledge(outcome) => return Ok(outcome),
+            Step::DeadLetter(letter) => letter,
             Step::Copy { level, attempts, outcome } => {
                 match self.copy_to_level(message, token, level, attempts, outcome).await? {
-                    Ok(outcome) => Ok(outcome),
+                    Ok(outcome) => return Ok(outcome),
                     Err(Refused(reason)) => {
-                        self.dead_letter(message, token, "consumer.refused-copy", attempts, &reason)
-                            .await
+                        let class = "consumer.refused-copy".into();
+                        Letter { class, attempts, reason, has_id: true }
                     }
                 }
             }
-            Step::DeadLetter { class, attempts, reason } => {
-                self.dead_letter(message, token, &class, attempts, &reason).await
-            }
-        }
+        };
+        self.dead_letter(message, token, &letter).await
     }
 
     /// Tries the message until there is a verdict.
@@ -222,15 +221,14 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &Message,
         token: &B::Token,
-        class: &str,
-        attempts: u32,
-        reason: &str,
+        letter: &Letter,
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
+        let (class, reason, attempts) = (&*letter.class, &*letter.reason, letter.attempts);
         let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
         shared.publish_dead_letter(message, &cause, token).await?;
-        if class != NO_ID {
+        if letter.has_id {
             self.change(message, token, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)

@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection, Consumer};
@@ -192,6 +192,14 @@ async fn read(
             Some(Err(error)) => return error.into(),
             None => return Loss::of("the broker ended the reading"),
         }
+    }
+}
+
+/// Where the inbox is dropped instead of stopped, the connection ends before lapin cancels the reading,
+/// for the reason of [`Reader::finish`].
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _sent = self.connection.close(200, "".into()).now_or_never();
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is delivered, how often it counts, and to whom.
 
 use super::fixture::{Fixture, shared_rabbitmq, source};
-use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
+use crate::support::{Calls, LIMIT, Running, Script, runtime, shared_postgres, until};
 
 #[test]
 fn a_message_is_handled_once_however_often_it_comes() {
@@ -70,8 +70,34 @@ fn no_more_than_the_prefetch_is_taken_from_the_queue() {
 
 #[test]
 fn a_second_instance_waits_and_takes_over_in_order() {
+    let (fixture, calls) = taken_over("r_takeover", |first| {
+        first.stop();
+        None
+    });
+    // THEN it goes on behind the message of that handler, and repeats nothing
+    assert_eq!(calls, (10, 20));
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_second_instance_takes_over_in_order_from_one_whose_future_is_dropped() {
+    let (fixture, calls) = taken_over("r_dropped", |first| {
+        first.abort();
+        Some(first)
+    });
+    // THEN it begins with the message of that handler, which was rolled back
+    assert_eq!(calls, (10, 21));
+    fixture.assert_all_acknowledged();
+}
+
+/// Lets the first of two instances leave while its handler runs. Returns how often each has called
+/// its handler, when the second has handled all that the first was sent ahead, and the rest.
+fn taken_over(
+    name: &str,
+    leave: impl FnOnce(Running) -> Option<Running>,
+) -> (Fixture, (usize, usize)) {
     // GIVEN two instances, and many more messages of a key than are sent ahead
-    let fixture = Fixture::new("r_takeover");
+    let fixture = Fixture::new(name);
     let (first_calls, second_calls) = (Calls::new(), Calls::new());
     let few_ahead = || source(&fixture.url, &fixture.name).prefetch(4);
     let first = fixture.start_with(few_ahead(), &first_calls);
@@ -85,15 +111,15 @@ fn a_second_instance_waits_and_takes_over_in_order() {
     }
     until("the first is at the slow one", || (first_calls.all().len() == 10).then_some(()));
     assert!(second_calls.all().is_empty(), "the second waits");
-    // WHEN the first stops while a handler runs
-    first.stop();
-    // THEN the second goes on behind it, with what the first was sent ahead, and repeats nothing
+    // WHEN the first leaves
+    let _left = leave(first);
+    // THEN the second handles the others, in order
     fixture.database.wait_handled(30);
     second.stop();
     let handled = fixture.database.handled();
     assert!(handled.is_sorted() && handled.len() == 30, "{handled:?}");
-    assert_eq!((first_calls.all().len(), second_calls.all().len()), (10, 20));
-    fixture.assert_all_acknowledged();
+    let calls = (first_calls.all().len(), second_calls.all().len());
+    (fixture, calls)
 }
 
 #[test]

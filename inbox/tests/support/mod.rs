@@ -150,6 +150,11 @@ impl Running {
         let ended = self.runtime.block_on(async { tokio::time::timeout(LIMIT, task).await });
         ended.unwrap().unwrap().unwrap();
     }
+
+    /// Drops the future of the inbox, wherever it waits.
+    pub(crate) fn abort(&self) {
+        self.task.abort();
+    }
 }
 
 pub(crate) fn runtime(workers: usize) -> Runtime {

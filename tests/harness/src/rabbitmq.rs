@@ -11,6 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::amqp::Client;
@@ -174,7 +175,12 @@ impl RabbitMq {
     pub fn eval(&self, expressions: &str) -> Result<String> {
         let mut command = self.process.command("/usr/bin/erl_call");
         self.environment(&mut command);
-        command.args(["-sname", &self.node(), "-r", "-e", "-fetch_stdout"]);
+        // Of two clients of one name the node refuses the second, and what `-r` draws is the same for
+        // a second.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let client = format!("walrelay-eval-{}-{number}", std::process::id());
+        command.args(["-sname", &self.node(), "-h", &client, "-e", "-fetch_stdout"]);
         let failed = || HarnessError::io("writing to erl_call");
         let (input, mut script) = std::io::pipe().map_err(failed())?;
         writeln!(script, "io:format(\"~tp\", [begin {expressions} end]).").map_err(failed())?;
