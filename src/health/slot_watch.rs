@@ -89,7 +89,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         Ok((version, server.get::<_, String>(1), query))
     };
     let (version, system_id, query) = answer(watch, sql.within(QUERY_WITHIN, prepare)).await?;
-    let mut pins = PinWatch::new(settings.pinned_after);
+    let (mut pins, mut logged) = (PinWatch::new(settings.pinned_after), None);
     let transaction_every = TRANSACTION_EVERY.min(settings.pinned_after);
     let mut publication_due = Instant::now();
     let mut transaction_due = publication_due;
@@ -105,7 +105,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
                 transaction_due = Instant::now() + transaction_every;
                 let look = oldest_transaction(&sql.client);
                 let oldest = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
-                show_pin(watch, pins.observe(slot, oldest, Instant::now()));
+                show_pin(watch, pins.observe(slot, oldest, Instant::now()), &mut logged);
             }
         } else {
             // That it no longer exists is reported by
@@ -183,13 +183,13 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     metrics.slot_lag_seconds.set(lag.as_secs_f64());
 }
 
-/// Shows what pins `restart_lsn`, and logs when that begins and ends.
-fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>) {
+/// Shows what pins `restart_lsn`, and logs when that begins and ends. `logged` is what the log says.
+fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>, logged: &mut Option<SlotPin>) {
     watch.metrics.slot_pinned_seconds.set(pin.as_ref().map_or(0.0, |pin| pin.age.as_secs_f64()));
-    let (last, slot) = (watch.facts.pin(), &watch.settings.slot);
+    let slot = &watch.settings.slot;
     let by = |pin: &Option<SlotPin>| pin.as_ref().map(|pin| (pin.by.xid, pin.by.pid));
-    if by(&last) != by(&pin) {
-        if let Some(SlotPin { by, .. }) = &last {
+    if by(logged) != by(&pin) {
+        if let Some(SlotPin { by, .. }) = logged {
             let transaction = by.title();
             tracing::info!(slot, transaction, "the transaction no longer holds restart_lsn");
         }
@@ -200,6 +200,7 @@ fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>) {
                 "a transaction holds restart_lsn: Postgres keeps all WAL from there on"
             );
         }
+        logged.clone_from(&pin);
     }
     watch.facts.set_pin(pin);
 }

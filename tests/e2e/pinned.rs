@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
+use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
@@ -90,6 +92,16 @@ fn an_old_transaction_and_a_prepared_one_are_named_until_they_end() {
     assert_eq!((&pin["pid"], pin["name"].as_str()), (&Value::Null, Some("two-phase")));
     let mend = "ROLLBACK PREPARED 'two-phase'";
     assert!(pin["text"].as_str().unwrap().contains(mend), "{pin}");
+    // WHEN Postgres answers late THEN the log does not tell it again
+    let backend = "select pid from pg_stat_activity
+        where usename = 'relay' and backend_type = 'client backend'";
+    let watched_by = site.value(backend).parse().unwrap();
+    signal(watched_by, Signal::STOP).unwrap();
+    until("nothing is known", LIMIT, || pinned_by(&relay).is_null().then_some(()));
+    signal(watched_by, Signal::CONT).unwrap();
+    wait_pinned(&site, &relay, "prepared_transaction");
+    let told = |line: &&str| line.contains("slot.pinned") && line.contains("two-phase");
+    assert_eq!(relay.tail(1_000).lines().filter(told).count(), 1, "{}", relay.tail(30));
     // WHEN it is rolled back THEN nothing is named any more
     site.execute("rollback prepared 'two-phase'");
     until("no pin", LIMIT, || pinned_by(&relay).is_null().then_some(()));

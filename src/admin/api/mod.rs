@@ -55,9 +55,9 @@ pub(super) struct Api {
     access: DeadLetterAccess,
     token: TokenCheck,
     jobs: ReplayJobs,
-    /// Who reads the dead-letter topic, and who looks for an event: one each.
-    reader: Arc<Semaphore>,
-    searcher: Arc<Semaphore>,
+    /// Whose turn it is to read the dead-letter topic, and to look for an event: one request each.
+    topic_turn: Arc<Semaphore>,
+    search_turn: Arc<Semaphore>,
     /// True when the process ends; then nobody waits for an answer.
     ends: watch::Sender<bool>,
 }
@@ -75,9 +75,9 @@ impl Api {
     pub(super) fn new(access: DeadLetterAccess) -> Api {
         let token = TokenCheck::new(access.token.as_ref());
         let one = || Arc::new(Semaphore::new(1));
-        let (reader, searcher) = (one(), one());
+        let (topic_turn, search_turn) = (one(), one());
         let ends = watch::Sender::new(false);
-        Api { access, token, jobs: ReplayJobs::default(), reader, searcher, ends }
+        Api { access, token, jobs: ReplayJobs::default(), topic_turn, search_turn, ends }
     }
 
     /// Ends readings and the job.
@@ -92,12 +92,12 @@ impl Api {
         work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
         let (api, busy) = (Arc::clone(&self), "the dead-letter topic is read for another request");
-        self.alone(&self.reader, busy, move |stop| work(&api.access.topic(stop))).await
+        self.in_turn(&self.topic_turn, busy, move |stop| work(&api.access.topic(stop))).await
     }
 
     /// The same for other work, of which one is done at a time: it takes `turn`, and ends when its
     /// flag is set.
-    async fn alone(
+    async fn in_turn(
         &self,
         turn: &Arc<Semaphore>,
         busy: &str,
@@ -217,7 +217,7 @@ async fn find_event(
     let finder = api.access.finder.clone().ok_or_else(not_here)?;
     let request = find::requested(&uri, &who(&client))?;
     let work = move |stop: &AtomicBool| find::answer(&finder, &request, stop);
-    api.alone(&api.searcher, "an event is looked for by another request", work).await
+    api.in_turn(&api.search_turn, "an event is looked for by another request", work).await
 }
 
 /// The route that begins a job.
