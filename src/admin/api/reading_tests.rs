@@ -59,18 +59,18 @@ fn one_request_reads_the_topic_and_only_while_its_client_waits() {
     let fixture = unending();
     let mut client = TcpStream::connect(fixture.admin.addr).unwrap();
     write!(client, "GET /api/dlq HTTP/1.1\r\nHost: localhost\r\n{}\r\n", bearer(TOKEN)).unwrap();
-    let reader = &fixture.admin.api.reader;
-    while reader.available_permits() > 0 {
+    let turn = &fixture.admin.api.topic_turn;
+    while turn.available_permits() > 0 {
         std::thread::yield_now();
     }
     // THEN another one is sent away after a while
     let (code, body) = fixture.get("/api/dlq");
     assert_eq!((code, body["code"].as_str()), (503, Some("api.busy")));
-    assert_eq!(reader.available_permits(), 0);
+    assert_eq!(turn.available_permits(), 0);
     // WHEN the client leaves THEN the reading ends
     drop(client);
     let begun = Instant::now();
-    while reader.available_permits() == 0 {
+    while turn.available_permits() == 0 {
         assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
         std::thread::yield_now();
     }
@@ -81,7 +81,7 @@ fn the_end_of_the_process_ends_a_reading() {
     let fixture = unending();
     let (addr, api) = (fixture.admin.addr, Arc::clone(&fixture.admin.api));
     let asked = std::thread::spawn(move || exchange(addr, "GET /api/dlq", &bearer(TOKEN), ""));
-    while api.reader.available_permits() > 0 {
+    while api.topic_turn.available_permits() > 0 {
         std::thread::yield_now();
     }
     drop(fixture.admin);

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -26,7 +26,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaBenchTarget {
-    consumer: BaseConsumer,
+    consumer: cluster::Reader,
     settings: KafkaSettings,
     lost_brokers: LostBrokers,
 }

@@ -1,6 +1,7 @@
 //! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
 //! and the faults of that.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
@@ -8,7 +9,7 @@ use rdkafka::admin::{
     TopicReplication,
 };
 use rdkafka::client::{Client, DefaultClientContext};
-use rdkafka::consumer::BaseConsumer;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -31,6 +32,8 @@ const KEPT_FOR_EVER: [(&str, &str); 3] =
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
+/// In which what a client has reported before is handed over.
+const EVENTS_WITHIN: Duration = Duration::from_millis(50);
 
 /// Properties of a producer that a consumer understands as well: how the cluster is reached.
 #[rustfmt::skip]
@@ -52,18 +55,49 @@ const READ_ONLY: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
 ];
 
+/// Reads topics.
+pub(super) type Reader = BaseConsumer<ConnectionErrors>;
+
+/// Keeps what a connection has failed of last: a request without an answer only tells that it is
+/// late.
+#[derive(Default)]
+pub(super) struct ConnectionErrors(Mutex<Option<String>>);
+
+impl ClientContext for ConnectionErrors {
+    fn error(&self, error: KafkaError, text: &str) {
+        tracing::debug!(%error, text, "librdkafka reported an error");
+        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
+        }
+    }
+}
+
+impl ConsumerContext for ConnectionErrors {}
+
+/// What a connection of a reader that has no partition has failed of last, or else `error`.
+pub(super) fn connection_error(reader: &Reader, error: &impl ToString) -> String {
+    // Errors are handed over where the client is polled, and new ones may come without an end.
+    let until = Instant::now() + EVENTS_WITHIN;
+    while Instant::now() < until {
+        drop(reader.poll(until.saturating_duration_since(Instant::now())));
+    }
+    let last = reader.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    last.unwrap_or_else(|| error.to_string())
+}
+
 pub(super) fn consumer(
     settings: &KafkaSettings,
     group_id: &str,
     properties: &[(&str, &str)],
-) -> Result<BaseConsumer, Fault> {
+) -> Result<Reader, Fault> {
     let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
     let shared = settings.effective_properties().into_iter().filter(|(name, _)| is_shared(name));
     let mut config: ClientConfig = shared.collect();
     for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
         config.set(*name, *value);
     }
-    config.create().map_err(|error| refused_property(&error.to_string()))
+    let created = config.create_with_context(ConnectionErrors::default());
+    created.map_err(|error| refused_property(&error.to_string()))
 }
 
 /// A partition as the cluster's metadata shows it.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
@@ -35,7 +35,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaDeadLetterLog {
-    consumer: BaseConsumer,
+    consumer: cluster::Reader,
     settings: KafkaSettings,
     topic: String,
     /// Partitions that were not yet read to where they ended at the opening, and that offset.
@@ -132,8 +132,10 @@ impl KafkaDeadLetterLog {
                 | Code::UnknownPartition
                 | Code::TopicAuthorizationFailed),
             ) => cluster::dead_letters_unusable(code, &self.settings, &self.topic),
-            Some(code) => cluster::unreachable(&self.settings, &code.to_string()),
-            None => cluster::unreachable(&self.settings, &error.to_string()),
+            _ => {
+                let reason = cluster::connection_error(&self.consumer, error);
+                cluster::unreachable(&self.settings, &reason)
+            }
         }
     }
 

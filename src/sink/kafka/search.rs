@@ -162,7 +162,8 @@ impl<'s> TopicSearch<'s, '_> {
                 | Code::OperationTimedOut
                 | Code::AllBrokersDown),
             )) => {
-                self.leave_out(format!("topics: no Kafka broker answers ({code})"));
+                let why = self.reader.connection_error(&code);
+                self.leave_out(format!("topics: no Kafka broker answers ({why})"));
                 return Err(Unreachable);
             }
             Err(error) => format!("topic {topic}: {}", reason(&error, topic)),

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
@@ -67,7 +67,7 @@ impl TailPartitions {
 }
 
 pub(super) struct KafkaTopicReader {
-    consumer: BaseConsumer,
+    consumer: cluster::Reader,
     lost_brokers: LostBrokers,
 }
 
@@ -88,6 +88,11 @@ impl KafkaTopicReader {
             self.poll(Instant::now() + within).map(drop)
         };
         probe().err().map(|error| reason(&error, topic))
+    }
+
+    /// Why no broker answers.
+    pub(super) fn connection_error(&self, error: &impl ToString) -> String {
+        cluster::connection_error(&self.consumer, error)
     }
 
     /// Where reading begins, and the ends of the partitions in which there is something to read.
