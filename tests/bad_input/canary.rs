@@ -201,24 +201,26 @@ fn a_kafka_that_is_not_trusted_learns_and_shows_no_password() {
         server.port,
     );
     // THEN the faults of run and check say why, and nobody shows the password
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let check = scene.spawn(&["check"]);
     let ended = scene.assert_refused(5, "sink.unreachable", &[]);
     let checked = check.wait();
     for (place, ended, text) in [("run", &ended, &ended.err), ("check", &checked, &checked.out)] {
         assert_hidden(place, &ended.all());
         let (_, fault) = text.rsplit_once("no Kafka broker answered").expect(text);
-        let flat = fault.split_whitespace().collect::<Vec<_>>().join(" ");
         for words in ["certificate verify failed", "correct ssl.ca.location"] {
-            assert!(flat.contains(words), "{place}: {words:?} is missing in {flat}");
+            assert!(flat(fault).contains(words), "{place}: {words:?} is missing in {fault}");
         }
     }
     // AND those who read topics say so, too
-    for args in [&["find", "--key", "1", "--within", "1s"][..], &["dlq", "list"]] {
-        let said = scene.walrelay(args).all();
-        assert_hidden(args[0], &said);
-        let flat = said.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains("certificate verify failed"), "{said}");
+    let find = scene.walrelay(&["find", "--key", "1", "--within", "1s"]);
+    let list = scene.walrelay(&["dlq", "list"]);
+    for (place, ended, text) in [("find", &find, &find.out), ("dlq list", &list, &list.err)] {
+        assert_hidden(place, &ended.all());
+        let (_, fault) = text.rsplit_once("no Kafka broker answered").expect(text);
+        assert!(flat(fault).contains("certificate verify failed"), "{place}: {fault}");
     }
+    assert!(flat(&list.err).contains("correct ssl.ca.location"), "{}", list.err);
 }
 
 #[test]

@@ -107,9 +107,21 @@ fn unreadable(queue: &str, reason: &str) -> InboxError {
     broker_error(what, reason)
 }
 
+/// Where the inbox is dropped instead of stopped, this is closed before lapin cancels the reading, for
+/// the reason of [`Reader::finish`]. lapin itself would keep it open where the broker has not yet said
+/// that the reading begins.
+struct ReadConnection(Connection);
+
+impl Drop for ReadConnection {
+    fn drop(&mut self) {
+        let _sent = self.0.close(200, "".into()).now_or_never();
+    }
+}
+
 /// One channel that consumes.
 struct Reader {
-    connection: Connection,
+    /// The first field, so that it is dropped first.
+    connection: ReadConnection,
     channel: Channel,
     deliveries: Consumer,
     state: Arc<ChannelState>,
@@ -118,8 +130,8 @@ struct Reader {
 
 impl Reader {
     async fn open(rabbit: &RabbitMq, plan: &Plan, prefetch: u16) -> Result<Reader, Loss> {
-        let connection = open(rabbit, &plan.service, "inbox").await?;
-        let channel = connection.create_channel().await?;
+        let connection = ReadConnection(open(rabbit, &plan.service, "inbox").await?);
+        let channel = connection.0.create_channel().await?;
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let (queue, options) = (short(&plan.service), BasicConsumeOptions::default());
         let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
@@ -148,7 +160,7 @@ impl Reader {
             Ok(()) => self.finish(plan.stop_within).await,
         }
         self.acknowledging.abort();
-        close(&self.connection).await;
+        close(&self.connection.0).await;
         read
     }
 
@@ -192,14 +204,6 @@ async fn read(
             Some(Err(error)) => return error.into(),
             None => return Loss::of("the broker ended the reading"),
         }
-    }
-}
-
-/// Where the inbox is dropped instead of stopped, the connection ends before lapin cancels the reading,
-/// for the reason of [`Reader::finish`].
-impl Drop for Reader {
-    fn drop(&mut self) {
-        let _sent = self.connection.close(200, "".into()).now_or_never();
     }
 }
 

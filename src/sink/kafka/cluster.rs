@@ -16,6 +16,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, ClientContext};
 
 use super::fault;
+use super::reachability::connection_error;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -32,7 +33,7 @@ const KEPT_FOR_EVER: [(&str, &str); 3] =
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
-/// In which what a client has reported before is handed over.
+/// How long errors that a client has already queued are collected.
 const EVENTS_WITHIN: Duration = Duration::from_millis(50);
 
 /// Properties of a producer that a consumer understands as well: how the cluster is reached.
@@ -56,33 +57,39 @@ const READ_ONLY: &[(&str, &str)] = &[
 ];
 
 /// Reads topics.
-pub(super) type Reader = BaseConsumer<ConnectionErrors>;
+pub(super) type Reader = BaseConsumer<LastConnectionError>;
 
-/// Keeps what a connection has failed of last: a request without an answer only tells that it is
-/// late.
+/// The last error of a connection: a request that gets no answer only fails with a timeout.
 #[derive(Default)]
-pub(super) struct ConnectionErrors(Mutex<Option<String>>);
+pub(super) struct LastConnectionError(Mutex<Option<String>>);
 
-impl ClientContext for ConnectionErrors {
+impl ClientContext for LastConnectionError {
     fn error(&self, error: KafkaError, text: &str) {
-        tracing::debug!(%error, text, "librdkafka reported an error");
-        if error.rdkafka_error_code() != Some(Code::AllBrokersDown) {
+        let code = error.rdkafka_error_code();
+        if let Some(text) = code.and_then(|code| connection_error(code, text)) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
         }
     }
 }
 
-impl ConsumerContext for ConnectionErrors {}
+impl ConsumerContext for LastConnectionError {}
 
-/// What a connection of a reader that has no partition has failed of last, or else `error`.
-pub(super) fn connection_error(reader: &Reader, error: &impl ToString) -> String {
+/// Why no broker can be reached, if that is what `error` means. Records that the reader has are
+/// dropped: it is given up afterwards.
+pub(super) fn why_unreachable(reader: &Reader, error: &KafkaError) -> Option<String> {
+    let KafkaError::MetadataFetch(
+        code @ (Code::BrokerTransportFailure | Code::OperationTimedOut | Code::AllBrokersDown),
+    ) = error
+    else {
+        return None;
+    };
     // Errors are handed over where the client is polled, and new ones may come without an end.
     let until = Instant::now() + EVENTS_WITHIN;
     while Instant::now() < until {
         drop(reader.poll(until.saturating_duration_since(Instant::now())));
     }
     let last = reader.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    last.unwrap_or_else(|| error.to_string())
+    Some(last.unwrap_or_else(|| code.to_string()))
 }
 
 pub(super) fn consumer(
@@ -96,7 +103,7 @@ pub(super) fn consumer(
     for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
         config.set(*name, *value);
     }
-    let created = config.create_with_context(ConnectionErrors::default());
+    let created = config.create_with_context(LastConnectionError::default());
     created.map_err(|error| refused_property(&error.to_string()))
 }
 

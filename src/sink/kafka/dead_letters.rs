@@ -132,9 +132,10 @@ impl KafkaDeadLetterLog {
                 | Code::UnknownPartition
                 | Code::TopicAuthorizationFailed),
             ) => cluster::dead_letters_unusable(code, &self.settings, &self.topic),
-            _ => {
-                let reason = cluster::connection_error(&self.consumer, error);
-                cluster::unreachable(&self.settings, &reason)
+            code => {
+                let as_told = || code.map_or_else(|| error.to_string(), |code| code.to_string());
+                let why = cluster::why_unreachable(&self.consumer, error);
+                cluster::unreachable(&self.settings, &why.unwrap_or_else(as_told))
             }
         }
     }

@@ -24,17 +24,13 @@ impl Reachability {
     /// The client has reported an error. Returns what is to be reported: the loss of a single broker
     /// is not, and "all brokers are down" only follows from the errors before it.
     pub(super) fn failed(&mut self, code: Code, text: &str) -> Option<SinkReport> {
-        let text = without_time(text);
-        match code {
-            Code::AllBrokersDown => {}
-            Code::Authentication | Code::SSL | Code::Resolve => self.cause = Some(text.to_owned()),
-            _ => {
-                tracing::debug!(error = text, "librdkafka reported an error that needs no action");
-                if code == Code::BrokerTransportFailure {
-                    self.cause = Some(text.to_owned());
-                }
-                return None;
-            }
+        if let Some(cause) = connection_error(code, text) {
+            self.cause = Some(cause.to_owned());
+        }
+        if !matches!(code, Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve)
+        {
+            tracing::debug!(error = text, "librdkafka reported an error that needs no action");
+            return None;
         }
         self.unreachable_at = Some(Instant::now());
         Some(SinkReport::Unreachable(self.cause.clone().unwrap_or_else(|| text.to_owned())))
@@ -57,9 +53,12 @@ impl Reachability {
     }
 }
 
-/// An error of a connection without how long that took, so that the same error has the same text.
-fn without_time(text: &str) -> &str {
-    text.rsplit_once(" (after ").map_or(text, |(error, _)| error)
+/// What a connection has failed of, if the error is about one: without how long that took, so that
+/// the same error has the same text.
+pub(super) fn connection_error(code: Code, text: &str) -> Option<&str> {
+    let failed = [Code::Authentication, Code::SSL, Code::Resolve, Code::BrokerTransportFailure];
+    let error = text.rsplit_once(" (after ").map_or(text, |(error, _)| error);
+    failed.contains(&code).then_some(error)
 }
 
 #[cfg(test)]

@@ -103,8 +103,10 @@ impl<'s> TopicSearch<'s, '_> {
         if open.is_empty() {
             return topics;
         }
-        let known = self.reader.topics(self.patience()).unwrap_or_else(|error| {
-            let why = reason(&error, "…");
+        let listed = self.reader.topics(self.patience());
+        let is_listed = listed.is_ok();
+        let known = listed.unwrap_or_else(|error| {
+            let why = self.reader.why_unreachable(&error).unwrap_or_else(|| reason(&error, "…"));
             self.leave_out(format!("topics of the cluster: they cannot be listed: {why}"));
             Vec::new()
         });
@@ -123,7 +125,7 @@ impl<'s> TopicSearch<'s, '_> {
             }
         }
         let fits = |route: &&&SearchRoute| topics.keys().any(|it| route.topic.could_become(it));
-        for route in open.iter().filter(|route| !fits(route)) {
+        for route in open.iter().filter(|route| is_listed && !fits(route)) {
             self.leave_out(format!(
                 "topics that {} could become: this login sees none",
                 route.topic
@@ -157,16 +159,13 @@ impl<'s> TopicSearch<'s, '_> {
                     "the rest of topic {topic}, behind {records} records: the time limit was reached"
                 )
             }
-            Err(KafkaError::MetadataFetch(
-                code @ (Code::BrokerTransportFailure
-                | Code::OperationTimedOut
-                | Code::AllBrokersDown),
-            )) => {
-                let why = self.reader.connection_error(&code);
-                self.leave_out(format!("topics: no Kafka broker answers ({why})"));
-                return Err(Unreachable);
+            Err(error) => {
+                if let Some(why) = self.reader.why_unreachable(&error) {
+                    self.leave_out(format!("topics: no Kafka broker answers ({why})"));
+                    return Err(Unreachable);
+                }
+                format!("topic {topic}: {}", reason(&error, topic))
             }
-            Err(error) => format!("topic {topic}: {}", reason(&error, topic)),
         };
         self.leave_out(why);
         Ok(())

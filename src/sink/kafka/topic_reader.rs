@@ -90,9 +90,9 @@ impl KafkaTopicReader {
         probe().err().map(|error| reason(&error, topic))
     }
 
-    /// Why no broker answers.
-    pub(super) fn connection_error(&self, error: &impl ToString) -> String {
-        cluster::connection_error(&self.consumer, error)
+    /// Why no broker can be reached, if that is what `error` means.
+    pub(super) fn why_unreachable(&self, error: &KafkaError) -> Option<String> {
+        cluster::why_unreachable(&self.consumer, error)
     }
 
     /// Where reading begins, and the ends of the partitions in which there is something to read.

@@ -175,8 +175,8 @@ impl RabbitMq {
     pub fn eval(&self, expressions: &str) -> Result<String> {
         let mut command = self.process.command("/usr/bin/erl_call");
         self.environment(&mut command);
-        // Of two clients of one name the node refuses the second, and what `-r` draws is the same for
-        // a second.
+        // The node refuses a second client of the same name, and `-r` draws the same name for all
+        // calls within one second.
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let client = format!("walrelay-eval-{}-{number}", std::process::id());
