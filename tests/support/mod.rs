@@ -13,7 +13,7 @@ mod session;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::Record;
@@ -63,19 +63,38 @@ pub(crate) fn shared_rabbitmq() -> &'static RabbitMq {
     RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
 }
 
-/// Held by tests that load the machine; two may run at once.
-static HALVES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+/// Halves of the machine that no test holds.
+static FREE_HALVES: Mutex<u32> = Mutex::new(2);
+static HALF_FREED: Condvar = Condvar::new();
+
+/// A part of the machine, held by a test that loads it.
+pub(crate) struct MachineShare {
+    halves: u32,
+}
 
 /// For a test that loads the machine and asserts no time.
-pub(crate) fn half_machine() -> MutexGuard<'static, ()> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let half = NEXT.fetch_add(1, Ordering::Relaxed) % 2;
-    HALVES[half as usize].lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn half_machine() -> MachineShare {
+    machine(1)
 }
 
 /// For a test that asserts a time: none that loads the machine runs beside it.
-pub(crate) fn whole_machine() -> [MutexGuard<'static, ()>; 2] {
-    HALVES.each_ref().map(|half| half.lock().unwrap_or_else(PoisonError::into_inner))
+pub(crate) fn whole_machine() -> MachineShare {
+    machine(2)
+}
+
+/// Waits for all halves at once, so that no two tests wait for each other.
+fn machine(halves: u32) -> MachineShare {
+    let free = FREE_HALVES.lock().unwrap_or_else(PoisonError::into_inner);
+    let enough = HALF_FREED.wait_while(free, |free| *free < halves);
+    *enough.unwrap_or_else(PoisonError::into_inner) -= halves;
+    MachineShare { halves }
+}
+
+impl Drop for MachineShare {
+    fn drop(&mut self) {
+        *FREE_HALVES.lock().unwrap_or_else(PoisonError::into_inner) += self.halves;
+        HALF_FREED.notify_all();
+    }
 }
 
 /// Polls until `look` finds something.

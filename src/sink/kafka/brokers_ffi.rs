@@ -6,7 +6,7 @@ use std::ffi::CString;
 use rdkafka::bindings as c;
 use rdkafka::consumer::Consumer as _;
 
-use super::cluster::Reader;
+use super::connection_errors::Reader;
 
 /// Adds those of `host:port,host:port` that the client does not know.
 ///

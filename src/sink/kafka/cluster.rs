@@ -1,7 +1,6 @@
 //! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
 //! and the faults of that.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
@@ -9,14 +8,13 @@ use rdkafka::admin::{
     TopicReplication,
 };
 use rdkafka::client::{Client, DefaultClientContext};
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, ClientContext};
 
+use super::connection_errors::{LastConnectionError, Reader};
 use super::fault;
-use super::reachability::connection_error;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -33,8 +31,6 @@ const KEPT_FOR_EVER: [(&str, &str); 3] =
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
-/// How long errors that a client has already queued are collected.
-const EVENTS_WITHIN: Duration = Duration::from_millis(50);
 
 /// Properties of a producer that a consumer understands as well: how the cluster is reached.
 #[rustfmt::skip]
@@ -55,42 +51,6 @@ const READ_ONLY: &[(&str, &str)] = &[
     ("isolation.level", "read_uncommitted"),
     ("allow.auto.create.topics", "false"),
 ];
-
-/// Reads topics.
-pub(super) type Reader = BaseConsumer<LastConnectionError>;
-
-/// The last error of a connection: a request that gets no answer only fails with a timeout.
-#[derive(Default)]
-pub(super) struct LastConnectionError(Mutex<Option<String>>);
-
-impl ClientContext for LastConnectionError {
-    fn error(&self, error: KafkaError, text: &str) {
-        let code = error.rdkafka_error_code();
-        if let Some(text) = code.and_then(|code| connection_error(code, text)) {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
-        }
-    }
-}
-
-impl ConsumerContext for LastConnectionError {}
-
-/// Why no broker can be reached, if that is what `error` means. Records that the reader has are
-/// dropped: it is given up afterwards.
-pub(super) fn why_unreachable(reader: &Reader, error: &KafkaError) -> Option<String> {
-    let KafkaError::MetadataFetch(
-        code @ (Code::BrokerTransportFailure | Code::OperationTimedOut | Code::AllBrokersDown),
-    ) = error
-    else {
-        return None;
-    };
-    // Errors are handed over where the client is polled, and new ones may come without an end.
-    let until = Instant::now() + EVENTS_WITHIN;
-    while Instant::now() < until {
-        drop(reader.poll(until.saturating_duration_since(Instant::now())));
-    }
-    let last = reader.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Some(last.unwrap_or_else(|| code.to_string()))
-}
 
 pub(super) fn consumer(
     settings: &KafkaSettings,

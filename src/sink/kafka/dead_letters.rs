@@ -10,6 +10,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster::{self, ANSWER_WITHIN};
+use super::connection_errors::{Reader, why_unreachable};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
@@ -35,7 +36,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaDeadLetterLog {
-    consumer: cluster::Reader,
+    consumer: Reader,
     settings: KafkaSettings,
     topic: String,
     /// Partitions that were not yet read to where they ended at the opening, and that offset.
@@ -134,7 +135,7 @@ impl KafkaDeadLetterLog {
             ) => cluster::dead_letters_unusable(code, &self.settings, &self.topic),
             code => {
                 let as_told = || code.map_or_else(|| error.to_string(), |code| code.to_string());
-                let why = cluster::why_unreachable(&self.consumer, error);
+                let why = why_unreachable(&self.consumer, error);
                 cluster::unreachable(&self.settings, &why.unwrap_or_else(as_told))
             }
         }

@@ -18,7 +18,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::brokers_ffi::add_brokers_to;
-use super::cluster::Reader;
+use super::connection_errors::Reader;
 use super::settings::KafkaSettings;
 
 /// Longer than a round of attempts to connect to brokers that refuse: librdkafka keeps each list of

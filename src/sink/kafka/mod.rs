@@ -15,6 +15,7 @@ pub(super) mod broker;
 mod brokers_ffi;
 mod client;
 mod cluster;
+mod connection_errors;
 mod dead_letters;
 mod doctor;
 mod fault;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::connection_errors::connection_error;
 use super::producer_ffi::Producer;
 use crate::sink::publish::SinkReport;
 
@@ -51,14 +52,6 @@ impl Reachability {
         producer.metadata(None, PROBE_MS).ok()?;
         self.answered()
     }
-}
-
-/// What a connection has failed of, if the error is about one: without how long that took, so that
-/// the same error has the same text.
-pub(super) fn connection_error(code: Code, text: &str) -> Option<&str> {
-    let failed = [Code::Authentication, Code::SSL, Code::Resolve, Code::BrokerTransportFailure];
-    let error = text.rsplit_once(" (after ").map_or(text, |(error, _)| error);
-    failed.contains(&code).then_some(error)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster;
+use super::connection_errors::{Reader, why_unreachable};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
@@ -67,7 +68,7 @@ impl TailPartitions {
 }
 
 pub(super) struct KafkaTopicReader {
-    consumer: cluster::Reader,
+    consumer: Reader,
     lost_brokers: LostBrokers,
 }
 
@@ -92,7 +93,7 @@ impl KafkaTopicReader {
 
     /// Why no broker can be reached, if that is what `error` means.
     pub(super) fn why_unreachable(&self, error: &KafkaError) -> Option<String> {
-        cluster::why_unreachable(&self.consumer, error)
+        why_unreachable(&self.consumer, error)
     }
 
     /// Where reading begins, and the ends of the partitions in which there is something to read.
