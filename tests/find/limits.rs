@@ -100,3 +100,16 @@ fn what_the_login_or_the_publication_leaves_out_is_said() {
         &format!("rows of public.outbox: this role may not read them: {grant}"),
     ]);
 }
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_told_with_its_error() {
+    // GIVEN a waiting event, any topic to look into, and no broker
+    let mut scene = CliFixture::waiting("find_unreachable");
+    scene.extra = HALT.into();
+    let port = walrelay_harness::free_port().unwrap();
+    scene.sink = format!("[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n");
+    let ended = scene.walrelay(&["find", "--key", "1", "--within", "2s"]);
+    ended.assert_done().assert_says(&["they cannot be listed", "Connection refused"]);
+    // THEN nothing is said of topics that nobody has seen
+    assert!(!ended.out.contains("sees none"), "{ended}");
+}
