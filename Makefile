@@ -20,12 +20,12 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 1-3 minutes)
 	@scripts/setup
 
-demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 3-6 minutes)
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
 	cargo build --release --workspace --bin walrelay --bin demo $(if $(SYSTEM),$(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $(CARGO_RUN) demo
 
-test: setup ## Run all tests against real services (8 minutes on two cores, 5 more to build them first)
+test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
 
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
