@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::decision::Cause;
 use crate::message::{Message, replay_header, retry_header};
 use crate::time::{is_rfc3339, rfc3339};
 
@@ -52,18 +53,16 @@ impl RetryCopy {
     }
 }
 
-/// Why a message is dead.
-pub(crate) struct Cause<'c> {
-    pub(crate) class: &'c str,
-    pub(crate) reason: &'c str,
-    pub(crate) attempts: u32,
+/// A dead letter beside its message.
+pub(crate) struct DeadLetter<'c> {
+    pub(crate) cause: &'c Cause,
     /// The exchange to which a replay goes; Kafka has none.
     pub(crate) exchange: Option<&'c str>,
     /// `SERVICE@host`.
     pub(crate) relay: &'c str,
 }
 
-impl Cause<'_> {
+impl DeadLetter<'_> {
     /// `is_cut`: the dead letter has only the beginning of the value.
     pub(crate) fn headers(
         &self,
@@ -85,9 +84,9 @@ impl Cause<'_> {
             ("dlq-event-id", Some(message.id().to_owned())),
             ("dlq-original-topic", cut(message.topic(), NAME_BYTES_MAX)),
             ("dlq-original-exchange", self.exchange.map(str::to_owned)),
-            ("dlq-error-class", cut(self.class, NAME_BYTES_MAX)),
-            (REASON, cut(self.reason, REASON_BYTES_MAX)),
-            ("dlq-attempts", Some(self.attempts.to_string())),
+            ("dlq-error-class", cut(&self.cause.class, NAME_BYTES_MAX)),
+            (REASON, cut(&self.cause.reason, REASON_BYTES_MAX)),
+            ("dlq-attempts", Some(self.cause.attempts.to_string())),
             ("dlq-first-failed-at", Some(first_failed_at)),
             ("dlq-failed-at", Some(failed_at)),
             ("dlq-lsn", message.header("lsn").and_then(|lsn| cut(lsn, LSN_BYTES_MAX))),
@@ -187,10 +186,6 @@ mod tests {
         Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
     }
 
-    fn cause(class: &str) -> Cause<'_> {
-        Cause { class, reason: "no", attempts: 4, exchange: Some("billing"), relay: "billing@h" }
-    }
-
     fn lines(headers: &[(String, Bytes)]) -> Vec<String> {
         let line =
             |(name, value): &(String, Bytes)| format!("{name}: {}", String::from_utf8_lossy(value));
@@ -231,8 +226,11 @@ mod tests {
             ("x-retry-count", "3"),
             ("x-first-failed-at", "2026-01-02T03:04:06Z"),
         ]);
+        let (class, reason) = ("consumer.exhausted".into(), "no".to_owned());
+        let cause = Cause { class, attempts: 4, reason, has_id: true };
+        let letter = DeadLetter { cause: &cause, exchange: Some("billing"), relay: "billing@h" };
         assert_eq!(
-            lines(&cause("consumer.exhausted").headers(&message, true, Duration::ZERO)),
+            lines(&letter.headers(&message, true, Duration::ZERO)),
             [
                 "id: e-1",
                 "lsn: 0/10",
@@ -300,15 +298,11 @@ mod tests {
         let message = message(&headers);
         let (service, host) = ("s".repeat(100), "h".repeat(64));
         let relay = format!("{service}@{host}");
-        let cause = Cause {
-            class: &long,
-            reason: &long,
-            attempts: u32::MAX,
-            exchange: Some(&service),
-            relay: &relay,
-        };
+        let (class, reason) = (long.clone().into(), long.clone());
+        let cause = Cause { class, attempts: u32::MAX, reason, has_id: true };
+        let letter = DeadLetter { cause: &cause, exchange: Some(&service), relay: &relay };
         // WHEN it fails for good, and a frame has 4 KiB, of which properties take one
-        let mut headers = cause.headers(&message, true, Duration::ZERO);
+        let mut headers = letter.headers(&message, true, Duration::ZERO);
         assert!(fit(&mut headers, 3 * 1024));
         // THEN its dead letter fits, and says what it knows for sure
         let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();

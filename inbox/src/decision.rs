@@ -24,12 +24,12 @@ pub(crate) enum Verdict {
 pub(crate) enum Step {
     Acknowledge(Outcome),
     Copy { level: usize, attempts: u32, outcome: Outcome },
-    DeadLetter(Letter),
+    DeadLetter(Cause),
 }
 
-/// What a dead letter says of its message.
+/// Why a message becomes a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Letter {
+pub(crate) struct Cause {
     pub(crate) class: Cow<'static, str>,
     pub(crate) attempts: u32,
     pub(crate) reason: String,
@@ -72,7 +72,7 @@ impl Outcome {
 /// `attempts` have failed before this one; levels are numbered from 1 to `levels`.
 pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step {
     let dead_letter = |class: Cow<'static, str>, attempts, reason| {
-        Step::DeadLetter(Letter { class, attempts, reason, has_id: true })
+        Step::DeadLetter(Cause { class, attempts, reason, has_id: true })
     };
     match verdict {
         Verdict::Processed => Step::Acknowledge(Outcome::Processed),
@@ -102,7 +102,7 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
         }
         Verdict::NoId { reason } => {
             let class = "consumer.no-id".into();
-            Step::DeadLetter(Letter { class, attempts, reason, has_id: false })
+            Step::DeadLetter(Cause { class, attempts, reason, has_id: false })
         }
     }
 }
@@ -125,8 +125,8 @@ mod tests {
         let last = next_step(failed(Failure::Transient), 3, 3);
         let class = "consumer.exhausted".into();
         let reason = "why".into();
-        let letter = Letter { class, attempts: 4, reason, has_id: true };
-        assert_eq!(last, Step::DeadLetter(letter));
+        let cause = Cause { class, attempts: 4, reason, has_id: true };
+        assert_eq!(last, Step::DeadLetter(cause));
     }
 
     #[test]
@@ -137,8 +137,8 @@ mod tests {
             (Failure::PermanentAs("consumer.no-id".into()), "consumer.no-id"),
         ] {
             let (class, reason) = (name.into(), "why".into());
-            let letter = Letter { class, attempts: 1, reason, has_id: true };
-            assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(letter));
+            let cause = Cause { class, attempts: 1, reason, has_id: true };
+            assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(cause));
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
         let none = next_step(Verdict::NoId { reason: "why".into() }, 0, 3);
         let (class, reason) = ("consumer.no-id".into(), "why".into());
-        let letter = Letter { class, attempts: 0, reason, has_id: false };
-        assert_eq!(none, Step::DeadLetter(letter));
+        let cause = Cause { class, attempts: 0, reason, has_id: false };
+        assert_eq!(none, Step::DeadLetter(cause));
     }
 }

@@ -12,8 +12,8 @@ use tokio_postgres::error::SqlState;
 
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
 use crate::connection::{Outage, Session};
-use crate::copies::{Cause, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
-use crate::decision::{Letter, Outcome, Step, Verdict, next_step};
+use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
+use crate::decision::{Cause, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
@@ -104,20 +104,20 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             self.shared.tell_failure(message, reason);
         }
         let levels = self.shared.plan.levels.len();
-        let letter = match next_step(verdict, message.failed_attempts(), levels) {
+        let cause = match next_step(verdict, message.failed_attempts(), levels) {
             Step::Acknowledge(outcome) => return Ok(outcome),
-            Step::DeadLetter(letter) => letter,
+            Step::DeadLetter(cause) => cause,
             Step::Copy { level, attempts, outcome } => {
                 match self.copy_to_level(message, token, level, attempts, outcome).await? {
                     Ok(outcome) => return Ok(outcome),
                     Err(Refused(reason)) => {
                         let class = "consumer.refused-copy".into();
-                        Letter { class, attempts, reason, has_id: true }
+                        Cause { class, attempts, reason, has_id: true }
                     }
                 }
             }
         };
-        self.dead_letter(message, token, &letter).await
+        self.dead_letter(message, token, &cause).await
     }
 
     /// Tries the message until there is a verdict.
@@ -221,14 +221,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &Message,
         token: &B::Token,
-        letter: &Letter,
+        cause: &Cause,
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
-        let (class, reason, attempts) = (&*letter.class, &*letter.reason, letter.attempts);
-        let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
-        shared.publish_dead_letter(message, &cause, token).await?;
-        if letter.has_id {
+        let letter = DeadLetter { cause, exchange, relay: &shared.writer };
+        shared.publish_dead_letter(message, &letter, token).await?;
+        if cause.has_id {
             self.change(message, token, Change::Dead).await?;
         }
         Ok(Outcome::DeadLettered)
@@ -313,7 +312,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     async fn publish_dead_letter(
         &self,
         message: &Message,
-        cause: &Cause<'_>,
+        letter: &DeadLetter<'_>,
         token: &B::Token,
     ) -> Result<(), GivenUp> {
         let whole = message.received().value.clone();
@@ -323,7 +322,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let mut backoff = Backoff::default();
         loop {
             let value = whole.as_ref().map(|value| value.slice(..kept_max));
-            let mut headers = cause.headers(message, kept_max < length, unix_now());
+            let mut headers = letter.headers(message, kept_max < length, unix_now());
             if was_refused {
                 fit(&mut headers, HEADERS_BYTES_KEPT);
             }

@@ -183,7 +183,7 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     metrics.slot_lag_seconds.set(lag.as_secs_f64());
 }
 
-/// Shows what pins `restart_lsn`, and logs when that begins and ends. `logged` is what the log says.
+/// Shows what pins `restart_lsn`, and logs when that begins and ends. `logged` is the pin that the log named last.
 fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>, logged: &mut Option<SlotPin>) {
     watch.metrics.slot_pinned_seconds.set(pin.as_ref().map_or(0.0, |pin| pin.age.as_secs_f64()));
     let slot = &watch.settings.slot;

@@ -10,7 +10,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster;
-use super::connection_errors::Reader;
+use super::connection_errors::TopicConsumer;
 use super::lost_brokers::LostBrokers;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
@@ -27,7 +27,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaBenchTarget {
-    consumer: Reader,
+    consumer: TopicConsumer,
     settings: KafkaSettings,
     lost_brokers: LostBrokers,
 }

@@ -13,7 +13,7 @@ use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, ClientContext};
 
-use super::connection_errors::{LastConnectionError, Reader};
+use super::connection_errors::{LastConnectionError, TopicConsumer};
 use super::fault;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
@@ -56,7 +56,7 @@ pub(super) fn consumer(
     settings: &KafkaSettings,
     group_id: &str,
     properties: &[(&str, &str)],
-) -> Result<Reader, Fault> {
+) -> Result<TopicConsumer, Fault> {
     let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
     let shared = settings.effective_properties().into_iter().filter(|(name, _)| is_shared(name));
     let mut config: ClientConfig = shared.collect();

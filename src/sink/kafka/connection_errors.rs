@@ -11,7 +11,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 /// How long errors that a client has already queued are collected.
 const EVENTS_WITHIN: Duration = Duration::from_millis(50);
 
-/// What a connection has failed of, if the error is about one: without how long that took, so that
+/// Why a connection has failed, if the error is about one: without how long the attempt took, so that
 /// the same error has the same text.
 pub(super) fn connection_error(code: Code, text: &str) -> Option<&str> {
     let failed = [Code::Authentication, Code::SSL, Code::Resolve, Code::BrokerTransportFailure];
@@ -19,10 +19,10 @@ pub(super) fn connection_error(code: Code, text: &str) -> Option<&str> {
     failed.contains(&code).then_some(error)
 }
 
-/// Reads topics.
-pub(super) type Reader = BaseConsumer<LastConnectionError>;
+/// A consumer that keeps the last error of its connections.
+pub(super) type TopicConsumer = BaseConsumer<LastConnectionError>;
 
-/// The last error of a connection of a reader.
+/// The last error of a connection of a consumer.
 #[derive(Default)]
 pub(super) struct LastConnectionError(Mutex<Option<String>>);
 
@@ -37,9 +37,9 @@ impl ClientContext for LastConnectionError {
 
 impl ConsumerContext for LastConnectionError {}
 
-/// Why no broker can be reached, if that is what `error` means. Records that the reader has are
-/// dropped: it is given up afterwards.
-pub(super) fn why_unreachable(reader: &Reader, error: &KafkaError) -> Option<String> {
+/// Why no broker can be reached, if that is what `error` means. Records that the consumer has fetched
+/// are dropped: it is given up afterwards.
+pub(super) fn why_unreachable(consumer: &TopicConsumer, error: &KafkaError) -> Option<String> {
     let KafkaError::MetadataFetch(
         code @ (Code::BrokerTransportFailure | Code::OperationTimedOut | Code::AllBrokersDown),
     ) = error
@@ -49,8 +49,8 @@ pub(super) fn why_unreachable(reader: &Reader, error: &KafkaError) -> Option<Str
     // Errors are handed over where the client is polled, and new ones may come without an end.
     let until = Instant::now() + EVENTS_WITHIN;
     while Instant::now() < until {
-        drop(reader.poll(until.saturating_duration_since(Instant::now())));
+        drop(consumer.poll(until.saturating_duration_since(Instant::now())));
     }
-    let last = reader.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let last = consumer.context().0.lock().unwrap_or_else(PoisonError::into_inner).take();
     Some(last.unwrap_or_else(|| code.to_string()))
 }

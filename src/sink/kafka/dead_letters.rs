@@ -10,7 +10,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster::{self, ANSWER_WITHIN};
-use super::connection_errors::{Reader, why_unreachable};
+use super::connection_errors::{TopicConsumer, why_unreachable};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
@@ -36,7 +36,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaDeadLetterLog {
-    consumer: Reader,
+    consumer: TopicConsumer,
     settings: KafkaSettings,
     topic: String,
     /// Partitions that were not yet read to where they ended at the opening, and that offset.

@@ -18,7 +18,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::brokers_ffi::add_brokers_to;
-use super::connection_errors::Reader;
+use super::connection_errors::TopicConsumer;
 use super::settings::KafkaSettings;
 
 /// Longer than a round of attempts to connect to brokers that refuse: librdkafka keeps each list of
@@ -39,7 +39,7 @@ impl LostBrokers {
     /// Polls a consumer to whose brokers this belongs.
     pub(super) fn poll<'c>(
         &mut self,
-        consumer: &'c Reader,
+        consumer: &'c TopicConsumer,
         patience: Duration,
     ) -> Option<KafkaResult<BorrowedMessage<'c>>> {
         if let Some(brokers) = self.due() {

@@ -17,7 +17,7 @@ const PROBE_MS: i32 = 20;
 pub(super) struct Reachability {
     /// While the cluster is unreachable: when that was reported, or the cluster probed, last.
     unreachable_at: Option<Instant>,
-    /// What a connection has failed of since the cluster answered last.
+    /// Why the last connection failed, of those since the cluster answered last.
     cause: Option<String>,
 }
 

@@ -14,7 +14,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster;
-use super::connection_errors::{Reader, why_unreachable};
+use super::connection_errors::{TopicConsumer, why_unreachable};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
@@ -68,7 +68,7 @@ impl TailPartitions {
 }
 
 pub(super) struct KafkaTopicReader {
-    consumer: Reader,
+    consumer: TopicConsumer,
     lost_brokers: LostBrokers,
 }
 
