@@ -39,12 +39,6 @@ impl Source {
     }
 }
 
-/// Files that may be longer than 400 lines (never than 600), and why.
-const LONG_FILES: &[(&str, &str)] = &[(
-    "src/config/tests.rs",
-    "one table of mistakes and what each is told as, read top to bottom",
-)];
-
 fn is_test_file(path: &str) -> bool {
     let ends = ["/tests.rs", "/testing.rs", "_tests.rs"];
     ends.iter().any(|end| path.ends_with(end)) || path.contains("/tests/")
@@ -143,9 +137,7 @@ fn a_public_type_name_stands_once() {
 
 #[test]
 fn exceptions_that_nothing_needs_are_gone() {
-    let mut idle = imports::idle_exceptions(imports());
-    idle.extend(shape::short_files(src(), LONG_FILES));
-    assert_none(idle);
+    assert_none(imports::idle_exceptions(imports()));
 }
 
 #[test]
@@ -155,7 +147,7 @@ fn the_pure_core_knows_no_clock_and_no_socket() {
 
 #[test]
 fn files_and_functions_are_short() {
-    let long = everything().iter().flat_map(|source| shape::long_file(source, LONG_FILES));
+    let long = everything().iter().filter_map(shape::long_file);
     assert_none(long.chain(everything().iter().flat_map(shape::long_functions)));
 }
 

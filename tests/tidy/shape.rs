@@ -4,33 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::{Source, is_test_file, text};
 
-const FILE_LINES_HARD: usize = 600;
-const FILE_LINES_SOFT: usize = 400;
+const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Spelled in two halves, or this file would be the first to break its rule.
 const MACROS: &[&str] = &[concat!("to", "do!"), concat!("db", "g!"), concat!("unimpl", "emented!")];
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-pub(crate) fn long_file(source: &Source, allowed: &[(&str, &str)]) -> Option<String> {
+pub(crate) fn long_file(source: &Source) -> Option<String> {
     let (path, lines) = (&source.path, source.text.lines().count());
-    let named = allowed.iter().any(|(file, reason)| file == path && !reason.is_empty());
-    if lines > FILE_LINES_HARD {
-        return Some(format!("{path}: {lines} lines, {FILE_LINES_HARD} at most"));
-    }
-    (lines > FILE_LINES_SOFT && !named).then(|| {
-        format!("{path}: {lines} lines; over {FILE_LINES_SOFT} needs a reason in LONG_FILES")
-    })
-}
-
-/// Is a file that may be longer no longer that long?
-pub(crate) fn short_files(sources: &[Source], allowed: &[(&str, &str)]) -> Vec<String> {
-    let is_long = |file: &str| {
-        let found = sources.iter().find(|source| source.path == file);
-        found.is_some_and(|source| source.text.lines().count() > FILE_LINES_SOFT)
-    };
-    let short = allowed.iter().filter(|(file, _)| !is_long(file));
-    short.map(|(file, _)| format!("{file} needs no exception: delete it")).collect()
+    (lines > FILE_LINES_MAX).then(|| format!("{path}: {lines} lines, {FILE_LINES_MAX} at most"))
 }
 
 /// Relies on rustfmt: a function's closing brace stands in the column of its first word.
@@ -149,12 +132,8 @@ mod tests {
 
     #[test]
     fn long_files_are_caught() {
-        assert_eq!(long_file(&lines(400), &[]), None);
-        assert!(long_file(&lines(401), &[]).is_some());
-        assert_eq!(long_file(&lines(401), &[("src/a.rs", "a table")]), None);
-        assert!(long_file(&lines(401), &[("src/a.rs", "")]).is_some(), "a reason is needed");
-        assert!(long_file(&lines(601), &[("src/a.rs", "a table")]).is_some());
-        assert_eq!(short_files(&[lines(401)], &[("src/a.rs", ""), ("src/b.rs", "")]).len(), 1);
+        assert_eq!(long_file(&lines(600)), None);
+        assert!(long_file(&lines(601)).is_some());
     }
 
     #[test]
