@@ -10,9 +10,10 @@
 //! confirms: a mark of a2 in front of a mark of a1 means that a1 was published again after a2, and
 //! then the mark of a2 does not count.
 //!
-//! Besides marks there is what the topics hold ([`super::stored`]). The last record of a key shows how
-//! far the key has come, unless the mark of its event says that the events behind it were confirmed as
-//! well: their dead letters, which are in another topic.
+//! Besides marks there is what the topics hold ([`super::stored`]). For each event there is one
+//! decision ([`KnownEvents::passes_over`]): what a topic says that was read overrules a mark of an
+//! event that was published, because the topic may have been made anew, or a key may have gone back in
+//! it. A dead letter stands elsewhere, so its mark counts whatever the topic says.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
@@ -60,12 +61,15 @@ impl Fingerprint {
 pub struct Mark {
     pub position: Position,
     pub fingerprint: Fingerprint,
+    pub is_dead_letter: bool,
 }
 
 /// Empty, except while events come that an earlier process may have published.
 #[derive(Debug, Default)]
 pub struct KnownEvents {
-    marked: HashSet<u64>,
+    published: HashSet<u64>,
+    /// With the commit LSN.
+    dead_lettered: HashMap<u64, Lsn>,
     /// Commit LSN of the last transaction that may hold known events; zero for none.
     until: Lsn,
     /// Keys whose events are published again.
@@ -87,19 +91,23 @@ impl KnownEvents {
         }
         let mut confirmed_later: HashMap<u32, Position> = HashMap::new();
         for mark in marks.rev() {
-            let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
+            let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
             let mut counts = is_relevant(&mark);
             if key != 0 {
                 let earliest = confirmed_later.entry(key).or_insert(position);
                 counts &= position <= *earliest;
                 *earliest = position.min(*earliest);
             }
+            if counts && is_dead_letter {
+                self.dead_lettered.insert(event, position.commit_lsn);
+            } else if counts {
+                self.published.insert(event);
+            }
             if counts {
-                self.marked.insert(event);
                 self.until = self.until.max(position.commit_lsn);
             }
         }
-        self.marked.len()
+        self.published.len() + self.dead_lettered.len()
     }
 
     /// Whether an event that comes now may be known.
@@ -120,18 +128,27 @@ impl KnownEvents {
     /// later event of its key will be passed over.
     pub fn passes_over(&mut self, fingerprint: Fingerprint, stored: Stored) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
-        let in_order = !self.republished.contains(&key);
-        let is_marked = in_order && self.marked.remove(&event);
+        if self.republished.contains(&key) {
+            return None;
+        }
+        let is_dead_letter = self.dead_lettered.remove(&event).is_some();
+        let is_marked = self.published.remove(&event) || is_dead_letter;
         let known = match stored {
+            Stored::No => is_dead_letter.then_some(KnownFrom::StateFile),
             _ if is_marked => Some(KnownFrom::StateFile),
-            Stored::Yes | Stored::Last if in_order => Some(KnownFrom::Topic),
-            _ => None,
+            Stored::Yes => Some(KnownFrom::Topic),
+            Stored::Unknown | Stored::Overtaken => None,
         };
-        let is_last = stored == Stored::Last && !is_marked;
-        if key != 0 && (known.is_none() || is_last) {
+        if key != 0 && known.is_none() {
             self.republished.insert(key);
         }
         known
+    }
+
+    /// The topics hold nothing of what comes: only dead letters are still known.
+    pub fn forget_published(&mut self) {
+        self.published = HashSet::new();
+        self.until = self.dead_lettered.values().copied().max().unwrap_or_default();
     }
 
     /// What comes is no repetition of what was known.

@@ -33,3 +33,5 @@ pub mod window;
 
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod repetition_model_tests;

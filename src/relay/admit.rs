@@ -124,9 +124,23 @@ impl Admitter {
     #[inline]
     pub(super) fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.read_back.received(commit_lsn);
+        self.received(commit_lsn);
         if !self.read_back.is_active() {
             self.known.begins(commit_lsn);
+        }
+    }
+
+    /// Whether the intake waits until a topic has been read. Everything before this position was
+    /// received.
+    pub(super) fn awaits_topic(&mut self, received: Lsn) -> bool {
+        self.received(received);
+        self.read_back.is_reading()
+    }
+
+    #[inline]
+    fn received(&mut self, position: Lsn) {
+        if !self.read_back.received(position) {
+            self.known.forget_published();
         }
     }
 

@@ -13,6 +13,9 @@ use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 
+/// In the ordinal of a mark: the broker has the event's dead letter.
+const DEAD_LETTER: u32 = 1 << 31;
+
 /// Nothing is marked without a ring.
 #[derive(Debug, Default)]
 pub(in crate::relay) struct MarkRing {
@@ -150,8 +153,9 @@ impl Ring {
 
 /// `None` for an event whose ordinal has no room.
 fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
-    let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
-    let ordinal = u32::try_from(position.ordinal).ok()?;
+    let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
+    let ordinal = u32::try_from(position.ordinal).ok().filter(|it| it & DEAD_LETTER == 0)?;
+    let ordinal = if is_dead_letter { ordinal | DEAD_LETTER } else { ordinal };
     let mut bytes = [0; MARK_BYTES];
     bytes[..8].copy_from_slice(&position.commit_lsn.to_wire().to_ne_bytes());
     bytes[8..12].copy_from_slice(&ordinal.to_ne_bytes());
@@ -164,9 +168,11 @@ pub(super) fn decode(bytes: &[u8; MARK_BYTES]) -> Mark {
     let word = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let half = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let commit_lsn = Lsn::from_wire(u64::from_ne_bytes(word(0)));
-    let ordinal = u64::from(u32::from_ne_bytes(half(8)));
+    let ordinal = u32::from_ne_bytes(half(8));
+    let position = Position { commit_lsn, ordinal: u64::from(ordinal & !DEAD_LETTER) };
     let (key, event) = (u32::from_ne_bytes(half(12)), u64::from_ne_bytes(word(16)));
-    Mark { position: Position { commit_lsn, ordinal }, fingerprint: Fingerprint { event, key } }
+    let is_dead_letter = ordinal & DEAD_LETTER != 0;
+    Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter }
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ fn lsn(number: u64) -> Lsn {
 
 fn mark(commit: u64, ordinal: u64) -> Mark {
     let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 3 };
-    Mark { position: Position { commit_lsn: lsn(commit), ordinal }, fingerprint }
+    let is_dead_letter = ordinal % 2 == 1;
+    Mark { position: Position { commit_lsn: lsn(commit), ordinal }, fingerprint, is_dead_letter }
 }
 
 /// A process that has marked these events, reported `reported`, and died.
@@ -32,7 +33,7 @@ fn left(path: &OwnPath, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Ma
 #[test]
 fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it() {
     let path = OwnPath::new();
-    let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 4_000_000_000)];
+    let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 2_000_000_000)];
     marked(&path, &marks, 50);
     assert_eq!(left(&path, PLACE, BOOT, 50), marks);
     // Postgres has crashed and has an older position.

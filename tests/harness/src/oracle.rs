@@ -110,7 +110,8 @@ pub struct Verdict {
 struct KeyEnd<'r> {
     /// The highest `seq` of a first delivery, and where it is.
     newest: (i64, i64),
-    /// The `seq` of the last record, and that record; those of dead-lettered rows do not count.
+    /// The records with the highest `seq` and the last; those of dead-lettered rows do not count.
+    latest: Option<(i64, &'r Record)>,
     last: Option<(i64, &'r Record)>,
 }
 
@@ -142,11 +143,14 @@ pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<S
         if home != record.partition {
             verdict.split_keys.add(|| format!("{}, earlier in partition {home}", describe(record)));
         }
-        let end = ends
-            .entry((&record.topic, record.partition, &row.key))
-            .or_insert(KeyEnd { newest: (i64::MIN, -1), last: None });
+        let end = ends.entry((&record.topic, record.partition, &row.key)).or_insert(KeyEnd {
+            newest: (i64::MIN, -1),
+            latest: None,
+            last: None,
+        });
         if !dead_lettered.contains(&row.id) {
             end.last = Some((row.seq, record));
+            end.latest = end.latest.filter(|(seq, _)| *seq >= row.seq).or(end.last);
         }
         if !seen.insert(&row.id) {
             verdict.duplicates += 1;
@@ -176,9 +180,11 @@ pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<S
 fn stale_last(mut ends: Vec<KeyEnd<'_>>) -> Offences {
     ends.sort_by_key(|end| end.last.map(|(_, record)| (record.partition, record.offset)));
     let mut stale = Offences::default();
-    for KeyEnd { newest: (newest, offset), last } in ends {
-        if let Some((seq, record)) = last.filter(|(seq, _)| *seq < newest) {
-            stale.add(|| format!("{}, seq {seq} behind {newest} at {offset}", describe(record)));
+    for KeyEnd { latest, last, .. } in ends {
+        let Some(((newest, latest), (seq, last))) = latest.zip(last) else { continue };
+        if seq < newest {
+            let at = latest.offset;
+            stale.add(|| format!("{}, seq {seq} behind {newest} at {at}", describe(last)));
         }
     }
     stale

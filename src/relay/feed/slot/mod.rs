@@ -234,7 +234,7 @@ impl Feed for SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.seen());
         let looks_up = self.catalog.is_some() || reads_topic;
         let full = !self.replication.window.has_room();
         self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
@@ -320,9 +320,9 @@ impl Feed for SlotFeed {
     fn confirmed(
         &mut self,
         event: Sequence,
-        _cause: Option<&DeadLetterCause>,
+        cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        self.replication.confirmed(event)
+        self.replication.confirmed(event, cause.is_some())
     }
 
     fn position_of(&self, event: Sequence) -> Position {

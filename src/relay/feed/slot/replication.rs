@@ -152,14 +152,17 @@ impl Replication {
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// The broker has confirmed this event. Returns when it was committed, and its mark.
+    /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
+    /// its mark.
     pub(super) fn confirmed(
         &mut self,
         event: Sequence,
+        is_dead_letter: bool,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
         let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
         let is_marked = fingerprint != Fingerprint::NONE;
-        let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
+        let position = self.position_of(event);
+        let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
         Ok((commit_unix_us, mark))
     }
 

@@ -120,6 +120,11 @@ fn a_dead_letter_that_is_replayed_may_be_the_last_of_its_key() {
     let parked = HashSet::from(["id-3".to_owned()]);
     assert_eq!(red(&check(&truth, &delivered, &parked)), ["out of order"]);
     assert_eq!(red(&judge(&truth, &delivered)), ["out of order", "stale last"]);
+    // Nor need one that arrived all the same be the last.
+    let (truth, mut delivered) = clean();
+    delivered.push(delivery(3, "a", 7));
+    let parked = HashSet::from(["id-5".to_owned()]);
+    check(&truth, &delivered, &parked).assert_exact(1);
 }
 
 #[test]
