@@ -224,7 +224,12 @@ impl<F: Feed> Relay<F> {
     /// Takes the sink's reports, and marks what they confirm before it can be reported to Postgres.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
         let outcome = self.collect_all(timeout);
-        self.down.admitter.state_file.marks.write();
+        let Downstream { admitter, driver, .. } = &mut self.down;
+        let marks = &mut admitter.state_file.marks;
+        if marks.has_unwritten() {
+            marks.broker(driver.broker());
+            marks.write();
+        }
         outcome
     }
 

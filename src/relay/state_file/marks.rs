@@ -8,7 +8,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::header::{self, BOOT, MARK_BYTES, MARKS, REPORTED, WRITTEN, Words};
+use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, WRITTEN, Words};
+use super::reports::Reports;
 use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
@@ -20,6 +21,8 @@ const DEAD_LETTER: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(in crate::relay) struct MarkRing {
     ring: Option<Ring>,
+    /// Fingerprint of the broker that confirms events; 0 as long as it is not known.
+    broker: u64,
 }
 
 #[derive(Debug)]
@@ -45,7 +48,7 @@ impl MarkRing {
     /// they do not apply.
     pub(super) fn takes_over(&mut self, file: File, words: Words, successor: Successor) -> Vec<u8> {
         let ring = Ring { file, words, unwritten: Vec::new() };
-        let left = ring.left_by_others(&successor).unwrap_or_else(|why| {
+        let left = ring.left_by_others(&successor, self.broker).unwrap_or_else(|why| {
             tracing::info!(why, "the marks in the state file are ignored");
             Vec::new()
         });
@@ -53,9 +56,25 @@ impl MarkRing {
             ring.words.store(WRITTEN, 0);
         }
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
-        ring.words.store(REPORTED, successor.confirmed.to_wire());
+        ring.words.store(BROKER, self.broker);
+        Reports(&ring.words).begin(successor.confirmed);
         self.ring = Some(ring);
         left
+    }
+
+    /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
+    /// any more.
+    pub(in crate::relay) fn broker(&mut self, broker: u64) {
+        if broker == self.broker || broker == 0 {
+            return;
+        }
+        if self.broker != 0 {
+            self.forget();
+        }
+        self.broker = broker;
+        if let Some(ring) = &self.ring {
+            ring.words.store(BROKER, broker);
+        }
     }
 
     #[inline]
@@ -70,6 +89,10 @@ impl MarkRing {
         {
             ring.unwritten.extend_from_slice(&bytes);
         }
+    }
+
+    pub(in crate::relay) fn has_unwritten(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| !ring.unwritten.is_empty())
     }
 
     /// Writes what was pushed. A file that cannot be written is not used any more: its marks would
@@ -97,7 +120,14 @@ impl MarkRing {
     /// taken for one that another relay has moved.
     pub(in crate::relay) fn reported(&self, confirmed: Lsn) {
         if let Some(ring) = &self.ring {
-            ring.words.store(REPORTED, confirmed.to_wire());
+            Reports(&ring.words).push(confirmed);
+        }
+    }
+
+    /// The same, of a position that is only to show that this relay has the slot.
+    pub(in crate::relay) fn traced(&self, position: Lsn) {
+        if let Some(ring) = &self.ring {
+            Reports(&ring.words).push_trace(position);
         }
     }
 }
@@ -105,8 +135,8 @@ impl MarkRing {
 impl Ring {
     /// Marks of an earlier process. After a restart of the machine they are not believed, because
     /// the broker may have lost what it had not written to disk; nor after another relay has
-    /// confirmed events, because it may have repeated some of them.
-    fn left_by_others(&self, successor: &Successor) -> Result<Vec<u8>, &'static str> {
+    /// had the slot, because it may have repeated some of the events.
+    fn left_by_others(&self, successor: &Successor, broker: u64) -> Result<Vec<u8>, &'static str> {
         let written = self.words.load(WRITTEN);
         if written == 0 {
             return Ok(Vec::new());
@@ -114,11 +144,14 @@ impl Ring {
         if !successor.same_place {
             return Err("they are of another system, timeline or slot, or of another version");
         }
+        if broker != self.words.load(BROKER) {
+            return Err("they are of another broker");
+        }
         if successor.boot != Some(self.words.load(BOOT)) {
             return Err("the machine has been restarted since");
         }
-        if successor.confirmed.to_wire() > self.words.load(REPORTED) {
-            return Err("another relay has confirmed events since");
+        if Reports(&self.words).show_another_relay(successor.confirmed) {
+            return Err("another relay has had the slot since");
         }
         self.read(written).map_err(|_| "the file is cut off")
     }

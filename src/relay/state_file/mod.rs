@@ -7,6 +7,7 @@
 mod crash;
 mod header;
 mod marks;
+mod reports;
 #[cfg(test)]
 mod testing;
 
@@ -18,11 +19,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use self::crash::CrashGuard;
-pub(super) use self::header::fingerprint;
 use self::header::{BYTES, MAGIC, MAGIC_WORD, MARK_BYTES, VERSION_MASK, WHERE, WORDS, Words};
 use self::marks::{MarkRing, Successor};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
+use crate::base::fingerprint::fingerprint;
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi::SharedWords;
 use crate::delivery::known::Mark;

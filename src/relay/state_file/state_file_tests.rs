@@ -19,7 +19,7 @@ fn mark(commit: u64, ordinal: u64) -> Mark {
 /// A process that has marked these events, reported `reported`, and died.
 fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     let mut process = path.open();
-    process.takes_over_at(PLACE, BOOT, Some(lsn(0)));
+    process.takes_over_at(PLACE, BOOT, Some(lsn(40)));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -37,14 +37,14 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     marked(&path, &marks, 50);
     assert_eq!(left(&path, PLACE, BOOT, 50), marks);
     // Postgres has crashed and has an older position.
-    assert_eq!(left(&path, PLACE, BOOT, 20), marks);
+    assert_eq!(left(&path, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = path.open();
-    process.takes_over_at(PLACE, BOOT, Some(lsn(20)));
+    process.takes_over_at(PLACE, BOOT, Some(lsn(16)));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
-    assert_eq!(left(&path, PLACE, BOOT, 20), [&marks[..], &[mark(300, 0)]].concat());
+    assert_eq!(left(&path, PLACE, BOOT, 16), [&marks[..], &[mark(300, 0)]].concat());
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl SlotFeed {
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.control.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let Downstream { admitter, policy, .. } = down;
+        let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
         let (floor, continuation) = session::judge(source, known, seen, &opened)?;
         match continuation {
@@ -125,7 +125,11 @@ impl SlotFeed {
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
+        if continuation != Continuation::Same {
+            self.replication.untraced = Some(floor);
+        }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
+        admitter.state_file.marks.broker(driver.broker());
         admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
@@ -284,6 +288,13 @@ impl Feed for SlotFeed {
                     self.hold = Some(IntakeHold::LookupPending);
                     stream.reset_silence(now);
                     return Ok(false);
+                }
+                PacketOutcome::TraceDue(position) => {
+                    if let Err(error) = stream.report(position, unix_now_us(), false) {
+                        return self.ended(&StreamError::Io(error));
+                    }
+                    self.replication.progress.on_reported(position);
+                    admission.admitter.state_file.marks.traced(position);
                 }
                 PacketOutcome::SinkBroken => {
                     driver.break_sink("it refuses every event", self.replication.window.events());

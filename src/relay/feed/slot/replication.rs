@@ -23,7 +23,7 @@ use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::catalog::Catalog;
 use crate::source::faults::publication_gap;
-use crate::source::progress::Progress;
+use crate::source::progress::{self, Progress};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
@@ -40,6 +40,8 @@ pub(super) enum PacketOutcome {
     /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
+    /// This position must be reported first, as a trace in the slot; offer it again then.
+    TraceDue(Lsn),
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
@@ -58,6 +60,8 @@ pub(super) struct Replication {
     /// The transaction that is being received, or was received last.
     commit_lsn: Lsn,
     xid: u32,
+    /// Where the slot stood when this relay took it, until a transaction comes behind that.
+    pub(super) untraced: Option<Lsn>,
     source: SourceSettings,
 }
 
@@ -79,6 +83,7 @@ impl Replication {
             catalog_is_fresh: false,
             commit_lsn: Lsn::ZERO,
             xid: 0,
+            untraced: None,
             source: source.clone(),
         })
     }
@@ -221,6 +226,9 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
+                if let Some(trace) = self.trace_before(final_lsn) {
+                    return Ok(PacketOutcome::TraceDue(trace));
+                }
                 (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
@@ -257,6 +265,16 @@ impl Replication {
             Message::Origin | Message::Type => {}
         }
         Ok(PacketOutcome::Done)
+    }
+
+    /// The first transaction that this relay receives of a slot that it has taken: before anything of
+    /// it is published, the slot must show that, or a relay that had the slot before could believe
+    /// that nothing was published since. Where no trace fits in between, that remains possible until
+    /// the transaction is confirmed.
+    fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
+        let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
+        // Else the slot has moved already.
+        if self.progress.reported() == floor { progress::trace(floor, commit_lsn) } else { None }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
