@@ -18,6 +18,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
+use super::prefix::ConfirmedPrefix;
 use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
@@ -70,10 +71,14 @@ pub struct KnownEvents {
     published: HashSet<u64>,
     /// With the commit LSN.
     dead_lettered: HashMap<u64, Lsn>,
+    /// Counts as a mark of each of its events.
+    prefix: Option<ConfirmedPrefix>,
     /// Commit LSN of the last transaction that may hold known events; zero for none.
     until: Lsn,
     /// Keys whose events are published again.
     republished: HashSet<u32>,
+    /// A topic has overruled a mark.
+    overruled: bool,
 }
 
 impl KnownEvents {
@@ -110,6 +115,18 @@ impl KnownEvents {
         self.published.len() + self.dead_lettered.len()
     }
 
+    /// Loads what is confirmed of a transaction that comes.
+    pub fn load_prefix(&mut self, prefix: ConfirmedPrefix) {
+        self.until = self.until.max(prefix.commit_lsn);
+        self.prefix = Some(prefix);
+    }
+
+    /// Whether a topic has overruled marks since the last call: they are wrong for other events of it
+    /// as well, where the next process cannot read it.
+    pub fn takes_overruled(&mut self) -> bool {
+        std::mem::take(&mut self.overruled)
+    }
+
     /// Whether an event that comes now may be known.
     #[inline]
     pub fn is_active(&self) -> bool {
@@ -126,13 +143,20 @@ impl KnownEvents {
 
     /// Whether this event must not be published again, and where that is known from. If it must, no
     /// later event of its key will be passed over.
-    pub fn passes_over(&mut self, fingerprint: Fingerprint, stored: Stored) -> Option<KnownFrom> {
+    pub fn passes_over(
+        &mut self,
+        position: Position,
+        fingerprint: Fingerprint,
+        stored: Stored,
+    ) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
         if self.republished.contains(&key) {
             return None;
         }
         let is_dead_letter = self.dead_lettered.remove(&event).is_some();
-        let is_marked = self.published.remove(&event) || is_dead_letter;
+        let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
+        let is_marked = self.published.remove(&event) || is_dead_letter || is_claimed;
+        self.overruled |= stored == Stored::No && is_marked && !is_dead_letter;
         let known = match stored {
             Stored::No => is_dead_letter.then_some(KnownFrom::StateFile),
             _ if is_marked => Some(KnownFrom::StateFile),
@@ -147,7 +171,7 @@ impl KnownEvents {
 
     /// The topics hold nothing of what comes: only dead letters are still known.
     pub fn forget_published(&mut self) {
-        self.published = HashSet::new();
+        (self.published, self.prefix) = (HashSet::new(), None);
         self.until = self.dead_lettered.values().copied().max().unwrap_or_default();
     }
 

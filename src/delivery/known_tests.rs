@@ -25,7 +25,7 @@ fn mark(commit: u64, key: u32) -> Mark {
 }
 
 fn passes_over(known: &mut KnownEvents, fingerprint: Fingerprint) -> bool {
-    known.passes_over(fingerprint, Stored::Unknown).is_some()
+    known.passes_over(Position::default(), fingerprint, Stored::Unknown).is_some()
 }
 
 /// Which of the events from `from` on are passed over, given as commit and key, when they come in

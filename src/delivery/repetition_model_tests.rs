@@ -138,7 +138,7 @@ impl World {
             let position = Position { commit_lsn: self.commit(event), ordinal: event as u64 };
             let fingerprint = self.with(event, |it| Fingerprint::of(position, it));
             let found = self.with(event, |it| stored.take(it, position.commit_lsn));
-            if known.passes_over(fingerprint, found).is_some() {
+            if known.passes_over(position, fingerprint, found).is_some() {
                 outcome.passed_over.push(event);
                 settled.insert(event);
                 continue;
@@ -282,7 +282,7 @@ fn decided(records: &[usize], marks: &[(usize, bool)]) -> [(Stored, bool); 3] {
         let position = position(&world, event);
         let fingerprint = world.with(event, |it| Fingerprint::of(position, it));
         let found = world.with(event, |it| stored.take(it, position.commit_lsn));
-        (found, known.passes_over(fingerprint, found).is_some())
+        (found, known.passes_over(position, fingerprint, found).is_some())
     })
 }
 

@@ -162,7 +162,7 @@ impl Feed for ClaimFeed {
         self.take_batches(&mut down.policy);
         while let Some(offered) = self.offer(down)? {
             match offered {
-                Offered::Taken { .. } | Offered::Known(_) => {}
+                Offered::Taken { .. } | Offered::Known(..) => {}
                 Offered::SinkBroken => {
                     down.driver.break_sink("it refuses every event", self.rows.in_flight);
                 }

@@ -36,6 +36,10 @@ pub(super) const REPORTS_MADE: usize = 27;
 /// The traces that were left in the slot last, and how many there were in all.
 pub(super) const TRACES: Range<usize> = 28..32;
 pub(super) const TRACES_MADE: usize = 32;
+/// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1
+/// or 2, or 0 for none.
+pub(super) const PREFIXES: [usize; 2] = [33, 36];
+pub(super) const PREFIX_COPY: usize = 39;
 
 /// "walrela" and the version of the layout.
 pub(super) const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;

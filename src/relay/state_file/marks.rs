@@ -8,11 +8,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, WRITTEN, Words};
+use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, WRITTEN, Words};
 use super::reports::Reports;
 use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
+use crate::delivery::prefix::ConfirmedPrefix;
 
 /// In the ordinal of a mark: the broker has the event's dead letter.
 const DEAD_LETTER: u32 = 1 << 31;
@@ -44,22 +45,28 @@ pub(super) struct Successor {
 }
 
 impl MarkRing {
-    /// Begins to use the ring. Returns the encoded marks that an earlier process has left; none if
-    /// they do not apply.
-    pub(super) fn takes_over(&mut self, file: File, words: Words, successor: Successor) -> Vec<u8> {
+    /// Begins to use the ring. Returns the encoded marks that an earlier process has left, and what it
+    /// knew to be confirmed of a transaction; none if they do not apply.
+    pub(super) fn takes_over(
+        &mut self,
+        file: File,
+        words: Words,
+        successor: Successor,
+    ) -> (Vec<u8>, Option<ConfirmedPrefix>) {
         let ring = Ring { file, words, unwritten: Vec::new() };
         let left = ring.left_by_others(&successor, self.broker).unwrap_or_else(|why| {
             tracing::info!(why, "the marks in the state file are ignored");
             Vec::new()
         });
         if left.is_empty() {
-            ring.words.store(WRITTEN, 0);
+            ring.clear();
         }
+        let prefix = ring.prefix();
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
         Reports(&ring.words).begin(successor.confirmed);
         self.ring = Some(ring);
-        left
+        (left, prefix)
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
@@ -112,8 +119,21 @@ impl MarkRing {
     pub(in crate::relay) fn forget(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.unwritten.clear();
-            ring.words.store(WRITTEN, 0);
+            ring.clear();
         }
+    }
+
+    /// This is confirmed of a transaction.
+    pub(in crate::relay) fn prefix(&self, prefix: ConfirmedPrefix) {
+        let Some(Ring { words, .. }) = &self.ring else { return };
+        // The process may die between any two of these.
+        let copy = if words.load(PREFIX_COPY) == 1 { 2 } else { 1 };
+        let ConfirmedPrefix { commit_lsn, events, digest } = prefix;
+        let at = PREFIXES[copy - 1];
+        for (word, value) in (at..).zip([commit_lsn.to_wire(), events, digest]) {
+            words.store(word, value);
+        }
+        words.store(PREFIX_COPY, copy as u64);
     }
 
     /// This position was reported to Postgres. Noted afterwards: a slot that is ahead of it is
@@ -133,6 +153,19 @@ impl MarkRing {
 }
 
 impl Ring {
+    fn clear(&self) {
+        self.words.store(WRITTEN, 0);
+        self.words.store(PREFIX_COPY, 0);
+    }
+
+    fn prefix(&self) -> Option<ConfirmedPrefix> {
+        let copy = usize::try_from(self.words.load(PREFIX_COPY)).ok()?.checked_sub(1)?;
+        let [commit_lsn, events, digest] =
+            [0, 1, 2].map(|word| PREFIXES.get(copy).map(|at| self.words.load(at + word)));
+        let commit_lsn = Lsn::from_wire(commit_lsn?);
+        Some(ConfirmedPrefix { commit_lsn, events: events?, digest: digest? })
+    }
+
     /// Marks of an earlier process. After a restart of the machine they are not believed, because
     /// the broker may have lost what it had not written to disk; nor after another relay has
     /// had the slot, because it may have repeated some of the events.

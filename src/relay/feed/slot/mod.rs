@@ -20,6 +20,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
@@ -130,7 +131,8 @@ impl SlotFeed {
         }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
         admitter.state_file.marks.broker(driver.broker());
-        admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog);
@@ -296,6 +298,15 @@ impl Feed for SlotFeed {
                     self.replication.progress.on_reported(position);
                     admission.admitter.state_file.marks.traced(position);
                 }
+                PacketOutcome::ClaimRefuted => {
+                    tracing::info!(
+                        "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                    );
+                    self.replication.forget(admission.admitter, admission.policy);
+                    self.slot = None;
+                    self.disconnect(Connection::Closed);
+                    return Ok(false);
+                }
                 PacketOutcome::SinkBroken => {
                     driver.break_sink("it refuses every event", self.replication.window.events());
                     return Ok(false);
@@ -334,6 +345,11 @@ impl Feed for SlotFeed {
         cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
         self.replication.confirmed(event, cause.is_some())
+    }
+
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        let Replication { transaction, window, .. } = &mut self.replication;
+        transaction.settled(window.settled_below())
     }
 
     fn position_of(&self, event: Sequence) -> Position {

@@ -9,6 +9,7 @@ use crate::base::lsn::Lsn;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
+use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::{NotInFlight, SettledEvent, Window};
 use crate::health::Pass;
@@ -42,6 +43,9 @@ pub(super) enum PacketOutcome {
     SinkBroken,
     /// This position must be reported first, as a trace in the slot; offer it again then.
     TraceDue(Lsn),
+    /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
+    /// since its begin may be reported.
+    ClaimRefuted,
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
@@ -49,6 +53,7 @@ pub(super) struct Replication {
     pub(super) window: Window,
     pub(super) progress: Progress,
     pub(super) admitted: Admitted,
+    pub(super) transaction: OpenTransaction,
     ledger: Ledger,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
@@ -74,6 +79,7 @@ impl Replication {
         Ok(Replication {
             window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
+            transaction: OpenTransaction::default(),
             ledger: Ledger::default(),
             admitted: Admitted::default(),
             outboxes: outboxes?,
@@ -115,6 +121,7 @@ impl Replication {
         self.window.forget();
         admitter.forget();
         policy.forget(self.window.next());
+        self.transaction.renumbered();
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
     }
@@ -132,6 +139,7 @@ impl Replication {
         self.window.forget();
         policy.forget(self.window.next());
         self.ledger.forget();
+        self.transaction.forget();
         self.progress.forget();
     }
 
@@ -144,7 +152,12 @@ impl Replication {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_connected();
         self.ledger.rewind();
-        policy.rewind(self.window.rewind());
+        self.transaction.rewind();
+        let renumbered = self.window.rewind();
+        if renumbered {
+            self.transaction.renumbered();
+        }
+        policy.rewind(renumbered);
     }
 
     pub(super) fn between_transactions(&self) -> bool {
@@ -234,11 +247,15 @@ impl Replication {
                 admission.admitter.begins(final_lsn);
                 if let Known::New { already } = self.admitted.begin(final_lsn) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
+                    self.transaction.begins(final_lsn, already);
                 }
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
                 if commit_lsn != self.commit_lsn {
                     return Err(self.garbled("commit of another transaction"));
+                }
+                if self.transaction.ends(commit_lsn).is_err() {
+                    return Ok(PacketOutcome::ClaimRefuted);
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
@@ -260,7 +277,8 @@ impl Replication {
                     return Ok(PacketOutcome::Done);
                 };
                 let candidate = Candidate::Message(plan, lsn, content);
-                return admit(&mut self.window, &mut self.admitted, &candidate, admission);
+                let Replication { window, admitted, transaction, .. } = self;
+                return admit((window, admitted, transaction), &candidate, admission);
             }
             Message::Origin | Message::Type => {}
         }
@@ -334,7 +352,8 @@ impl Replication {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
-        admit(&mut self.window, &mut self.admitted, &Candidate::Row(plan, tuple), admission)
+        let Replication { window, admitted, transaction, .. } = self;
+        admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
     }
 
     /// A change that is not an event.
@@ -368,8 +387,7 @@ impl Replication {
 /// Offers a candidate, unless it was admitted before or there is no room for it.
 #[inline]
 fn admit(
-    window: &mut Window,
-    admitted: &mut Admitted,
+    (window, admitted, transaction): (&mut Window, &mut Admitted, &mut OpenTransaction),
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
@@ -389,20 +407,23 @@ fn admit(
     let position = admitted.next().unwrap_or_default();
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
     let Admission { admitter, policy, sink, meter } = admission;
-    Ok(match admitter.offer(candidate, number, policy, &mut **sink)? {
+    let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink)? {
         Offered::Taken { bytes, commit_unix_us, fingerprint } => {
             window.admit(bytes, commit_unix_us, fingerprint);
-            admitted.advance();
-            PacketOutcome::Done
+            fingerprint
         }
-        Offered::Known(from) => {
+        Offered::Known(from, fingerprint) => {
             meter.known(from);
             window.pass_over();
-            admitted.advance();
-            PacketOutcome::Done
+            fingerprint
         }
-        Offered::Full => PacketOutcome::Full,
-        Offered::SinkBroken => PacketOutcome::SinkBroken,
+        Offered::Full => return Ok(PacketOutcome::Full),
+        Offered::SinkBroken => return Ok(PacketOutcome::SinkBroken),
+    };
+    admitted.advance();
+    Ok(match transaction.admitted(fingerprint, window.next()) {
+        Ok(()) => PacketOutcome::Done,
+        Err(PrefixRefuted) => PacketOutcome::ClaimRefuted,
     })
 }
 
