@@ -16,6 +16,7 @@ mod inbox;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lanes;
+mod login;
 mod message;
 mod metrics;
 mod panics;
