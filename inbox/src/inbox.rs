@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 
+use crate::breaker::Breaker;
 use crate::broker::{Broker, Stop};
 use crate::connection::{CONNECT_WITHIN, Database};
 use crate::copies::writer_name;
@@ -90,6 +91,7 @@ impl Inbox {
             copies: broker.copies(&plan)?,
             replay_exchange: broker.replay_exchange(&plan),
             writer: writer_name(&plan.service),
+            breaker: Breaker::new(self.settings.burst_max, self.settings.burst_window),
             metrics: self.metrics(&plan)?,
             tracing: Tracing::new(&self.settings, B::SYSTEM),
             plan: plan.clone(),
