@@ -85,14 +85,14 @@ fn a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing(kind: 
     let site = Fixture::on(kind, "stop_outlasted");
     // GIVEN a relay in a transaction that takes longer than it may; what a topic holds can be read,
     // and what a queue holds cannot
-    let (rows, window) = volume((40_000, 50), (700_000, 4_096));
+    let (rows, window, drain_s) = volume((40_000, 50, 2), (700_000, 4_096, 6));
     let state_file = match kind {
         BrokerKind::Kafka => "",
         BrokerKind::RabbitMq => "state_file = \"state\"\n",
     };
     let mut config = site.config();
     config.extra = format!(
-        "[delivery]\n{state_file}window_events_max = {window}\ndrain_timeout = \"1s\"\n"
+        "[delivery]\n{state_file}window_events_max = {window}\ndrain_timeout = \"{drain_s}s\"\n"
     );
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
