@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::confirm_time::ConfirmTime;
 use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
+use super::overtaken::Overtaken;
 use crate::base::event::Sequence;
 
 /// How many times as many events as may be unsettled the ring has room for.
@@ -37,6 +38,7 @@ pub struct Window {
     /// broker busy: only the upper bound applies, and not the measured limit.
     is_retrying: bool,
     confirm_time: ConfirmTime,
+    overtaken: Overtaken,
     /// Since the start of the process.
     confirmed: u64,
     span_max: usize,
@@ -77,6 +79,7 @@ impl Window {
             was_full: false,
             is_retrying: false,
             confirm_time: ConfirmTime::default(),
+            overtaken: Overtaken::default(),
             confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
@@ -87,9 +90,23 @@ impl Window {
     /// retried. Called in each pass of the loop.
     pub fn adapt(&mut self, now: Instant, is_retrying: bool) {
         let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
-        self.limit.observe(now, self.confirmed, full && !is_retrying);
+        let is_measured = !is_retrying && !self.is_overtaken();
+        self.limit.observe(now, self.confirmed, full && is_measured);
         self.is_retrying = is_retrying;
         self.confirm_time.observe(now, self.next(), self.settled_below);
+        self.overtaken.observe(now, self.next(), self.confirm_time.usual());
+    }
+
+    /// Whether the oldest unsettled event waits while the broker confirms later ones.
+    fn is_overtaken(&self) -> bool {
+        self.settled_below < self.overtaken.below()
+    }
+
+    /// The unsettled events that wait while the broker confirms later ones, oldest first.
+    pub fn overtaken(&self) -> impl Iterator<Item = Sequence> {
+        let old = self.overtaken.below().saturating_sub(self.settled_below) as usize;
+        let unsettled = self.ring.iter().take(old).enumerate().filter(|(_, slot)| !slot.settled);
+        unsettled.map(|(index, _)| self.settled_below + index as Sequence)
     }
 
     /// How long the broker usually takes to confirm.
@@ -97,9 +114,15 @@ impl Window {
         self.confirm_time.usual()
     }
 
-    /// How many events may be unsettled.
+    /// How many events may be unsettled. Those that wait for another attempt, or for a destination
+    /// that does not answer, say nothing of what keeps the broker busy: then only the upper bound
+    /// applies.
     pub fn limit(&self) -> usize {
-        if self.is_retrying { self.limit.max() } else { self.limit.limit() }
+        if self.is_retrying || self.is_overtaken() {
+            self.limit.max()
+        } else {
+            self.limit.limit()
+        }
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
@@ -138,6 +161,7 @@ impl Window {
         let Slot { commit_unix_us, fingerprint, .. } = *slot;
         self.events -= 1;
         self.confirmed += 1;
+        self.overtaken.confirmed(sequence);
         self.bytes -= slot.bytes;
         self.advance();
         Ok(SettledEvent { commit_unix_us, fingerprint })
@@ -175,6 +199,7 @@ impl Window {
         }
         self.events = 0;
         self.bytes = 0;
+        self.overtaken.forget();
         renumbered
     }
 

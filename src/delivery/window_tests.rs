@@ -27,6 +27,33 @@ fn only_the_contiguous_prefix_is_settled() {
 }
 
 #[test]
+fn events_that_wait_for_a_silent_destination_do_not_use_up_the_measured_limit() {
+    let (mut window, began) = (Window::new(4096, usize::MAX), Instant::now());
+    let (measured, tick) = (window.limit(), Duration::from_millis(100));
+    // GIVEN events of which every other one is never confirmed
+    let mut pass = 0;
+    while window.has_room() {
+        let sequence = window.admit(10, 0, Fingerprint::NONE);
+        if sequence % 2 == 0 {
+            window.settle(sequence).unwrap();
+        }
+    }
+    assert_eq!(window.events(), measured);
+    // WHEN that lasts
+    while window.limit() == measured && pass < 20 {
+        pass += 1;
+        window.adapt(began + pass * tick, false);
+    }
+    // THEN the unconfirmed are bounded by the window alone
+    assert_eq!(window.limit(), 4096, "after {pass} passes");
+    assert_eq!(window.overtaken().count(), measured);
+    assert!(window.overtaken().all(|sequence| sequence % 2 == 1));
+    // AND when they are confirmed at last, by what keeps the broker busy
+    window.overtaken().collect::<Vec<_>>().into_iter().for_each(|it| drop(window.settle(it)));
+    assert_eq!(window.limit(), measured);
+}
+
+#[test]
 fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
     let mut window = Window::new(8, 1000);
     window.admit(10, 0, Fingerprint::NONE);

@@ -14,4 +14,5 @@ mod oversized;
 mod poison;
 mod refused;
 mod replay;
+mod silent;
 mod storm;

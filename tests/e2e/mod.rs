@@ -2,6 +2,7 @@
 
 mod crash;
 mod failover;
+mod fencing;
 mod idle;
 mod kill;
 mod memory;

@@ -67,7 +67,7 @@ impl ClaimedRows {
     /// Takes a batch in. Returns the rows that had failed before they were claimed, with their
     /// attempts.
     pub(super) fn take(&mut self, batch: Batch) -> Vec<(Sequence, u32)> {
-        let Batch { claim, lsn, rows, answer } = batch;
+        let Batch { claim, lsn, rows, answer, .. } = batch;
         let first = self.next;
         let numbered = (first..).zip(&rows).map(|(sequence, row)| (sequence, row.attempts));
         let failed_before = numbered.filter(|(_, attempts)| *attempts > 0).collect();
@@ -86,6 +86,19 @@ impl ClaimedRows {
         };
         self.batches.insert(first, batch);
         failed_before
+    }
+
+    /// Releases the rows of a batch that is not taken in.
+    pub(super) fn refuse(&mut self, batch: Batch) {
+        let first = self.next;
+        self.take(batch);
+        self.queue.retain(|sequence| *sequence < first);
+        if let Some(batch) = self.batches.get_mut(&first) {
+            let rows = std::mem::take(&mut batch.rows);
+            self.unsettled -= rows.len();
+            self.held_bytes -= rows.values().map(|it| it.row.tuple.len()).sum::<usize>();
+            batch.verdicts.given_back.extend(rows.into_values().map(|it| it.row.id));
+        }
     }
 
     pub(super) fn has_queued(&self) -> bool {

@@ -7,7 +7,8 @@ fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
     let row =
         |id: &&str| PolledRow { id: (*id).to_owned(), created_unix_us: 7, ..PolledRow::default() };
     let rows = ids.iter().map(row).collect();
-    (Batch { claim: claim.to_owned(), lsn: Lsn::from_wire(9), rows, answer }, verdicts)
+    let (claim, claimed_at) = (claim.to_owned(), std::time::Instant::now());
+    (Batch { claim, claimed_at, lsn: Lsn::from_wire(9), rows, answer }, verdicts)
 }
 
 fn offer_all(rows: &mut ClaimedRows) -> Vec<Sequence> {

@@ -76,7 +76,7 @@ impl KeyOrder {
         if !self.is_recording && self.only == Some(to) {
             return false;
         }
-        if in_flight.oldest().is_none() {
+        if in_flight.is_empty() {
             (self.only, self.is_recording) = (Some(to), false);
             self.unconfirmed.clear();
             return false;

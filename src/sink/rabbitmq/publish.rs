@@ -11,6 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
+use super::deadline::PublishDeadline;
 use super::doctor;
 use super::message::{self, AmqpMessage};
 use super::publisher::{PublishOrder, Publisher};
@@ -41,6 +42,7 @@ pub(super) struct RabbitSink {
     has_ended: bool,
     /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
+    deadline: PublishDeadline,
     key_hasher: KeyHasher,
 }
 
@@ -61,13 +63,15 @@ impl RabbitSink {
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
         let blocked = Arc::<AtomicBool>::default();
-        let publisher = Publisher::new(settings.clone(), ordered, reporting, Arc::clone(&blocked));
+        let deadline = PublishDeadline::default();
+        let shared = (Arc::clone(&blocked), deadline.clone());
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared);
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
         let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
-        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, key_hasher })
+        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, deadline, key_hasher })
     }
 
     fn gather(
@@ -172,6 +176,16 @@ impl Sink for RabbitSink {
             }
             Err(_) => {}
         }
+    }
+
+    fn publish_until(&mut self, deadline: Instant) {
+        self.deadline.set(deadline);
+    }
+
+    fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
+        self.deadline.set(Instant::now());
+        let known = self.reports.try_iter().flatten();
+        reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));
     }
 
     fn retry(&mut self, sequence: Sequence) {

@@ -11,11 +11,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::connection_loss::{self, AmqpResult, ConnectionLoss};
+use super::deadline::{self, PublishDeadline};
 use super::fault;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
+use super::refusals::{Permission, Refusals};
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
@@ -48,8 +50,10 @@ pub(super) struct Publisher {
     reports: Sender<Vec<SinkReport>>,
     /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
+    deadline: PublishDeadline,
     unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
+    refusals: Refusals,
     backoff: Backoff,
     /// Why events wait, as it was reported last.
     waiting_reason: Option<String>,
@@ -64,15 +68,17 @@ impl Publisher {
         settings: RabbitSettings,
         orders: UnboundedReceiver<Vec<PublishOrder>>,
         reports: Sender<Vec<SinkReport>>,
-        blocked: Arc<AtomicBool>,
+        (blocked, deadline): (Arc<AtomicBool>, PublishDeadline),
     ) -> Publisher {
         Publisher {
             settings,
             orders,
             reports,
             blocked,
+            deadline,
             unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
+            refusals: Refusals::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             waiting_reason: None,
             overdue: false,
@@ -94,21 +100,27 @@ impl Publisher {
                     // a while: the next one is tried first.
                     host = connection.host + 1;
                     let Err(loss) = self.use_connection(&mut connection).await else {
-                        return connection.close().await;
+                        // What waits to be written must not be published any more.
+                        if self.unconfirmed.is_empty() {
+                            connection.close().await;
+                        }
+                        return;
                     };
-                    self.lost(&loss);
-                    let text = loss.interrupted(&self.settings);
+                    let is_over_one = self.lost(&loss);
+                    let text = (!is_over_one).then(|| loss.interrupted(&self.settings));
                     (loss, text)
                 }
                 Err(loss) => {
                     let Fault { what, place, mend, .. } = loss.unreachable(&self.settings);
-                    (loss, format!("{what} ({place}); to mend it: {mend}"))
+                    (loss, Some(format!("{what} ({place}); to mend it: {mend}")))
                 }
             };
             if let Some(failure) = loss.halts(&self.settings) {
                 self.report(vec![SinkReport::Unable(failure)]);
             }
-            self.report_waiting(trouble);
+            if let Some(trouble) = trouble {
+                self.report_waiting(trouble);
+            }
             let delay = self.backoff.next_delay();
             let waiting = async {
                 while let Some(orders) = self.orders.recv().await {
@@ -150,7 +162,9 @@ impl Publisher {
             if self.orders.is_closed() {
                 return Ok(());
             }
-            if !blocked {
+            let deadline = self.deadline.get();
+            connection.multiplexer.publish_until(deadline);
+            if !blocked && !deadline::is_over(deadline) {
                 self.send(connection, in_flight);
             }
             let answered = connection.multiplexer.answered();
@@ -249,6 +263,18 @@ impl Publisher {
     fn send(&mut self, connection: &AmqpConnection, in_flight: &mut PublishesInFlight) {
         let now = Instant::now();
         while let Some((sequence, message)) = self.unconfirmed.peek() {
+            match self.refusals.of(&message) {
+                Permission::Unknown => {}
+                Permission::Doubtful if !self.unconfirmed.is_suspect(sequence) => {
+                    self.unconfirmed.suspect(sequence);
+                    continue;
+                }
+                Permission::Doubtful => {}
+                Permission::Refused(text) => {
+                    self.refuse(sequence, &text);
+                    continue;
+                }
+            }
             match self.exchanges.exists(&connection.probe, message.exchange()) {
                 Some(true) => {
                     self.unconfirmed.sent(sequence, &message);
@@ -284,6 +310,7 @@ impl Publisher {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
+                    self.refusals.confirmed(message);
                     self.unconfirmed.confirmed(sequence);
                     reports.push(SinkReport::Confirmed(sequence));
                     continue;
@@ -298,7 +325,9 @@ impl Publisher {
         end
     }
 
-    fn lost(&mut self, loss: &ConnectionLoss) {
+    /// Prepares what is unconfirmed for the next connection. Returns whether this one was closed over
+    /// messages that are known.
+    fn lost(&mut self, loss: &ConnectionLoss) -> bool {
         if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
             tracing::warn!(
                 code = "sink.unknown-reply",
@@ -306,10 +335,12 @@ impl Publisher {
                 "RabbitMQ closed the channel with a reply code that this version does not know"
             );
         }
+        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss);
         if loss.is_over_a_message()
             && let Some(sequence) = self.unconfirmed.lone_suspect()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
+            is_over_one = true;
             let failure = message.closed_channel(loss);
             // A dead letter that is larger than the broker accepts is cut further.
             match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
@@ -320,10 +351,34 @@ impl Publisher {
                 None => self.fail(sequence, failure),
             }
         }
-        self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
+        self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
         self.exchanges = KnownExchanges::default();
         self.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
+        is_over_one
+    }
+
+    /// The login may not publish somewhere. Returns whether it is known which messages are meant:
+    /// those for the place that the broker names, or the only one in flight.
+    fn publish_refused(&mut self, loss: &ConnectionLoss) -> bool {
+        let lone = self.unconfirmed.lone_suspect();
+        if self.refusals.add(loss) {
+            let in_flight = self.unconfirmed.in_flight();
+            let is_meant = |message| matches!(self.refusals.of(message), Permission::Refused(_));
+            let meant = in_flight.filter(|(_, message)| is_meant(message)).map(|(it, _)| it);
+            let meant: Vec<Sequence> = meant.collect();
+            meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+            return !meant.is_empty();
+        }
+        lone.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+        lone.is_some()
+    }
+
+    fn refuse(&mut self, sequence: Sequence, text: &str) {
+        if let Some(message) = self.unconfirmed.item(sequence) {
+            let failure = message.not_permitted(text, &connection_loss::permit(&self.settings));
+            self.fail(sequence, failure);
+        }
     }
 
     /// Keeps the event for a retry, and reports the failure.
