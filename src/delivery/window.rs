@@ -39,6 +39,10 @@ pub struct Window {
     is_retrying: bool,
     confirm_time: ConfirmTime,
     overtaken: Overtaken,
+    /// The broker can be reached, as far as is known.
+    is_reachable: bool,
+    /// Something waits for a destination that does not answer.
+    is_lifted: bool,
     /// Since the start of the process.
     confirmed: u64,
     span_max: usize,
@@ -80,6 +84,8 @@ impl Window {
             is_retrying: false,
             confirm_time: ConfirmTime::default(),
             overtaken: Overtaken::default(),
+            is_reachable: true,
+            is_lifted: false,
             confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
@@ -90,16 +96,18 @@ impl Window {
     /// retried. Called in each pass of the loop.
     pub fn adapt(&mut self, now: Instant, is_retrying: bool) {
         let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
-        let is_measured = !is_retrying && !self.is_overtaken();
-        self.limit.observe(now, self.confirmed, full && is_measured);
+        self.limit.observe(now, self.confirmed, full && !is_retrying && !self.is_lifted);
         self.is_retrying = is_retrying;
-        self.confirm_time.observe(now, self.next(), self.settled_below);
-        self.overtaken.observe(now, self.next(), self.confirm_time.usual());
+        let (settled_below, next) = (self.settled_below, self.next());
+        self.confirm_time.observe(now, next, settled_below);
+        self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
+        let is_overtaken = settled_below < self.overtaken.below();
+        self.is_lifted = is_overtaken || (self.is_reachable && self.overtaken.stands(now));
     }
 
-    /// Whether the oldest unsettled event waits while the broker confirms later ones.
-    fn is_overtaken(&self) -> bool {
-        self.settled_below < self.overtaken.below()
+    /// Whether the broker can be reached. While it cannot, more events in flight help nobody.
+    pub fn set_reachable(&mut self, is_reachable: bool) {
+        self.is_reachable = is_reachable;
     }
 
     /// The unsettled events that wait while the broker confirms later ones, oldest first.
@@ -118,11 +126,7 @@ impl Window {
     /// that does not answer, say nothing of what keeps the broker busy: then only the upper bound
     /// applies.
     pub fn limit(&self) -> usize {
-        if self.is_retrying || self.is_overtaken() {
-            self.limit.max()
-        } else {
-            self.limit.limit()
-        }
+        if self.is_retrying || self.is_lifted { self.limit.max() } else { self.limit.limit() }
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
@@ -200,6 +204,7 @@ impl Window {
         self.events = 0;
         self.bytes = 0;
         self.overtaken.forget();
+        self.is_lifted = false;
         renumbered
     }
 

@@ -50,7 +50,29 @@ fn events_that_wait_for_a_silent_destination_do_not_use_up_the_measured_limit() 
     assert!(window.overtaken().all(|sequence| sequence % 2 == 1));
     // AND when they are confirmed at last, by what keeps the broker busy
     window.overtaken().collect::<Vec<_>>().into_iter().for_each(|it| drop(window.settle(it)));
+    window.adapt(began + (pass + 1) * tick, false);
     assert_eq!(window.limit(), measured);
+}
+
+#[test]
+fn a_silent_destination_that_comes_first_does_not_keep_others_out() {
+    let (mut window, began) = (Window::new(4096, usize::MAX), Instant::now());
+    let measured = window.limit();
+    let after = |window: &mut Window, seconds: std::ops::RangeInclusive<u32>| {
+        seconds.for_each(|second| window.adapt(began + Duration::from_secs(second.into()), false));
+        window.limit()
+    };
+    // GIVEN a full window of which nothing is confirmed
+    while window.has_room() {
+        window.admit(10, 0, Fingerprint::NONE);
+    }
+    // THEN it stays as it is while the broker cannot be reached
+    window.set_reachable(false);
+    assert_eq!(after(&mut window, 0..=30), measured);
+    // AND others may come when it can
+    window.set_reachable(true);
+    assert_eq!(after(&mut window, 31..=32), 4096);
+    assert_eq!(window.overtaken().count(), 0, "none is known to be overtaken");
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 pub(crate) mod api;
 pub(crate) mod fixture;
+mod forbidden;
 mod halt;
 mod kills;
 mod missing;

@@ -17,9 +17,9 @@ use crate::support::{
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "2000";
-const KEYS: u64 = 10;
+pub(crate) const KEYS: u64 = 10;
 /// Events of each key that the first relay holds, and that the second publishes after them.
-const EACH: u64 = 20;
+pub(crate) const EACH: u64 = 20;
 
 /// A network in which the first relay can be cut off from Postgres, or from its broker, and the
 /// second from neither.
@@ -79,7 +79,7 @@ impl Network {
 }
 
 /// The next events of each key, in one transaction.
-fn insert(site: &Fixture, from: u64) {
+pub(crate) fn insert(site: &Fixture, from: u64) {
     let to = from + EACH - 1;
     site.execute(&format!(
         "insert into outbox select gen_random_uuid(), 'order', 'k' || key, 'created',
@@ -112,14 +112,14 @@ fn takes_over(site: &Fixture) -> RelayProcess {
     second
 }
 
-fn holds_nothing(relay: &RelayProcess) {
+pub(crate) fn holds_nothing(relay: &RelayProcess) {
     until("nothing in flight", LIMIT, || {
         (metric(relay, "outbox_in_flight_events") == Some(0.0)).then_some(())
     });
 }
 
 /// Keys whose last record is not their latest event, and records behind it.
-fn stale(truth: &[TruthRow], records: &[Record]) -> (usize, usize) {
+pub(crate) fn stale(truth: &[TruthRow], records: &[Record]) -> (usize, usize) {
     let seqs: HashMap<&str, i64> = truth.iter().map(|row| (row.id.as_str(), row.seq)).collect();
     let mut sorted: Vec<&Record> = records.iter().collect();
     sorted.sort_by_key(|record| (record.partition, record.offset));

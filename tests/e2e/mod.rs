@@ -2,7 +2,7 @@
 
 mod crash;
 mod failover;
-mod fencing;
+pub(crate) mod fencing;
 mod idle;
 mod kill;
 mod memory;

@@ -6,7 +6,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -14,6 +14,10 @@ use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::delivery::window::NotInFlight;
 use crate::polling::batch::{Batch, FailedRow, Late, PolledRow, Verdicts};
+
+/// How long a worker waits for all rows of its batch: one may wait for a destination that does not
+/// answer, and others are claimed meanwhile.
+const WORKER_WAITS: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
@@ -37,8 +41,9 @@ struct ClaimedRow {
 struct OpenBatch {
     claim: String,
     lsn: Lsn,
-    /// A row has failed, so verdicts are sent as soon as they are known.
+    /// A row has failed or waits for long, so verdicts are sent as soon as they are known.
     broken_up: bool,
+    taken_at: Instant,
     /// Not sent yet.
     verdicts: Verdicts,
     answer: Option<oneshot::Sender<Verdicts>>,
@@ -80,6 +85,7 @@ impl ClaimedRows {
             claim,
             lsn,
             broken_up: false,
+            taken_at: Instant::now(),
             verdicts: Verdicts::default(),
             answer: Some(answer),
             rows: (first..).zip(rows.into_iter().map(queued)).collect(),
@@ -219,7 +225,9 @@ impl ClaimedRows {
         let mut all = Vec::new();
         self.batches.retain(|_, batch| {
             let last = batch.rows.is_empty();
-            if last || (batch.broken_up && !batch.verdicts.is_empty()) {
+            let is_old = !batch.broken_up && batch.taken_at.elapsed() >= WORKER_WAITS;
+            batch.broken_up |= is_old;
+            if last || (batch.broken_up && (is_old || !batch.verdicts.is_empty())) {
                 let verdicts = Verdicts { last, ..std::mem::take(&mut batch.verdicts) };
                 all.push((Late { claim: batch.claim.clone(), verdicts }, batch.answer.take()));
             }

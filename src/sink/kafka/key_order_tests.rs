@@ -28,7 +28,8 @@ impl NormalPath {
             return;
         }
         let sent_to = Some(to(topic));
-        self.in_flight.add(sequence, EventInFlight { lane: Some(lane), sent_to, commit_unix_us: 0 });
+        self.in_flight
+            .add(sequence, EventInFlight { lane: Some(lane), sent_to, commit_unix_us: 0 });
         self.order.handed_over(Some(lane), to(topic));
         self.sent.push(sequence);
         self.unanswered.insert(sequence, (lane, topic));

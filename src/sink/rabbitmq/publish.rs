@@ -1,8 +1,8 @@
 //! The RabbitMQ sink: hands events to the connection's
 //! thread, and checks the broker before the first.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
-use super::deadline::PublishDeadline;
 use super::doctor;
 use super::message::{self, AmqpMessage};
-use super::publisher::{PublishOrder, Publisher};
+use super::publisher::{PublishOrder, Publisher, PublisherState};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -40,9 +39,7 @@ pub(super) struct RabbitSink {
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
     has_ended: bool,
-    /// Set while the broker accepts no messages.
-    blocked: Arc<AtomicBool>,
-    deadline: PublishDeadline,
+    shared: PublisherState,
     key_hasher: KeyHasher,
 }
 
@@ -62,16 +59,14 @@ impl RabbitSink {
             }
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
-        let blocked = Arc::<AtomicBool>::default();
-        let deadline = PublishDeadline::default();
-        let shared = (Arc::clone(&blocked), deadline.clone());
-        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared);
+        let shared = PublisherState::default();
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared.clone());
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
         let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
-        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, deadline, key_hasher })
+        Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
     }
 
     fn gather(
@@ -80,7 +75,7 @@ impl RabbitSink {
         event: &Outbound<'_>,
         copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<AmqpMessage, Failure>,
     ) -> Result<(), PublishError> {
-        if self.blocked.load(Ordering::Relaxed) {
+        if self.shared.blocked.load(Ordering::Relaxed) {
             return Err(PublishError::QueueFull);
         }
         let lane = event.key.map(|key| self.key_hasher.lane(key));
@@ -179,11 +174,16 @@ impl Sink for RabbitSink {
     }
 
     fn publish_until(&mut self, deadline: Instant) {
-        self.deadline.set(deadline);
+        self.shared.deadline.set(deadline);
+    }
+
+    fn destination(&self, sequence: Sequence) -> Option<String> {
+        let unanswered = self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        unanswered.as_ref().filter(|(oldest, _)| *oldest == sequence).map(|(_, name)| name.clone())
     }
 
     fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
-        self.deadline.set(Instant::now());
+        self.shared.deadline.set(Instant::now());
         let known = self.reports.try_iter().flatten();
         reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));
     }

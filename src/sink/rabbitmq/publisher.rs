@@ -1,9 +1,9 @@
 //! The connection's thread: publishes what the order per key allows, reports what the broker
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lapin::Event;
@@ -43,14 +43,22 @@ pub(super) enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
+/// What the sink and its thread share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PublisherState {
+    /// Set while the broker accepts no messages.
+    pub(super) blocked: Arc<AtomicBool>,
+    pub(super) deadline: PublishDeadline,
+    /// The oldest event without an answer, and where it was sent.
+    pub(super) unanswered: Arc<Mutex<Option<(Sequence, String)>>>,
+}
+
 pub(super) struct Publisher {
     settings: RabbitSettings,
     /// Closed when the sink is dropped.
     orders: UnboundedReceiver<Vec<PublishOrder>>,
     reports: Sender<Vec<SinkReport>>,
-    /// Set while the broker accepts no messages.
-    blocked: Arc<AtomicBool>,
-    deadline: PublishDeadline,
+    shared: PublisherState,
     unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
     refusals: Refusals,
@@ -68,14 +76,13 @@ impl Publisher {
         settings: RabbitSettings,
         orders: UnboundedReceiver<Vec<PublishOrder>>,
         reports: Sender<Vec<SinkReport>>,
-        (blocked, deadline): (Arc<AtomicBool>, PublishDeadline),
+        shared: PublisherState,
     ) -> Publisher {
         Publisher {
             settings,
             orders,
             reports,
-            blocked,
-            deadline,
+            shared,
             unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
             refusals: Refusals::default(),
@@ -153,7 +160,7 @@ impl Publisher {
         loop {
             if connection.multiplexer.is_blocked() != blocked {
                 (blocked, flows_since) = (!blocked, Instant::now());
-                self.blocked.store(blocked, Ordering::Relaxed);
+                self.shared.blocked.store(blocked, Ordering::Relaxed);
             }
             while let Ok(orders) = self.orders.try_recv() {
                 self.take(orders);
@@ -162,7 +169,7 @@ impl Publisher {
             if self.orders.is_closed() {
                 return Ok(());
             }
-            let deadline = self.deadline.get();
+            let deadline = self.shared.deadline.get();
             connection.multiplexer.publish_until(deadline);
             if !blocked && !deadline::is_over(deadline) {
                 self.send(connection, in_flight);
@@ -180,7 +187,7 @@ impl Publisher {
                         // The flag is set before the report. The connection may be unblocked again
                         // by now; the next turn of the loop sees that.
                         (blocked, flows_since) = (true, Instant::now());
-                        self.blocked.store(true, Ordering::Relaxed);
+                        self.shared.blocked.store(true, Ordering::Relaxed);
                         let trouble = format!("the broker takes no messages for now: {reason}");
                         self.report_waiting(trouble);
                     }
@@ -193,11 +200,21 @@ impl Publisher {
                     if !connection.is_open() {
                         return Err(ConnectionLoss::of("the channel is closed"));
                     }
-                    let oldest = in_flight.oldest().or(self.exchanges.asked_at);
+                    self.note_unanswered(in_flight);
+                    let sent_at = in_flight.oldest().map(|(.., sent_at)| sent_at);
+                    let oldest = sent_at.or(self.exchanges.asked_at);
                     self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
                 }
             }
         }
+    }
+
+    fn note_unanswered(&self, in_flight: &PublishesInFlight) {
+        let note = in_flight.oldest().map(|(sequence, message, _)| {
+            let (exchange, routing_key) = (message.exchange(), message.routing_key());
+            (sequence, format!("routing key {routing_key} of exchange {exchange}"))
+        });
+        *self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
     /// Reports a broker that accepts connections and answers nothing.
@@ -302,7 +319,7 @@ impl Publisher {
         }
         self.backoff.succeeded();
         // A blocked broker still confirms what it has read already.
-        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
+        if !self.shared.blocked.load(Ordering::Relaxed) && !self.overdue {
             self.report_reachable();
         }
         let mut reports = Vec::with_capacity(outcomes.len());
@@ -353,7 +370,7 @@ impl Publisher {
         }
         self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
         self.exchanges = KnownExchanges::default();
-        self.blocked.store(false, Ordering::Relaxed);
+        self.shared.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
         is_over_one
     }

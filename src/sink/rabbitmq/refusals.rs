@@ -95,7 +95,10 @@ mod tests {
             Some(Place { exchange, routing_key })
         };
         for (text, expected) in [
-            ("ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'", place("x", None)),
+            (
+                "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'",
+                place("x", None),
+            ),
             (
                 "ACCESS_REFUSED - write access to exchange 'it's' in vhost '/' refused for user 'u'",
                 place("it's", None),

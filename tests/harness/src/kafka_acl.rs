@@ -27,7 +27,10 @@ pub fn allow(port: u16, user: &str, topic: &str, operations: &[Operation]) -> Re
     // Correlation id, throttle time, number of results; each begins with its error.
     let refused = answer.get(12..14).is_none_or(|code| code != [0, 0]);
     if refused {
-        return Err(HarnessError::Tool { tool: "CreateAcls".into(), output: format!("{answer:?}") });
+        return Err(HarnessError::Tool {
+            tool: "CreateAcls".into(),
+            output: format!("{answer:?}"),
+        });
     }
     Ok(())
 }

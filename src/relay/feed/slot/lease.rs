@@ -97,7 +97,9 @@ impl SessionLease {
             match activity {
                 Ok(Activity::Gone) => self.is_lost = true,
                 Ok(_) => self.lived_at = self.lived_at.max(asked_at),
-                Err(why) => tracing::debug!(why, "postgres does not say whether it has the session"),
+                Err(why) => {
+                    tracing::debug!(why, "postgres does not say whether it has the session")
+                }
             }
         }
         let Some(walsender) = &self.walsender else { return };

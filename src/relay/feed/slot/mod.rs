@@ -135,9 +135,8 @@ impl SlotFeed {
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
-        let OpenedSession {
-            session, place, slot_confirmed, wal_sender_timeout, opened_at, ..
-        } = opened;
+        let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
+            opened;
         admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
@@ -271,7 +270,12 @@ impl Feed for SlotFeed {
         }
         let unheard_ms = self.lease.unheard_for(now).as_millis();
         if self.is_connected() {
-            tracing::warn!(code = "stream.unheard", unheard_ms = unheard_ms as u64, frozen_ms = frozen.as_millis() as u64, "there is no sign that the session lives, and another relay may get the slot: opening another");
+            tracing::warn!(
+                code = "stream.unheard",
+                unheard_ms = unheard_ms as u64,
+                frozen_ms = frozen.as_millis() as u64,
+                "there is no sign that the session lives, and another relay may get the slot: opening another"
+            );
             // What the socket still holds may be old.
             self.disconnect(Connection::Lost);
         }
@@ -402,6 +406,7 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
+        self.replication.window.set_reachable(down.driver.is_reachable());
         self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
