@@ -60,6 +60,8 @@ impl RabbitSink {
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
         let shared = PublisherState::default();
+        let id = first.as_ref().map(|connection| connection.broker(settings));
+        shared.broker.store(id.unwrap_or_default(), Ordering::Relaxed);
         let publisher = Publisher::new(settings.clone(), ordered, reporting, shared.clone());
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
@@ -144,6 +146,10 @@ async fn checked_connection(
 }
 
 impl Sink for RabbitSink {
+    fn broker(&mut self) -> u64 {
+        self.shared.broker.load(Ordering::Acquire)
+    }
+
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.gather(sequence, event, AmqpMessage::event)
     }

@@ -1,7 +1,7 @@
 //! The connection's thread: publishes what the order per key allows, reports what the broker
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,6 +48,8 @@ pub(super) enum PublishOrder {
 pub(super) struct PublisherState {
     /// Set while the broker accepts no messages.
     pub(super) blocked: Arc<AtomicBool>,
+    /// Fingerprint of the broker of the last connection.
+    pub(super) broker: Arc<AtomicU64>,
     pub(super) deadline: PublishDeadline,
     /// The oldest event without an answer, and where it was sent.
     pub(super) unanswered: Arc<Mutex<Option<(Sequence, String)>>>,
@@ -106,6 +108,8 @@ impl Publisher {
                     // The host that was lost may stay away for
                     // a while: the next one is tried first.
                     host = connection.host + 1;
+                    let broker = connection.broker(&self.settings);
+                    self.shared.broker.store(broker, Ordering::Release);
                     let Err(loss) = self.use_connection(&mut connection).await else {
                         // What waits to be written must not be published any more.
                         if self.unconfirmed.is_empty() {

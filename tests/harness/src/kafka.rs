@@ -115,10 +115,12 @@ impl Kafka {
         let path = process.folder().join("server.properties");
         std::fs::write(&path, properties(process.folder(), ports, options))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
-        // Every cluster gets the same identity; they never meet.
-        let mut copy = process.command("cp");
-        let formatted = &self.install.formatted;
-        process::run(copy.arg("-r").arg(formatted).arg(process.folder().join("data")))?;
+        // Every broker gets the same identity, since they never meet, but a cluster of its own.
+        let (mut copy, data) = (process.command("cp"), process.folder().join("data"));
+        process::run(copy.arg("-r").arg(&self.install.formatted).arg(&data))?;
+        let cluster = format!("s/^cluster.id=.{{8}}/cluster.id={:08}/", self.controller_port);
+        let mut named = process.command("sed");
+        process::run(named.args(["-i", "-E", &cluster]).arg(data.join("meta.properties")))?;
         Ok(())
     }
 
