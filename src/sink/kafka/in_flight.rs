@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::key_order::Destination;
+use super::producer_ffi::TopicId;
 use crate::base::event::Sequence;
 
 #[derive(Debug, Default)]
@@ -12,6 +12,14 @@ pub(super) struct InFlight {
     first: Sequence,
     /// The first slot is filled if there is any.
     slots: VecDeque<Option<EventInFlight>>,
+}
+
+/// Where the producer keeps the order of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) topic: TopicId,
+    /// The partition that the event asks for; otherwise it follows from the key.
+    pub(super) partition: Option<i32>,
 }
 
 /// What librdkafka does not return with a failed delivery.

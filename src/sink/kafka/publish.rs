@@ -14,9 +14,9 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::client::ProducerClient;
 use super::forbidden_topics::ForbiddenTopics;
-use super::in_flight::{EventInFlight, InFlight};
+use super::in_flight::{Destination, EventInFlight, InFlight};
 use super::isolated_producer::IsolatedProducer;
-use super::key_order::{Destination, KeyOrder};
+use super::key_order::KeyOrder;
 use super::partition_warmup::{PartitionState, PartitionWarmup};
 use super::producer_ffi::{Producer, TopicId};
 use super::reachability::Reachability;
