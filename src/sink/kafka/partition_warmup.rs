@@ -133,8 +133,7 @@ impl PartitionWarmup {
     /// that have waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        let waited = std::mem::take(topic).take_waiting();
-        waited
+        std::mem::take(topic).take_waiting()
     }
 
     /// Topics whose partitions must be counted. With `again` that includes those that were counted:
