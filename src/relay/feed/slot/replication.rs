@@ -428,7 +428,7 @@ fn admit(
         Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
     admitted.advance();
-    Ok(match transaction.admitted(fingerprint, window.next()) {
+    Ok(match transaction.admitted(fingerprint.event, window.next()) {
         Ok(()) => PacketOutcome::Done,
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
