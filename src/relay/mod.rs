@@ -368,17 +368,20 @@ impl<F: Feed> Relay<F> {
         Ok(outcome)
     }
 
-    /// Finishes the open transaction, settles what is in flight and reports it. After a fault, what
-    /// was admitted before it is still settled.
+    /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
+    /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
+    /// what was admitted before it is still settled.
     fn drain(&mut self, carried: Result<(), Fault>) -> Result<(), Fault> {
         self.ending = Some(Phase::Draining);
         self.feed.close();
         let deadline = Instant::now() + self.drain_timeout;
+        let read_until = deadline - self.drain_timeout / 4;
         let mut outcome = carried;
         let mut last_settled = (self.down.driver.settled_events, Instant::now());
         while Instant::now() < deadline {
             let has_sink = self.down.driver.sink.is_some();
-            let reading = outcome.is_ok() && has_sink && self.feed.is_mid_transaction();
+            let reads = outcome.is_ok() && has_sink && Instant::now() < read_until;
+            let reading = reads && self.feed.is_mid_transaction();
             let in_flight = self.feed.in_flight();
             if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable) {
                 break;
@@ -393,6 +396,12 @@ impl<F: Feed> Relay<F> {
             }
             let step = self.drain_pass(reading);
             outcome = outcome.and(step);
+        }
+        if outcome.is_ok() && self.feed.is_mid_transaction() {
+            tracing::warn!(
+                code = "stop.unfinished",
+                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
+            );
         }
         let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
         if outcome.is_ok() && left > 0 {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
-use self::replication::{PacketOutcome, Replication};
+use self::replication::{IntakeStop, PacketOutcome, Replication};
 use self::session::{Continuation, KnownSlot};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
@@ -199,6 +199,40 @@ impl SlotFeed {
         is_behind && !self.replication.window.is_empty()
     }
 
+    /// The packet waits, or the session ends.
+    fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
+        match why {
+            IntakeStop::Full => {
+                let room = self.replication.window.has_room();
+                let unread = room && down.policy.gate.awaits_history();
+                self.hold = IntakeHold::of(unread, false, true);
+                self.hold(now);
+            }
+            IntakeStop::TextModeNeeded => {
+                self.text_only = true;
+                self.disconnect(Connection::Lost);
+            }
+            IntakeStop::CatalogNeeded => {
+                self.catalog = Some(self.control.read_catalog());
+                self.hold = Some(IntakeHold::LookupPending);
+                if let Connection::Open(stream) = &mut self.connection {
+                    stream.reset_silence(now);
+                }
+            }
+            IntakeStop::ClaimRefuted => {
+                tracing::info!(
+                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                );
+                self.replication.forget(&mut down.admitter, &mut down.policy);
+                self.slot = None;
+                self.disconnect(Connection::Closed);
+            }
+            IntakeStop::SinkBroken => {
+                down.driver.break_sink("it refuses every event", self.replication.window.events());
+            }
+        }
+    }
+
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
@@ -339,24 +373,6 @@ impl Feed for SlotFeed {
                     stream.consume(length);
                     self.status_updates.requested = true;
                 }
-                PacketOutcome::Full => {
-                    let room = self.replication.window.has_room();
-                    let unread = room && admission.policy.gate.awaits_history();
-                    self.hold = IntakeHold::of(unread, false, true);
-                    self.hold(now);
-                    return Ok(false);
-                }
-                PacketOutcome::TextModeNeeded => {
-                    self.text_only = true;
-                    self.disconnect(Connection::Lost);
-                    return Ok(false);
-                }
-                PacketOutcome::CatalogNeeded => {
-                    self.catalog = Some(self.control.read_catalog());
-                    self.hold = Some(IntakeHold::LookupPending);
-                    stream.reset_silence(now);
-                    return Ok(false);
-                }
                 PacketOutcome::TraceDue(position) => {
                     if let Err(error) = stream.report(position, unix_now_us(), false) {
                         return self.ended(&StreamError::Io(error));
@@ -364,17 +380,8 @@ impl Feed for SlotFeed {
                     self.replication.progress.on_reported(position);
                     admission.admitter.state_file.marks.traced(position);
                 }
-                PacketOutcome::ClaimRefuted => {
-                    tracing::info!(
-                        "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
-                    );
-                    self.replication.forget(admission.admitter, admission.policy);
-                    self.slot = None;
-                    self.disconnect(Connection::Closed);
-                    return Ok(false);
-                }
-                PacketOutcome::SinkBroken => {
-                    driver.break_sink("it refuses every event", self.replication.window.events());
+                PacketOutcome::Stopped(why) => {
+                    self.intake_stopped(why, down, now);
                     return Ok(false);
                 }
             }
