@@ -42,7 +42,7 @@ fn a_topic_without_enough_replicas_holds_back_its_own_events() {
         let published = settled(relay, "published") >= Some((2 * GOOD) as f64);
         (published && settled(relay, "dead_lettered") == Some(1.0)).then_some(())
     });
-    assert_eq!(case.open(), [lost.clone()]);
+    assert_eq!(case.open(), [lost]);
     // AND the topic is named
     let reason = until("the reason", LIMIT, || {
         let reason = status(relay)["reason"].clone();

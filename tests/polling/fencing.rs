@@ -1,6 +1,8 @@
 //! A process that was frozen for longer than its lease publishes none of the rows that it held.
 
+use std::collections::HashSet;
 use walrelay_harness::BrokerKind;
+
 use walrelay_harness::oracle;
 use walrelay_harness::proxy::Proxy;
 
@@ -13,7 +15,7 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     let network = Proxy::start(shared_rabbitmq().port()).unwrap();
     let site =
         polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_fencing"));
-    let short = config(&site, "lease = \"1s\"");
+    let short = config(&site, "lease = \"2s\"");
     let mut behind = short.clone();
     let target = behind.rabbitmq.as_mut().unwrap();
     let direct = format!(":{}", shared_rabbitmq().port());
@@ -43,7 +45,9 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     let records = site.reader().finish().swap_remove(0);
     let found = stale(&truth, &records);
     assert_eq!(found, (0, 0), "{}", first.tail(30));
-    assert_eq!(records.len() as u64, 3 * KEYS * EACH);
+    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    // On a busy machine the second may be late with its renewals, too.
+    verdict.assert_exact(verdict.duplicates);
     // AND it goes on
     insert(&site, 1 + 3 * EACH);
     drop(second);
