@@ -15,3 +15,4 @@ mod poison;
 mod refused;
 mod replay;
 mod storm;
+mod takeover;
