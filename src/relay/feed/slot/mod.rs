@@ -116,21 +116,32 @@ impl SlotFeed {
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let Downstream { admitter, policy, .. } = down;
         let seen = self.replication.progress.seen();
-        let (floor, continuation) = session::judge(source, known, seen, &opened)?;
-        match continuation {
+        let start = session::judge(source, known, seen, &opened)?;
+        let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
+        let is_takeover =
+            opened.seen.peer_may_have_held && start.continuation != Continuation::First;
+        match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
-            Continuation::First => admitter.read_back.start(floor..opened.wal_end),
-            Continuation::Same => {}
+            // The peer may have published what it has not confirmed.
+            Continuation::Same if is_takeover => admitter.forget(),
+            Continuation::First | Continuation::Same => {}
+        }
+        if start.reads_topics(is_takeover) {
+            admitter.read_back.start(floor..opened.wal_end);
+        }
+        if is_takeover {
+            policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor);
+        self.replication.starts_at(floor, until_us, seen);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
         admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
-        self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
+        let (server, own_pid) = (session.started, session.backend_pid);
+        self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
-        self.replication.connected(!self.text_only, opened.catalog);
-        self.stall.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
+        self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
+        self.stall.connected(Walsender { host: session.host.clone(), pid: own_pid });
         match Stream::new(session.transport, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -154,6 +165,15 @@ impl SlotFeed {
         }
         self.lost(error);
         Ok(false)
+    }
+
+    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
+    /// it: what settles from now on is of another history.
+    fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
+        if fault.exit == Exit::Slot {
+            self.disconnect(Connection::Closed);
+        }
+        Err(fault)
     }
 
     fn lost(&mut self, error: &StreamError) {
@@ -186,6 +206,13 @@ impl SlotFeed {
             Err(error) => self.lost(&StreamError::Io(error)),
         }
     }
+}
+
+/// What an event waits for that was not taken.
+fn not_taken(room: bool, admission: &Admission<'_>) -> Option<IntakeHold> {
+    let looks_up = admission.admitter.read_back.awaits_topic();
+    let unread = room && !looks_up && admission.policy.gate.awaits_history();
+    IntakeHold::of(unread, looks_up, true)
 }
 
 impl Feed for SlotFeed {
@@ -234,7 +261,7 @@ impl Feed for SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
+        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.sent());
         let looks_up = self.catalog.is_some() || reads_topic;
         let full = !self.replication.window.has_room();
         self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
@@ -255,9 +282,10 @@ impl Feed for SlotFeed {
                 return Ok(false);
             }
             let (outcome, length) = match stream.peek() {
-                Ok(Some((packet, length))) => {
-                    (self.replication.take(packet, &mut admission)?, length)
-                }
+                Ok(Some((packet, length))) => match self.replication.take(packet, &mut admission) {
+                    Ok(outcome) => (outcome, length),
+                    Err(fault) => return self.stopped(fault),
+                },
                 Ok(None) => break,
                 Err(error) => return self.ended(&error),
             };
@@ -268,9 +296,7 @@ impl Feed for SlotFeed {
                     self.status_updates.requested = true;
                 }
                 PacketOutcome::Full => {
-                    let room = self.replication.window.has_room();
-                    let unread = room && admission.policy.gate.awaits_history();
-                    self.hold = IntakeHold::of(unread, false, true);
+                    self.hold = not_taken(self.replication.window.has_room(), &admission);
                     self.hold(now);
                     return Ok(false);
                 }
