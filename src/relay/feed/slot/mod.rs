@@ -20,6 +20,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
@@ -114,12 +115,11 @@ impl SlotFeed {
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.control.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let Downstream { admitter, policy, .. } = down;
+        let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
         let start = session::judge(source, known, seen, &opened)?;
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
-        let is_takeover =
-            opened.seen.peer_may_have_held && start.continuation != Continuation::First;
+        let is_takeover = start.is_takeover(&opened);
         match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
@@ -135,8 +135,13 @@ impl SlotFeed {
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor, until_us, seen);
+        if is_takeover || start.continuation != Continuation::Same {
+            self.replication.untraced = Some(floor);
+        }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
-        admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        admitter.state_file.marks.broker(driver.broker());
+        let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         let (server, own_pid) = (session.started, session.backend_pid);
         self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
@@ -165,6 +170,27 @@ impl SlotFeed {
         }
         self.lost(error);
         Ok(false)
+    }
+
+    /// What the intake waits for before it reads.
+    fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
+        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
+            self.catalog = None;
+            self.replication.refresh(catalog);
+        }
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
+        let looks_up = self.catalog.is_some() || reads_topic;
+        let full = !self.replication.window.has_room();
+        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
+    }
+
+    fn claim_refuted(&mut self, admission: &mut Admission<'_>) {
+        tracing::info!(
+            "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+        );
+        self.replication.forget(admission.admitter, admission.policy);
+        self.slot = None;
+        self.disconnect(Connection::Closed);
     }
 
     /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
@@ -257,14 +283,7 @@ impl Feed for SlotFeed {
         now: Instant,
         closing: bool,
     ) -> Result<bool, Fault> {
-        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
-            self.catalog = None;
-            self.replication.refresh(catalog);
-        }
-        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.sent());
-        let looks_up = self.catalog.is_some() || reads_topic;
-        let full = !self.replication.window.has_room();
-        self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
+        self.hold = self.held_intake(down);
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
         let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
@@ -311,6 +330,17 @@ impl Feed for SlotFeed {
                     stream.reset_silence(now);
                     return Ok(false);
                 }
+                PacketOutcome::TraceDue(position) => {
+                    if let Err(error) = stream.report(position, unix_now_us(), false) {
+                        return self.ended(&StreamError::Io(error));
+                    }
+                    self.replication.progress.on_traced(position);
+                    admission.admitter.state_file.marks.traced(position);
+                }
+                PacketOutcome::ClaimRefuted => {
+                    self.claim_refuted(&mut admission);
+                    return Ok(false);
+                }
                 PacketOutcome::SinkBroken => {
                     driver.break_sink("it refuses every event", self.replication.window.events());
                     return Ok(false);
@@ -346,9 +376,14 @@ impl Feed for SlotFeed {
     fn confirmed(
         &mut self,
         event: Sequence,
-        _cause: Option<&DeadLetterCause>,
+        cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        self.replication.confirmed(event)
+        self.replication.confirmed(event, cause.is_some())
+    }
+
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        let Replication { transaction, window, .. } = &mut self.replication;
+        transaction.settled(window.settled_below())
     }
 
     fn position_of(&self, event: Sequence) -> Position {

@@ -10,6 +10,7 @@ use crate::relay::control::{
 };
 use crate::relay::faults;
 use crate::source::connect::ServerStart;
+use crate::source::progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -47,6 +48,15 @@ pub(super) struct SessionStart {
 }
 
 impl SessionStart {
+    /// Whether a peer has had the slot since this relay had it, or may have.
+    pub(super) fn is_takeover(self, opened: &OpenedSession) -> bool {
+        match self.continuation {
+            Continuation::First => false,
+            Continuation::AfterPeers => true,
+            Continuation::Same | Continuation::OtherTimeline => opened.seen.peer_may_have_held,
+        }
+    }
+
     /// Whether another process may have published what comes and was not confirmed. Positions of
     /// another timeline cannot be looked for.
     pub(super) fn reads_topics(self, is_takeover: bool) -> bool {
@@ -100,16 +110,21 @@ pub(super) fn judge(
         return start(slot_confirmed, Continuation::OtherTimeline);
     }
     let floor = by_peers.max(ours);
-    if slot_confirmed > floor {
+    // A relay that was not seen has taken the slot and confirmed nothing.
+    let traced = progress::is_trace_after(floor, slot_confirmed);
+    if slot_confirmed > floor && !traced {
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
+    let floor = floor.max(slot_confirmed);
     let received = received.max(floor);
     if wal_end < received {
         return Err(faults::went_back(source, received, wal_end));
     }
-    let Some(peers) = peers.filter(|_| floor > ours) else {
+    if floor == ours {
         return start(floor, Continuation::Same);
-    };
+    }
+    let seen_unix_us = opened.looked_unix_us;
+    let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
     log_takeover(&source.slot, ours, peers);
     start(floor, Continuation::AfterPeers)
 }
