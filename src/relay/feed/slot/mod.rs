@@ -184,6 +184,12 @@ impl SlotFeed {
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
 
+    fn await_catalog(&mut self, now: Instant) {
+        self.catalog = Some(self.control.read_catalog());
+        self.hold = Some(IntakeHold::LookupPending);
+        self.hold(now);
+    }
+
     fn claim_refuted(&mut self, admission: &mut Admission<'_>) {
         tracing::info!(
             "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
@@ -325,9 +331,7 @@ impl Feed for SlotFeed {
                     return Ok(false);
                 }
                 PacketOutcome::CatalogNeeded => {
-                    self.catalog = Some(self.control.read_catalog());
-                    self.hold = Some(IntakeHold::LookupPending);
-                    stream.reset_silence(now);
+                    self.await_catalog(now);
                     return Ok(false);
                 }
                 PacketOutcome::TraceDue(position) => {
