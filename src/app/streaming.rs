@@ -11,15 +11,18 @@ use crate::doctor::fingerprint::KnownPublication;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::{Relay, SlotFeed};
+use crate::source::sightings::Sightings;
 
 pub(super) fn run(config: &Config) -> Result<(), Fault> {
     let observability = Observability::open(config)?;
     let runtime = runtime::current_thread()?;
     let known = Arc::<KnownPublication>::default();
+    let sightings = Arc::<Sightings>::default();
     let control = Control {
         runtime: runtime.handle().clone(),
         source: Arc::new(config.source.clone()),
         known: Arc::clone(&known),
+        sightings: Arc::clone(&sightings),
     };
     let Observability { origin, metrics, facts, flags, .. } = &observability;
     let delivery = config.delivery.clone();
@@ -30,6 +33,7 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
         facts: Arc::clone(facts),
         origin: *origin,
         known,
+        sightings,
         stopping: Box::new({
             let flags = Arc::clone(flags);
             move || flags.source_stopping.store(true, Ordering::Relaxed)

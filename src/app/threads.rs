@@ -16,7 +16,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
-use crate::dead_letter::tail_event;
+use crate::dead_letter::tail_event::{self, ReadRequests};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
@@ -71,6 +71,7 @@ impl Observability {
         carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
+        let requests = ReadRequests::default();
         let Observability { origin, metrics, recorder, facts, flags, admin } = self;
         let tail = TailConfig {
             broker: Arc::clone(&config.sink),
@@ -80,6 +81,7 @@ impl Observability {
             events,
             metrics: Arc::clone(&metrics),
             has_source: Box::new(move || facts.snapshot().pass.phase.has_source()),
+            requests: requests.clone(),
         };
         let tail = writes_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
         let source = SpanSource {
@@ -102,6 +104,7 @@ impl Observability {
             },
             spans,
             tail_events: tail.is_some().then_some(tail_events),
+            tail_requests: requests,
             flags,
             metrics,
             recorder,

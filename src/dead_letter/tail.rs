@@ -6,7 +6,8 @@
 //!
 //! Reading begins once the stream is open: by then the topic has the dead letters of the relay that
 //! held the slot before. Where no keys are parked, the loop needs only the latest dead letters;
-//! they are found by time and sent before the whole topic is read.
+//! they are found by time and sent before the whole topic is read. Both is done again when this
+//! relay has taken over from a peer, which may have written to the topic meanwhile.
 //!
 //! Each trouble is logged once. What keeps the topic from being read
 //! at all is sent to the loop, which decides; an unreachable broker
@@ -18,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use super::reader::{DeadLetterTopic, LogReader};
-use super::tail_event::{TailEvent, TailState};
+use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::DeadLetterSettings;
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
@@ -52,6 +53,7 @@ pub(crate) struct TailConfig {
     pub(crate) metrics: Arc<Metrics>,
     /// Whether the loop reads the slot or the table by now.
     pub(crate) has_source: Box<dyn Fn() -> bool + Send>,
+    pub(crate) requests: ReadRequests,
 }
 
 /// The running thread.
@@ -127,6 +129,12 @@ fn wait_for_source(has_source: &dyn Fn() -> bool, stop: &AtomicBool) -> bool {
     true
 }
 
+/// Dead letters of before do not matter to the breaker.
+fn breaker_since(settings: &DeadLetterSettings) -> i64 {
+    let window_us = i64::try_from(settings.burst_window.as_micros()).unwrap_or(i64::MAX);
+    unix_now_us().saturating_sub(window_us)
+}
+
 /// Why a reading ended: a fault, or none where the thread must end.
 type ReadingEnd = Option<Fault>;
 
@@ -136,6 +144,8 @@ struct TailThread {
     state: TailState,
     /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
+    /// The number of the last request to read again that was met.
+    met: u64,
     backoff: Backoff,
     gauges_set_at: Option<Instant>,
     /// The loop knows that the topic cannot be read.
@@ -154,10 +164,10 @@ struct ReadTrouble {
 
 impl TailThread {
     fn new(config: TailConfig, stop: Arc<AtomicBool>) -> TailThread {
-        let window_us = i64::try_from(config.settings.burst_window.as_micros()).unwrap_or(i64::MAX);
-        let since_unix_us = unix_now_us().saturating_sub(window_us);
+        let since_unix_us = breaker_since(&config.settings);
         TailThread {
             stop,
+            met: 0,
             state: TailState::new(&config.slot, since_unix_us),
             since_unix_us,
             config,
@@ -183,6 +193,7 @@ impl TailThread {
 
     /// Reads the whole topic and what is written from then on. Returns when it must begin anew.
     fn read(&mut self) -> Result<(), ReadingEnd> {
+        self.meet_request()?;
         if !self.config.parks_keys && !self.state.caught_up() {
             self.read_latest()?;
         }
@@ -208,7 +219,30 @@ impl TailThread {
             }
             self.send(&mut events)?;
             self.tick()?;
+            if self.meet_request()? {
+                if self.config.parks_keys {
+                    return Ok(());
+                }
+                self.read_latest()?;
+            }
         }
+    }
+
+    /// Begins to read again if the loop has requested that.
+    fn meet_request(&mut self) -> Result<bool, ReadingEnd> {
+        let last = self.config.requests.last();
+        if std::mem::replace(&mut self.met, last) == last {
+            return Ok(false);
+        }
+        self.since_unix_us = breaker_since(&self.config.settings);
+        if self.config.parks_keys {
+            self.state.count_again(self.since_unix_us);
+        } else {
+            self.state.await_latest();
+        }
+        self.has_reported = false;
+        self.send(&mut vec![TailEvent::ReadsAgain(last)])?;
+        Ok(true)
     }
 
     fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {

@@ -11,6 +11,8 @@
 //! counts for all relays, whoever wrote it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 
 use super::fold::Change;
@@ -32,10 +34,29 @@ pub enum TailEvent {
         failed_unix_us: i64,
         class: String,
     },
-    /// Everything from before this process that the loop must know has been sent; sent once.
+    /// Everything that was there before the loop had the slot, and that it must know, has been sent;
+    /// sent once, and once more after each [`TailEvent::ReadsAgain`].
     CaughtUp,
+    /// The topic is read again, as was requested with this number: dead letters are sent once more,
+    /// and those of a peer among them.
+    ReadsAgain(u64),
     /// The topic cannot be read, for this reason.
     Unreadable(String),
+}
+
+/// How often the loop has requested to read the topic again: a peer may have written to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadRequests(Arc<AtomicU64>);
+
+impl ReadRequests {
+    /// Requests it; returns the number of the request.
+    pub(crate) fn request(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn last(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Most events that one pass of the loop takes.
@@ -75,6 +96,8 @@ pub(super) struct TailState {
     read: HashMap<i32, i64>,
     /// The offset up to which earlier readings have reported.
     reported: HashMap<i32, i64>,
+    /// The same for what matters to the breaker.
+    counted: HashMap<i32, i64>,
     /// When the oldest open dead letter failed; the outer option is empty until that is looked up.
     oldest: Option<Option<i64>>,
 }
@@ -90,6 +113,7 @@ impl TailState {
             is_complete: false,
             read: HashMap::new(),
             reported: HashMap::new(),
+            counted: HashMap::new(),
             oldest: None,
         }
     }
@@ -97,12 +121,26 @@ impl TailState {
     /// A reading from the beginning of the topic begins.
     pub(super) fn begin(&mut self) {
         for (partition, offset) in self.read.drain() {
-            let reported = self.reported.entry(partition).or_insert(offset);
-            *reported = offset.max(*reported);
+            let raise = |known: &mut HashMap<i32, i64>| {
+                let known = known.entry(partition).or_insert(offset);
+                *known = offset.max(*known);
+            };
+            raise(&mut self.reported);
+            if !self.caught_up {
+                raise(&mut self.counted);
+            }
         }
         self.letters = OpenDeadLetters::default();
         self.is_complete = false;
         self.oldest = None;
+    }
+
+    /// What matters to the breaker is reported anew, from this time on.
+    pub(super) fn count_again(&mut self, since_unix_us: i64) {
+        self.begin();
+        self.counted.clear();
+        self.since_unix_us = since_unix_us;
+        self.caught_up = false;
     }
 
     /// Takes the next record; what the relay must know of it is added to `events`.
@@ -117,12 +155,19 @@ impl TailState {
         if change != Change::Nothing {
             self.oldest = None;
         }
-        let reported = self.reported.get(&position.partition);
-        if reported.is_some_and(|reported| position.offset <= *reported) {
+        let is_known = |known: &HashMap<i32, i64>| {
+            known.get(&position.partition).is_some_and(|known| position.offset <= *known)
+        };
+        if let LogRecord::DeadLetter(letter) = record
+            && !is_known(&self.counted)
+        {
+            self.count(letter, change, events);
+        }
+        if is_known(&self.reported) {
             return;
         }
         match record {
-            LogRecord::DeadLetter(letter) => self.report(letter, change, events),
+            LogRecord::DeadLetter(letter) => self.report(letter, events),
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 events.extend(resolution.key_hash().map(TailEvent::Released));
             }
@@ -130,16 +175,24 @@ impl TailState {
         }
     }
 
-    fn report(&self, letter: &DeadLetter, change: Change, events: &mut Vec<TailEvent>) {
-        if letter.relay.split('@').next() != Some(self.slot.as_str()) {
-            return;
-        }
+    fn is_own(&self, letter: &DeadLetter) -> bool {
+        letter.relay.split('@').next() == Some(self.slot.as_str())
+    }
+
+    fn count(&self, letter: &DeadLetter, change: Change, events: &mut Vec<TailEvent>) {
         let failed_unix_us = letter.failed_unix_us;
         let is_recent = !self.caught_up && failed_unix_us >= self.since_unix_us;
         // A dead letter that a killed relay has written twice is one.
-        if is_recent && change == Change::Opened && letter.error_class != CLASS_PARKED {
+        let counts = is_recent && change == Change::Opened && self.is_own(letter);
+        if counts && letter.error_class != CLASS_PARKED {
             let class = letter.error_class.clone();
             events.push(TailEvent::DeadLetter { failed_unix_us, class });
+        }
+    }
+
+    fn report(&self, letter: &DeadLetter, events: &mut Vec<TailEvent>) {
+        if !self.is_own(letter) {
+            return;
         }
         if let Some(key) = letter.key_hash().filter(|_| letter.parks_key) {
             // Without a position it parks its key for all events.
@@ -164,6 +217,11 @@ impl TailState {
             events.push(TailEvent::CaughtUp);
         }
         is_replaced
+    }
+
+    /// What matters to the breaker must be reported by another reading.
+    pub(super) fn await_latest(&mut self) {
+        self.caught_up = false;
     }
 
     /// What matters to the breaker was reported by another reading.

@@ -50,6 +50,7 @@ impl Broker for FailingLog {
 
 struct TailFixture {
     broker: Arc<FailingLog>,
+    requests: ReadRequests,
     metrics: Arc<Metrics>,
 }
 
@@ -57,6 +58,7 @@ fn fixture(faults: Vec<Fault>) -> TailFixture {
     let settings = MemoryBroker::default();
     TailFixture {
         broker: Arc::new(FailingLog { settings, faults: Mutex::new(faults) }),
+        requests: ReadRequests::default(),
         metrics: Arc::new(Metrics::new()),
     }
 }
@@ -104,6 +106,7 @@ impl TailFixture {
             events: news,
             metrics: Arc::clone(&self.metrics),
             has_source: Box::new(|| true),
+            requests: self.requests.clone(),
         }
     }
 }
@@ -137,6 +140,34 @@ fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
     assert_eq!(heard.recv(), Ok(parked(0)));
     following.stop();
     assert!(heard.recv().is_err(), "the thread has ended");
+}
+
+#[test]
+fn after_a_request_all_is_read_again_and_counts_anew() {
+    for parks_keys in [true, false] {
+        let fixture = fixture(Vec::new());
+        fixture.write(2);
+        let (following, heard) = fixture.follow_for(parks_keys, 64);
+        let caught_up = |heard: &Receiver<TailEvent>| {
+            let until = heard.iter().take_while(|it| *it != TailEvent::CaughtUp);
+            until.collect::<Vec<_>>()
+        };
+        caught_up(&heard);
+        // WHEN a peer has written a dead letter, and the loop has taken over from it
+        fixture.write(3);
+        assert_eq!(fixture.requests.request(), 1);
+        // THEN that was read before the end is heard of
+        let events = caught_up(&heard);
+        let again = events.iter().position(|it| *it == TailEvent::ReadsAgain(1)).unwrap();
+        let counts = |it: &&TailEvent| matches!(it, TailEvent::DeadLetter { .. });
+        let counted = events[again..].iter().filter(counts).count();
+        assert_eq!(counted, 3, "{events:?}");
+        if parks_keys {
+            let keys = events.iter().filter(|it| **it == parked(2)).count();
+            assert_eq!(keys, 1, "{events:?}");
+        }
+        following.stop();
+    }
 }
 
 #[test]

@@ -5,18 +5,23 @@
 //! slot's position to disk only now and then. Transactions come in commit order, and
 //! their rows always in the same order, so a position tells new events from known
 //! ones. That holds within one process, system, timeline and slot. When one of them
-//! changes, [`Admitted::forget`] must be called first, or events would be lost.
+//! changes, [`Admitted::forget`] must be called first, or events would be lost. Whether the same
+//! transactions are sent again is checked by [`super::history`] before the first event of each.
 
+use super::history::{CommitHistory, CommitId, OtherHistory};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 
 #[derive(Debug, Default)]
 pub struct Admitted {
+    history: CommitHistory,
     /// Everything before this position was admitted: all transactions with a lower commit LSN,
     /// and of this one the events below the ordinal.
     until: Position,
     /// Position of the next event of the open transaction.
     open: Option<Position>,
+    /// The open transaction, until its first event has come.
+    unchecked: Option<CommitId>,
 }
 
 /// What Begin starts.
@@ -32,7 +37,14 @@ pub enum Transaction {
 const WHOLE: u64 = u64::MAX;
 
 impl Admitted {
-    pub fn begin(&mut self, commit_lsn: Lsn) -> Transaction {
+    /// A session begins, in which the server sends what was committed at `from` or later.
+    pub fn begins_at(&mut self, from: Lsn) {
+        self.history.begins_at(from);
+    }
+
+    pub fn begin(&mut self, commit: CommitId) -> Transaction {
+        let commit_lsn = commit.commit_lsn;
+        self.unchecked = Some(commit);
         self.open = Some(Position { commit_lsn, ordinal: 0 });
         let all = Position { commit_lsn, ordinal: WHOLE };
         if all <= self.until {
@@ -42,6 +54,18 @@ impl Admitted {
         } else {
             Transaction::New { already: 0 }
         }
+    }
+
+    /// An event of the open transaction comes: it must be the transaction that it was before. Those
+    /// without events may come or not, as the publication was when they were decoded.
+    #[inline]
+    pub fn check(&mut self) -> Result<(), OtherHistory> {
+        self.unchecked.take().map_or(Ok(()), |commit| self.history.meets(commit))
+    }
+
+    /// The server has sent everything before `position` in this session.
+    pub fn passes(&self, position: Lsn) -> Result<(), OtherHistory> {
+        self.history.passes(position)
     }
 
     /// Whether the next event of the open transaction was admitted before.
@@ -83,9 +107,11 @@ impl Admitted {
         self.until = self.until.min(from);
     }
 
-    /// According to the slot, everything committed before `floor` is confirmed. A Postgres that
-    /// crashes later may send it again; while it remembers the position, it skips by the same rule.
-    pub fn starts_at(&mut self, floor: Lsn) {
+    /// Everything committed before `floor` is confirmed, and was committed until `until_us`. A Postgres
+    /// that crashes later may send it again; while it remembers the position, it skips by the same
+    /// rule. Everything before `received` was received by this process.
+    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
+        self.history.starts_at(floor, until_us, received);
         self.until = self.until.max(Position { commit_lsn: floor, ordinal: 0 });
     }
 

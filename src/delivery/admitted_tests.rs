@@ -6,7 +6,7 @@ fn lsn(value: u64) -> Lsn {
 
 /// Runs one transaction of `events` events and says which ordinals were new.
 fn receive(admitted: &mut Admitted, commit: u64, events: u64, cut_after: Option<u64>) -> Vec<u64> {
-    admitted.begin(lsn(commit));
+    admitted.begin(CommitId { commit_lsn: lsn(commit), ..CommitId::default() });
     let mut new = Vec::new();
     for ordinal in 0..events {
         if cut_after == Some(ordinal) {
@@ -53,7 +53,7 @@ fn a_rewind_admits_again_from_there() {
 #[test]
 fn what_the_slot_had_confirmed_before_the_first_session_is_known() {
     let mut admitted = Admitted::default();
-    admitted.starts_at(lsn(200));
+    admitted.starts_at(lsn(200), 0, Lsn::ZERO);
     assert_eq!(receive(&mut admitted, 100, 2, None), [] as [u64; 0]);
     assert_eq!(receive(&mut admitted, 200, 2, None), [0, 1], "its commit is not before 200");
 }

@@ -49,6 +49,11 @@ impl Breaker {
         self.open || self.letters.len() - old >= self.burst_max
     }
 
+    /// All that count will be counted anew.
+    pub fn forget(&mut self) {
+        self.letters.clear();
+    }
+
     /// One was written. Those of an earlier process may be counted out of order.
     pub fn count(&mut self, failed_unix_us: i64, class: &str) {
         let at = self.letters.partition_point(|(at, _)| *at <= failed_unix_us);

@@ -2,7 +2,7 @@
 //!
 //! | an event is | known to | until |
 //! |---|---|---|
-//! | received | [`admitted`] | it turns out to be new; a repetition is skipped |
+//! | received | [`admitted`], [`history`] | it turns out to be new; a repetition is skipped |
 //! | confirmed by an earlier process | [`known`], [`prefix`], [`stored`] | it is received, and passed over |
 //! | admitted | [`window`], [`ledger`] | the sink confirms it |
 //! | settled | [`ledger`] | all of its transaction and of those before it are settled |
@@ -22,6 +22,7 @@
 pub mod admitted;
 pub mod breaker;
 mod confirm_time;
+pub mod history;
 pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;

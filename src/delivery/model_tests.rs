@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use walrelay_harness::kit::volume;
 
 use super::admitted::{Admitted, Transaction};
+use super::history::CommitId;
 use super::known::Fingerprint;
 use super::ledger::Ledger;
 use super::window::Window;
@@ -91,12 +92,16 @@ impl World {
         match self.row {
             None => {
                 self.progress.on_wal(commit_lsn(transaction));
-                if let Transaction::New { already } = self.admitted.begin(commit_lsn(transaction)) {
+                let xid = transaction as u32;
+                let id =
+                    CommitId { commit_lsn: commit_lsn(transaction), xid, ..CommitId::default() };
+                if let Transaction::New { already } = self.admitted.begin(id) {
                     self.ledger.begin(commit_lsn(transaction), self.window.next(), already);
                 }
                 self.row = Some(0);
             }
             Some(row) if row < rows => {
+                self.admitted.check().expect("it is what it was before");
                 if !self.admitted.is_repeat() {
                     if !self.window.has_room() {
                         return;
@@ -121,6 +126,7 @@ impl World {
             }
             Some(_) => {
                 self.progress.on_wal(end_lsn(transaction));
+                self.progress.on_committed(end_lsn(transaction));
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn(transaction), self.window.next());
                 }
@@ -133,6 +139,7 @@ impl World {
     /// Everything before the next unsent transaction's commit record has been sent.
     fn keepalive(&mut self) {
         let sent = self.sending.checked_sub(1).map_or(Lsn::from_wire(1), end_lsn);
+        self.admitted.passes(sent).expect("all before it was sent");
         self.progress.on_keepalive(sent);
     }
 
@@ -148,7 +155,8 @@ impl World {
     fn report(&mut self) {
         self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
         let lsn = self.progress.reportable(self.ledger.is_clear());
-        assert!(lsn >= self.progress.reported(), "I1: never down");
+        let before = self.forgotten_below.last().copied().unwrap_or_default();
+        assert!(lsn >= before, "I1: never down");
         self.progress.on_reported(lsn);
         self.forgotten_below.push(lsn);
         for transaction in (0..self.rows.len()).filter(|n| commit_lsn(*n) < lsn) {
@@ -163,9 +171,11 @@ impl World {
 
     fn disconnect(&mut self, lost_reports: usize) {
         self.admitted.interrupt();
-        self.progress.on_connected();
         let kept = self.forgotten_below.len().saturating_sub(lost_reports).max(1);
+        self.forgotten_below.truncate(kept);
         let remembered = self.forgotten_below[kept - 1];
+        self.admitted.begins_at(remembered);
+        self.progress.on_connected(remembered);
         self.sending =
             (0..self.rows.len()).find(|n| commit_lsn(*n) >= remembered).unwrap_or(self.rows.len());
         self.row = None;
@@ -177,6 +187,7 @@ impl World {
         let unsettled = self.window.settled_below() < self.window.next();
         self.window.rewind();
         self.ledger.rewind();
+        self.progress.on_rewound();
         self.in_flight.clear();
         self.disconnect(0);
         if unsettled {

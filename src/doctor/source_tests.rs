@@ -222,7 +222,15 @@ async fn a_partitioned_outbox_needs_its_root() {
         expect(&found, Exit::Source, "publication.via-root", "partitions' names", mend);
     }
     client.batch_execute(mend).await.unwrap();
-    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+    // AND nothing keeps a row from being moved between partitions, until a trigger does
+    expect_warning(&report(&client, &settings).await, "table.updatable", "moves a row");
+    let trigger = "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+        CREATE TRIGGER append_only BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION never();";
+    client.batch_execute(trigger).await.unwrap();
+    let found = report(&client, &settings).await;
+    assert_eq!(codes(&found), [""; 0]);
+    assert!(found.findings.iter().all(|finding| finding.topic != "table.updatable"));
     // THEN a partition named as the outbox is pointed out
     let mut leaf = settings.clone();
     leaf.outboxes[0].table = "p1".into();

@@ -24,7 +24,8 @@ pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Find
         let faults = faults(table, outbox, ReadBy::Slot);
         if faults.is_empty() {
             let text = format!("table {} has the columns it needs", table.shown());
-            return vec![Finding::ok("table", text)];
+            let ok = Finding::ok("table", text);
+            return std::iter::once(ok).chain(moved_rows(table)).collect::<Vec<_>>();
         }
         faults.into_iter().map(Finding::fail).collect()
     };
@@ -45,6 +46,21 @@ pub(super) fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Ve
     let needed = outbox.needed_columns().into_iter();
     faults.extend(needed.filter(absent).map(|name| column_missing(table, name)));
     faults
+}
+
+/// Postgres decodes an UPDATE that moves a row to another partition as DELETE and INSERT, and marks
+/// neither.
+fn moved_rows(table: &TableFacts) -> Option<Finding> {
+    let is_exposed = table.kind.as_deref() == Some("p") && !table.has_update_trigger;
+    is_exposed.then(|| {
+        let text = format!(
+            "table {} is partitioned: an UPDATE that moves a row to another partition publishes it once more, as a new \
+             event with the same id, and nothing tells it from an INSERT; a trigger BEFORE UPDATE that raises an error \
+             keeps such updates out (docs/postgres.md)",
+            table.shown()
+        );
+        Finding::warn("table.updatable", text)
+    })
 }
 
 fn missing(table: &TableFacts, by: ReadBy) -> Fault {

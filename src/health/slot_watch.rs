@@ -17,9 +17,10 @@ use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
-use crate::source::faults::slot_lost;
+use crate::source::faults::{TWO_SERVERS, slot_lost, two_servers};
 use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::settings::SourceSettings;
+use crate::source::sightings::Sightings;
 use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
@@ -44,6 +45,7 @@ pub(crate) struct SlotWatch {
     pub(crate) origin: Instant,
     /// The publication as this process met it.
     pub(crate) known: Arc<KnownPublication>,
+    pub(crate) sightings: Arc<Sightings>,
     /// Called when Postgres shuts down.
     pub(crate) stopping: Box<dyn Fn()>,
 }
@@ -57,12 +59,22 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     }
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
+    let mut is_logged = false;
     loop {
         match answer(&watch, sql::connect(&watch.settings.connection)).await {
+            Ok(sql) if is_elsewhere(&watch, &sql) => {
+                show_unknown(&watch);
+                if !std::mem::replace(&mut is_logged, true) {
+                    let fault = two_servers(&watch.settings, &sql.server, None);
+                    tracing::warn!(code = TWO_SERVERS, "{}", fault.what);
+                }
+            }
             Ok(sql) => {
+                is_logged = false;
                 backoff.succeeded();
                 match observe(&mut watch, &sql, &mut ages).await {
-                    Ok(fault) => return fault,
+                    Ok(Some(fault)) => return fault,
+                    Ok(None) => {}
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
                 }
                 show_unknown(&watch);
@@ -74,13 +86,25 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     }
 }
 
+/// Whether the stream comes from another server: what this one says is not true of it. Without a
+/// stream any server will do, so that the WAL that the slot retains stays visible.
+fn is_elsewhere(watch: &SlotWatch, sql: &Sql) -> bool {
+    let is_streaming = watch.facts.snapshot().pass.phase == Phase::Streaming;
+    is_streaming && watch.sightings.server().is_some_and(|server| server != sql.started)
+}
+
 #[derive(Default)]
 struct Ages {
     restart: RestartAge,
     lag: LagAge,
 }
 
-async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
+/// Returns without a fault when the stream comes from another server.
+async fn observe(
+    watch: &mut SlotWatch,
+    sql: &Sql,
+    ages: &mut Ages,
+) -> Result<Option<Fault>, ConnectError> {
     let settings = &watch.settings;
     let prepare = async {
         let server = sql.client.query_one(SERVER_SQL, &[]).await?;
@@ -95,11 +119,17 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
     let mut transaction_due = publication_due;
     loop {
         let state = answer(watch, sql.within(QUERY_WITHIN, query.run(&sql.client))).await?;
+        if is_elsewhere(watch, sql) {
+            return Ok(None);
+        }
+        if let Some(held) = state.held() {
+            watch.sightings.look(&sql.started, &held, Instant::now());
+        }
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);
             if slot.is_lost() || slot.wal_status.is_none() {
                 let confirmed = &slot.confirmed_flush;
-                return Ok(slot_lost(&settings.slot, slot.loss_reason(), confirmed));
+                return Ok(Some(slot_lost(&settings.slot, slot.loss_reason(), confirmed)));
             }
             if Instant::now() >= transaction_due {
                 transaction_due = Instant::now() + transaction_every;
@@ -117,7 +147,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
             let look = PublicationFingerprint::take(&sql.client, settings, version);
             let now = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
             if let Some(fault) = watch.known.compare(&system_id, now, settings) {
-                return Ok(fault);
+                return Ok(Some(fault));
             }
         }
         tokio::time::sleep(settings.watch_interval).await;

@@ -181,6 +181,39 @@ impl Admitter {
         offered
     }
 
+    /// Takes note of an event that this process has admitted before, while it is known from topics
+    /// which events were published: its record must not stand for another one. False if that topic
+    /// must be read first.
+    #[inline]
+    pub(super) fn recalls(
+        &mut self,
+        candidate: &Candidate<'_>,
+        position: Position,
+    ) -> Result<bool, Fault> {
+        if !self.read_back.covers(position.commit_lsn) {
+            return Ok(true);
+        }
+        let Admitter { transaction, scratch, tables, messages, known, read_back, .. } = self;
+        let mut headers = HeaderSlots::new();
+        let (extracted, format) =
+            extract(candidate, transaction, scratch, &mut headers, tables, messages);
+        let recalled = extracted.map(|event| {
+            let noted = format.shape(event, |event| {
+                let stored = read_back.find(event, position.commit_lsn)?;
+                known.passes_over(position, Fingerprint::of(position, event), stored);
+                Some(())
+            });
+            // What cannot be an event has become a dead letter.
+            noted.map_or(true, |noted| noted.is_some())
+        });
+        self.scratch.give_back();
+        match recalled {
+            Ok(is_noted) => Ok(is_noted),
+            Err(RowError::Event(_)) => Ok(true),
+            Err(RowError::Decode(error)) => Err(self.unreadable(&error)),
+        }
+    }
+
     #[inline]
     fn publish(
         &mut self,
@@ -192,17 +225,8 @@ impl Admitter {
         } = self;
         let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
         let mut headers = HeaderSlots::new();
-        let (extracted, format) = match candidate {
-            Candidate::Row(plan, tuple) => (
-                plan.extract(*tuple, transaction, scratch, &mut headers),
-                &mut tables[plan.outbox_index()],
-            ),
-            Candidate::Message(plan, lsn, content) => (
-                plan.extract(*lsn, content, transaction, scratch, &mut headers)
-                    .map_err(RowError::Event),
-                messages,
-            ),
-        };
+        let (extracted, format) =
+            extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let error = match extracted {
             Ok(event) => {
                 handover.adds_context = format.adds_context;
@@ -254,6 +278,27 @@ impl Admitter {
 
     fn unreadable(&self, error: &DecodeError) -> Fault {
         faults::protocol(&error.to_string(), &self.origin)
+    }
+}
+
+/// The event of a candidate, and the format of its payload.
+#[inline]
+fn extract<'a>(
+    candidate: &Candidate<'a>,
+    transaction: &'a CommitStamp,
+    scratch: &'a mut ExtractScratch,
+    headers: &'a mut HeaderSlots<'a>,
+    tables: &'a mut [EventFormat],
+    messages: &'a mut EventFormat,
+) -> (Result<Outbound<'a>, RowError>, &'a mut EventFormat) {
+    match candidate {
+        Candidate::Row(plan, tuple) => {
+            (plan.extract(*tuple, transaction, scratch, headers), &mut tables[plan.outbox_index()])
+        }
+        Candidate::Message(plan, lsn, content) => (
+            plan.extract(*lsn, content, transaction, scratch, headers).map_err(RowError::Event),
+            messages,
+        ),
     }
 }
 

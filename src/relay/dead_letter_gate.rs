@@ -2,7 +2,8 @@
 //! instead of being published.
 //!
 //! No dead letter is written before the dead-letter topic was read or is known to be unreadable,
-//! because it shows what an earlier process has just written, and which keys are parked.
+//! because it shows what an earlier process has just written, and which keys are parked. After a
+//! takeover the topic is read again: the peer has written what no earlier reading has shown.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::faults;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position};
 use crate::dead_letter::tail;
-use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
@@ -24,6 +25,8 @@ const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Unread,
+    /// It must be read again from now on, and this request says so.
+    Requested(u64),
     Read,
     Unreadable,
 }
@@ -34,6 +37,7 @@ pub(crate) struct DeadLetterGate {
     breaker: Breaker,
     parked: ParkedKeys,
     history: History,
+    requests: ReadRequests,
     metrics: Arc<Metrics>,
 }
 
@@ -41,6 +45,7 @@ impl DeadLetterGate {
     pub(super) fn new(
         delivery: &DeliverySettings,
         writer: DeadLetterWriter,
+        requests: ReadRequests,
         metrics: &Arc<Metrics>,
     ) -> DeadLetterGate {
         DeadLetterGate {
@@ -49,6 +54,7 @@ impl DeadLetterGate {
             writer,
             parked: ParkedKeys::default(),
             history: History::Unread,
+            requests,
             metrics: Arc::clone(metrics),
         }
     }
@@ -65,7 +71,12 @@ impl DeadLetterGate {
 
     /// Whether the dead-letter topic must still be read.
     pub(super) fn awaits_history(&self) -> bool {
-        !self.halts() && self.history == History::Unread
+        !self.halts() && matches!(self.history, History::Unread | History::Requested(_))
+    }
+
+    /// Another relay has held the slot since this one held it.
+    pub(super) fn read_again(&mut self) {
+        self.history = History::Requested(self.requests.request());
     }
 
     pub(super) fn writer(&self) -> &DeadLetterWriter {
@@ -109,7 +120,7 @@ impl DeadLetterGate {
     /// Whether this dead letter may be written now: not before the topic was read. Returns a fault
     /// if there are too many. `counts` is false for one that was allowed before.
     pub(super) fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
-        if self.history == History::Unread {
+        if self.awaits_history() {
             return Ok(false);
         }
         if cause.class == CLASS_PARKED || !counts {
@@ -154,9 +165,14 @@ impl DeadLetterGate {
             TailEvent::DeadLetter { failed_unix_us, class } if self.history == History::Unread => {
                 self.breaker.count(failed_unix_us, &class);
             }
-            TailEvent::CaughtUp => self.history = History::Read,
+            TailEvent::ReadsAgain(number) if self.history == History::Requested(number) => {
+                // Those of this process are in the topic, too.
+                self.breaker.forget();
+                self.history = History::Unread;
+            }
+            TailEvent::CaughtUp if self.history == History::Unread => self.history = History::Read,
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
-                if self.history == History::Unread && parks_keys {
+                if self.awaits_history() && parks_keys {
                     return Err(tail::unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
@@ -166,7 +182,11 @@ impl DeadLetterGate {
                     "the dead-letter topic cannot be read"
                 );
             }
-            TailEvent::Parked(..) | TailEvent::DeadLetter { .. } | TailEvent::Unreadable(_) => {}
+            TailEvent::Parked(..)
+            | TailEvent::DeadLetter { .. }
+            | TailEvent::Unreadable(_)
+            | TailEvent::CaughtUp
+            | TailEvent::ReadsAgain(_) => {}
         }
         self.update_parked_gauge();
         Ok(())

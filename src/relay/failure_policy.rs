@@ -17,7 +17,7 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::dead_letter::tail_event::TailEvent;
-use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
 use crate::metrics::Metrics;
@@ -97,13 +97,13 @@ pub(crate) struct FailurePolicy {
 impl FailurePolicy {
     pub(super) fn new(
         delivery: &DeliverySettings,
-        writer: DeadLetterWriter,
+        gate: DeadLetterGate,
         spans: EventSpans,
         metrics: &Arc<Metrics>,
     ) -> FailurePolicy {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
         FailurePolicy {
-            gate: DeadLetterGate::new(delivery, writer, metrics),
+            gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
             dead_lettered: HashMap::new(),
             suspects: HashSet::new(),

@@ -5,8 +5,10 @@ use std::time::Duration;
 use super::control::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
+use crate::base::time::rfc3339;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
+use crate::delivery::history::{CommitId, OtherHistory};
 use crate::delivery::window::NotInFlight;
 use crate::sink::{Disposition, Failure};
 use crate::source::connect::ConnectErrorKind;
@@ -174,6 +176,31 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
         format!("slot {}", source.slot),
         "compare the outbox with the broker: events after the restored position were published \
          and are gone from the database; then start the relay again to go on from the slot",
+    )
+}
+
+/// The database sends other transactions where it has sent some before, which this relay has `read`.
+pub(super) fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -> Fault {
+    let name = |it: &CommitId| {
+        let at = rfc3339(it.commit_unix_us);
+        format!("transaction {} at {}, committed {at}", it.xid, it.commit_lsn)
+    };
+    let OtherHistory { same_until, known, sent } = other;
+    let sent_text = sent.as_ref().map_or("nothing".to_owned(), name);
+    let known_text = known.as_ref().map_or("no other one".to_owned(), name);
+    Fault::new(
+        Exit::Slot,
+        "slot.went-back",
+        format!(
+            "postgres sends {sent_text}, where this relay has read {known_text}: the database was restored \
+             from a copy, or lost WAL, without a new timeline; up to {same_until} nothing is known to differ, and this relay has read up to {read}"
+        ),
+        format!("slot {}", source.slot),
+        format!(
+            "compare the outbox with the broker: events between {same_until} and {read} were published \
+             and may be gone from the database; then start the relay again to go on from the slot, \
+             which has not passed the other transactions"
+        ),
     )
 }
 

@@ -65,6 +65,7 @@ use std::time::{Duration, Instant};
 
 use self::admit::Admitter;
 use self::control::StopFlags;
+use self::dead_letter_gate::DeadLetterGate;
 use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
 pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
 pub use self::feed::slot::SlotFeed;
@@ -77,7 +78,7 @@ use crate::base::clock::{Clocks, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::base::text::ShortText;
-use crate::dead_letter::tail_event::{self, TailEvent};
+use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, Recorder, SilentDestination};
@@ -108,6 +109,7 @@ pub(crate) struct Parts {
     pub dead_letter_writer: DeadLetterWriter,
     pub spans: EventSpans,
     pub tail_events: Option<Receiver<TailEvent>>,
+    pub tail_requests: ReadRequests,
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
     pub recorder: Recorder,
@@ -136,10 +138,12 @@ impl<F: Feed> Relay<F> {
     /// Opens the state file and the first sink.
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
+        let requests = parts.tail_requests;
+        let gate = DeadLetterGate::new(&delivery, dead_letter_writer, requests, &metrics);
         let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
             admitter: Admitter::new(state_file, parts.read_back, &source, feed.origin()),
-            policy: FailurePolicy::new(&delivery, dead_letter_writer, parts.spans, &metrics),
+            policy: FailurePolicy::new(&delivery, gate, parts.spans, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),
             recorder: parts.recorder,

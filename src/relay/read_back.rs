@@ -1,7 +1,8 @@
 //! Reads what the topics hold before events are published that an earlier process may have
 //! published already.
 //!
-//! These are the events of transactions that were committed before this process had the slot. The
+//! These are the events of transactions that were committed before this process had the slot, or had
+//! it again after a peer. The
 //! first of them for a topic waits, and with it the intake, until a thread has read the end of that
 //! topic. Whatever goes wrong, the events are published again: reading can fail, and it ends after
 //! [`WITHIN`] in all.
@@ -37,6 +38,8 @@ pub(crate) struct ReadBack {
     broker: Option<Arc<dyn Broker>>,
     stored: StoredEvents,
     topics: HashSet<String>,
+    /// Commit LSN from which on events are looked for.
+    from: Lsn,
     /// Commit LSN from which on nothing is looked for; zero before the first session.
     until: Lsn,
     reader: Option<ReaderLink>,
@@ -81,11 +84,12 @@ impl ReadBack {
         ReadBack { broker: Some(broker), ..ReadBack::default() }
     }
 
-    /// The first session of this process: Postgres sends these transactions, by the LSN of their
-    /// commit, and an earlier process may have had them.
+    /// A session begins: Postgres sends these transactions, by the LSN of their commit, and an earlier
+    /// process, or a peer, may have had them.
     pub(super) fn start(&mut self, transactions: Range<Lsn>) {
+        self.stop();
         if !transactions.is_empty() {
-            self.until = transactions.end;
+            (self.from, self.until) = (transactions.start, transactions.end);
             self.stored = StoredEvents::of(transactions);
         }
     }
@@ -107,9 +111,20 @@ impl ReadBack {
         self.until != Lsn::ZERO
     }
 
+    /// Whether events of this transaction are looked for.
+    #[inline]
+    pub(super) fn covers(&self, commit_lsn: Lsn) -> bool {
+        self.is_active() && commit_lsn >= self.from
+    }
+
+    /// An event waits until its topic has been read.
+    pub(super) fn awaits_topic(&self) -> bool {
+        self.awaited.is_some()
+    }
+
     /// What comes is no repetition of what an earlier process has received.
     pub(super) fn stop(&mut self) {
-        *self = ReadBack::default();
+        *self = ReadBack { broker: self.broker.take(), ..ReadBack::default() };
     }
 
     /// What its topic says of the event; none if that is not known yet, and then the event is offered

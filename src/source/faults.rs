@@ -5,7 +5,7 @@ use tokio_postgres::error::SqlState;
 
 use super::publication::create_sql;
 use super::quote::{quote_literal, quote_table};
-use super::settings::SourceSettings;
+use super::settings::{PostgresHost, SourceSettings};
 use crate::base::error::{Exit, Fault};
 
 /// For a query that should not fail.
@@ -21,6 +21,31 @@ pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
         "",
         "try the statement with psql as the same role; a connection pooler in between does not \
          carry replication, so source.url must name Postgres itself",
+    )
+}
+
+/// The code of a fault: SQL and the stream come from two servers.
+pub(crate) const TWO_SERVERS: &str = "source.two-servers";
+
+/// What one server says is not true of the other, so nothing is read. `sql` and `stream` are where
+/// the two connections lead, if that is known.
+pub(crate) fn two_servers(
+    settings: &SourceSettings,
+    sql: &PostgresHost,
+    stream: Option<&PostgresHost>,
+) -> Fault {
+    let stream = stream.map_or_else(|| "elsewhere".to_owned(), |host| format!("to {host}"));
+    Fault::new(
+        Exit::Source,
+        TWO_SERVERS,
+        format!(
+            "the SQL connection to {sql} and the replication connection {stream} have reached two servers: \
+             their system identifiers, timelines, times of their start or walsenders differ"
+        ),
+        format!("source.url, slot {}", settings.slot),
+        "find out which server is the primary, and see that source.url leads to that one only: a virtual address that \
+         has just moved, a load balancer, or two primaries; on each: SELECT pg_catalog.pg_postmaster_start_time(), \
+         system_identifier FROM pg_catalog.pg_control_system(); SELECT active_pid FROM pg_catalog.pg_replication_slots;",
     )
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod read_pacing;
 pub mod require_auth;
 pub(crate) mod sampled_topics;
 pub mod settings;
+pub mod sightings;
 pub(crate) mod slot;
 pub(crate) mod slot_state;
 pub mod sql;

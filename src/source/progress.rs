@@ -6,6 +6,10 @@
 //! and follows a keepalive only when nothing is unconfirmed or half received. Then
 //! it must follow: a shutdown of Postgres waits until the consumer has confirmed
 //! everything, and an idle slot would retain the WAL that other databases write.
+//!
+//! In a new session it begins where the slot stands, and follows what the server has sent again. A
+//! Postgres that has crashed may have an older position than was reported; whether it has also gone
+//! back, and has other transactions there, shows only when it has sent them.
 
 use std::hash::{BuildHasher as _, RandomState};
 
@@ -43,19 +47,33 @@ pub(crate) struct Progress {
     keepalive: Lsn,
     settled: Lsn,
     reported: Lsn,
+    /// Everything before it was sent in this session, or confirmed before it.
+    sent: Lsn,
 }
 
 impl Progress {
     /// The walsender has sent everything before `wal_end`.
     pub(crate) fn on_keepalive(&mut self, wal_end: Lsn) {
         self.keepalive = self.keepalive.max(wal_end);
+        self.sent = self.sent.max(wal_end);
         self.seen = self.seen.max(wal_end);
     }
 
-    /// On a new connection, what the keepalives of the old one declared as sent may be sent again,
-    /// and after a rewind it is unconfirmed again.
-    pub(crate) fn on_connected(&mut self) {
+    /// A session begins, in which the server sends what was committed at `slot_confirmed` or later.
+    /// What the keepalives of the last one declared as sent may be sent again.
+    pub(crate) fn on_connected(&mut self, slot_confirmed: Lsn) {
         self.keepalive = Lsn::ZERO;
+        self.sent = slot_confirmed;
+    }
+
+    /// What keepalives declared as sent is unconfirmed again.
+    pub(crate) fn on_rewound(&mut self) {
+        self.keepalive = Lsn::ZERO;
+    }
+
+    /// A transaction was received that ends at `end_lsn`.
+    pub(crate) fn on_committed(&mut self, end_lsn: Lsn) {
+        self.sent = self.sent.max(end_lsn);
     }
 
     pub(crate) fn on_wal(&mut self, wal_end: Lsn) {
@@ -67,10 +85,11 @@ impl Progress {
         self.settled = self.settled.max(lsn);
     }
 
-    /// The position to report now. `clear` means that nothing is unconfirmed or half received.
+    /// The position to report now, which never goes down within a session. `clear` means that nothing
+    /// is unconfirmed or half received.
     pub(crate) fn reportable(&self, clear: bool) -> Lsn {
         let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
-        safe.min(self.seen).max(self.reported)
+        safe.max(self.reported).min(self.sent)
     }
 
     /// Postgres was told, or knew itself, that everything before `lsn` is confirmed.
@@ -78,8 +97,19 @@ impl Progress {
         self.reported = self.reported.max(lsn);
     }
 
+    /// A trace was reported: no transaction is before it that was not before the slot's position.
+    pub(crate) fn on_traced(&mut self, position: Lsn) {
+        self.on_reported(position);
+        self.sent = self.sent.max(position);
+    }
+
     pub(crate) fn reported(&self) -> Lsn {
         self.reported
+    }
+
+    /// Everything before this position was sent in this session, or confirmed before it.
+    pub(crate) fn sent(&self) -> Lsn {
+        self.sent
     }
 
     pub(crate) fn seen(&self) -> Lsn {

@@ -113,6 +113,8 @@ pub struct TableFacts {
     /// `pg_class.relpersistence`.
     pub(crate) persistence: Option<String>,
     pub(crate) is_partition: bool,
+    /// A trigger sees each row before an UPDATE, and may forbid it.
+    pub(crate) has_update_trigger: bool,
     /// Object id of its row in `pg_publication_rel`, when the publication lists it.
     pub(crate) member_oid: Option<u32>,
     pub(crate) columns: Vec<ColumnFacts>,
@@ -281,10 +283,14 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
 FROM publication p";
 
+/// In `tgtype` 1 is FOR EACH ROW, 2 is BEFORE, 16 is UPDATE.
 const TABLES_SQL: &str = "
 SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
   'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind, 'persistence', c.relpersistence,
   'is_partition', coalesce(c.relispartition, false),
+  'has_update_trigger', EXISTS (SELECT FROM pg_catalog.pg_trigger t
+      WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
+      AND t.tgtype & 19 = 19),
   'member_oid', (SELECT r.oid::bigint FROM pg_catalog.pg_publication_rel r
       JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
       WHERE r.prrelid = c.oid AND p.pubname = $1),

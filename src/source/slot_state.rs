@@ -4,6 +4,7 @@
 //! table. START_REPLICATION fails when another process holds the slot, but each failure is a line
 //! in the server's log, and does not say which process it is.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -12,6 +13,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::json_row::{JsonText, document, lsn, xid};
+use crate::base::clock::unix_now_us;
 use crate::base::lsn::Lsn;
 use crate::base::text::escaped;
 
@@ -74,8 +76,14 @@ pub(crate) struct SlotHolder {
 pub(crate) struct HeldSlot {
     pub(crate) confirmed_flush: Lsn,
     pub(crate) holder: Option<SlotHolder>,
-    /// Transactions decoded since the slot was created (15 and later).
+    /// Transactions decoded since the slot was created (15 and later). A stream, pg_recvlogical and
+    /// `pg_logical_slot_get_changes` count, `pg_replication_slot_advance` does not. Kept over a
+    /// restart of the server, lost in a crash.
     pub(crate) decoded: Option<i64>,
+    /// Another relay of this slot has a session.
+    pub(crate) has_peer: bool,
+    /// When it was so, by the server's clock.
+    pub(crate) at_unix_us: i64,
 }
 
 /// The server and the slot at one moment.
@@ -88,6 +96,8 @@ pub(crate) struct SlotState {
     pub(crate) slot: Option<SlotFacts>,
     pub(crate) holder: Option<SlotHolder>,
     decoded: Option<i64>,
+    has_peer: bool,
+    at_unix_us: i64,
 }
 
 impl SlotState {
@@ -102,7 +112,8 @@ impl SlotState {
 
     pub(crate) fn held(&self) -> Option<HeldSlot> {
         let confirmed_flush = self.slot.as_ref()?.confirmed_flush;
-        Some(HeldSlot { confirmed_flush, holder: self.holder.clone(), decoded: self.decoded })
+        let SlotState { holder, decoded, has_peer, at_unix_us, .. } = self.clone();
+        Some(HeldSlot { confirmed_flush, holder, decoded, has_peer, at_unix_us })
     }
 
     /// WAL that `slot` has not confirmed.
@@ -151,9 +162,12 @@ pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
 
 /// `to_jsonb` includes the columns that only newer servers have. `pg_stat_activity` shows role and
 /// application of every process to every role. Before 15, statistics of slots are read from a file:
-/// they are left out there.
+/// they are left out there. The time is that after the slot was read.
+///
+/// `pg_stat_activity` also shows the last statement of every process of the same role. Relays mark
+/// this one with the slot's name and with a text of their process, so that they see each other.
 const SQL: &str = "
-SELECT pg_catalog.json_build_object(
+pg_catalog.json_build_object(
   'in_recovery', pg_catalog.pg_is_in_recovery(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
@@ -165,31 +179,63 @@ SELECT pg_catalog.json_build_object(
           = pg_catalog.current_setting('application_name'), false)) END,
   'decoded', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
       THEN (SELECT t.total_txns FROM pg_catalog.pg_stat_replication_slots t
-            WHERE t.slot_name = s.slot_name) END)::pg_catalog.text
+            WHERE t.slot_name = s.slot_name) END,
+  'has_peer', EXISTS (SELECT FROM pg_catalog.pg_stat_activity p
+      WHERE p.usename = session_user AND p.datname = pg_catalog.current_database()
+      AND p.application_name = pg_catalog.current_setting('application_name')
+      AND pg_catalog.starts_with(p.query, $2) AND NOT pg_catalog.starts_with(p.query, $3)),
+  'at_unix_us', (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8)::pg_catalog.text
 FROM (VALUES (1)) one
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = $1
 LEFT JOIN pg_catalog.pg_stat_activity r ON r.pid = s.active_pid";
 
 /// Takes one round trip.
 pub(crate) async fn slot_state(client: &Client, slot: &str) -> Result<SlotState, Error> {
-    document(client, SQL, &[(&slot, Type::TEXT)]).await
+    let (marks, sql) = (RelayMarks::of(slot), format!("SELECT {SQL}"));
+    let RelayMarks { any, own } = &marks;
+    document(client, &sql, &[(&slot, Type::TEXT), (any, Type::TEXT), (own, Type::TEXT)]).await
 }
 
-/// The prepared statement, for repeated use on one connection.
+/// How the statement of a relay begins that looks at the slot it reads or waits for.
+#[derive(Debug)]
+struct RelayMarks {
+    any: String,
+    own: String,
+}
+
+impl RelayMarks {
+    fn of(slot: &str) -> RelayMarks {
+        /// Differs from process to process, also on different machines.
+        static PROCESS: OnceLock<String> = OnceLock::new();
+        let process = PROCESS.get_or_init(|| format!("{} {}", std::process::id(), unix_now_us()));
+        // Postgres allows no other characters in the name of a slot.
+        let is_allowed = |c: &char| c.is_ascii_alphanumeric() || *c == '_';
+        let name: String = slot.chars().filter(is_allowed).collect();
+        let any = format!("SELECT /* relay of slot {name}, process ");
+        let own = format!("{any}{process} */");
+        RelayMarks { any, own }
+    }
+}
+
+/// The prepared statement of a relay, for repeated use on one connection.
 #[derive(Debug)]
 pub(crate) struct SlotQuery {
     statement: Statement,
     slot: String,
+    marks: RelayMarks,
 }
 
 impl SlotQuery {
     pub(crate) async fn prepare(client: &Client, slot: &str) -> Result<SlotQuery, Error> {
-        let statement = client.prepare_typed(SQL, &[Type::TEXT]).await?;
-        Ok(SlotQuery { statement, slot: slot.to_owned() })
+        let marks = RelayMarks::of(slot);
+        let sql = format!("{}{SQL}", marks.own);
+        let statement = client.prepare_typed(&sql, &[Type::TEXT, Type::TEXT, Type::TEXT]).await?;
+        Ok(SlotQuery { statement, slot: slot.to_owned(), marks })
     }
 
     pub(crate) async fn run(&self, client: &Client) -> Result<SlotState, Error> {
-        let row = client.query_one(&self.statement, &[&self.slot]).await?;
+        let RelayMarks { any, own } = &self.marks;
+        let row = client.query_one(&self.statement, &[&self.slot, any, own]).await?;
         row.try_get(0).map(|JsonText(state)| state)
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
-use super::connect::{ConnectCause, ConnectError};
+use super::connect::{ConnectCause, ConnectError, ServerStart};
 use super::settings::{ConnInfo, PostgresHost};
 
 /// An SQL connection; dropping it closes it.
@@ -18,6 +18,7 @@ use super::settings::{ConnInfo, PostgresHost};
 pub struct Sql {
     pub client: Client,
     pub server: PostgresHost,
+    pub started: ServerStart,
     /// Without TLS to another machine: others can read what is sent.
     pub exposed: bool,
 }
@@ -72,5 +73,6 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
         _ => None,
     });
     let role = ServerRole::of(|at| row?.get(at));
-    Ok((Sql { client, server, exposed }, role))
+    let started = role.started.clone();
+    Ok((Sql { client, server, started, exposed }, role))
 }

@@ -17,3 +17,4 @@ mod refused;
 mod replay;
 mod silent;
 mod storm;
+mod takeover;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::{Record, alter_topic, end_offsets};
-use walrelay_harness::relay::RelayProcess;
+use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use crate::support::{Fixture, LIMIT, metric, shared_kafka, until};
+use crate::support::{Fixture, LIMIT, metric, shared_kafka, start, state, until};
 
 const KILLS: usize = 4;
 const KEYS: u64 = 50;
@@ -29,9 +29,21 @@ fn known(relay: &RelayProcess) -> Option<f64> {
 
 /// A relay that is slow enough to be killed in time.
 fn narrow(site: &Fixture) -> RelayProcess {
-    let mut config = site.config();
-    config.extra = "[delivery]\nwindow_events_max = 500\n".into();
-    site.relay_with(config)
+    site.relay_with(relay_config(site))
+}
+
+fn relay_config(site: &Fixture) -> RelayConfig {
+    let extra = "[delivery]\nwindow_events_max = 500\n".into();
+    RelayConfig { extra, ..site.config() }
+}
+
+/// One transaction of so many events of [`KEYS`] keys.
+fn insert_transaction(site: &Fixture, events: u64) {
+    site.execute(&format!(
+        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
+             jsonb_build_object('seq', n / {KEYS} + 1)
+         from generate_series(0, {events} - 1) n"
+    ));
 }
 
 /// Kills the relay again and again, each time before it has published all, and tells what the topic
@@ -77,11 +89,7 @@ fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
     alter_topic(&kafka, &site.name, "message.timestamp.type", timestamps).unwrap();
     let (mut relay, reader) = (narrow(&site), site.reader());
     // GIVEN one transaction, of which the slot knows nothing before its end
-    site.execute(&format!(
-        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
-             jsonb_build_object('seq', n / {KEYS} + 1)
-         from generate_series(0, {EVENTS} - 1) n"
-    ));
+    insert_transaction(&site, EVENTS);
     // WHEN the relay is killed within it, again and again
     let starts = kill(&site, &mut relay, EVENTS as i64, |relay, ends| {
         if held(ends) >= EVENTS as i64 {
@@ -168,4 +176,34 @@ fn a_relay_that_finds_nothing_to_look_for_looks_at_nothing() {
     let (verdict, _) = site.judge(&mut relay, reader);
     verdict.assert_exact(0);
     assert_eq!(known(&relay), Some(0.0));
+}
+
+#[test]
+fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it() {
+    const EVENTS: u64 = 20_000;
+    let site = Fixture::shared("look_after_peer");
+    // GIVEN a relay that has streamed, and its peer, which has taken over from it
+    let (mut relay, reader) = (narrow(&site), site.reader());
+    let mut peer = start(relay_config(&site), "look_after_peer_second");
+    until("a standby", LIMIT, || (state(&peer) == "standby").then_some(()));
+    site.insert_event("first", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    relay.freeze().unwrap();
+    until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+    peer.wait_ready(LIMIT).unwrap();
+    site.insert_event("first", 2);
+    site.wait_confirmed(&mut peer, LIMIT);
+    relay.thaw().unwrap();
+    until("a standby", LIMIT, || (state(&relay) == "standby").then_some(()));
+    // WHEN the peer is killed within a transaction, of which the slot knows nothing before its end
+    insert_transaction(&site, EVENTS);
+    until("some records", LIMIT, || (held(&ends(&site)) >= EVENTS as i64 / 2).then_some(()));
+    peer.kill9().unwrap();
+    let start = ends(&site);
+    assert!(held(&start) < EVENTS as i64, "it was done before it was killed");
+    // THEN what the topic held is not repeated
+    let (verdict, records) = site.judge(&mut relay, reader);
+    println!("{start:?} {verdict}");
+    assert_eq!(repeated(&records, &[start]), Vec::<&Record>::new());
+    verdict.assert_exact(verdict.duplicates);
 }

@@ -59,7 +59,7 @@ fn a_standby_is_quiet() {
     until("many looks at the slot", LIMIT, || {
         let looked = site.value(
             "select string_agg(pid || ' ' || query_start, ',') from pg_stat_activity
-             where datname = current_database() and query ilike '%pg_replication_slots s on s.slot_name%'
+             where datname = current_database() and query like '%relay of slot %'
              and pid <> pg_backend_pid()",
         );
         for (pid, at) in looked.split(',').filter_map(|look| look.split_once(' ')) {

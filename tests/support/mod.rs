@@ -97,6 +97,19 @@ impl Drop for MachineShare {
     }
 }
 
+/// Waits until so many sessions of relays have looked at the slot from now on: the slot watch of each
+/// has one, and a relay that stands by another one.
+#[track_caller]
+pub(crate) fn wait_looks(site: &Fixture, sessions: usize) {
+    let now = site.value("select clock_timestamp()");
+    let looked = format!(
+        "select (count(*) >= {sessions})::text from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid()
+         and query like '%relay of slot %' and query_start > '{now}'"
+    );
+    until("looks at the slot", LIMIT, || (site.value(&looked) == "true").then_some(()));
+}
+
 /// Polls until `look` finds something.
 #[track_caller]
 pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {

@@ -21,12 +21,13 @@ pub use self::link::Link;
 #[cfg(test)]
 pub(super) use self::link::LinkEnd;
 pub use self::sessions::{OpenedSession, SessionNews, SessionRequest};
-pub use self::slot_history::{Mover, PeerProgress, SystemTimeline};
+pub use self::slot_history::{Mover, PeerProgress, Seen, SystemTimeline};
 pub use self::sql::ConfirmedPosition;
 pub use self::walsender::{Walsender, WalsenderAnswer};
 use crate::doctor::fingerprint::KnownPublication;
 use crate::source::catalog::Catalog;
 use crate::source::settings::SourceSettings;
+use crate::source::sightings::Sightings;
 
 /// Longest time that an answer takes from the control runtime to the data thread.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
@@ -52,13 +53,15 @@ pub struct Control {
     pub source: Arc<SourceSettings>,
     /// The publication as this process met it.
     pub known: Arc<KnownPublication>,
+    pub sightings: Arc<Sightings>,
 }
 
 impl Control {
     /// Opens one session for each request.
     pub(super) fn sessions(&self) -> SessionLink {
         let (source, known) = (Arc::clone(&self.source), Arc::clone(&self.known));
-        Link::spawn(&self.runtime, |end| sessions::serve(source, known, end))
+        let sightings = Arc::clone(&self.sightings);
+        Link::spawn(&self.runtime, |end| sessions::serve(source, known, sightings, end))
     }
 
     /// Looks at a walsender for each request.
@@ -69,9 +72,9 @@ impl Control {
 
     /// Reads the catalog as it is from now on, however long that takes.
     pub(super) fn read_catalog(&self) -> CatalogLink {
-        let source = Arc::clone(&self.source);
+        let (source, server) = (Arc::clone(&self.source), self.sightings.server());
         Link::spawn(&self.runtime, |end| async move {
-            let catalog = sql::read_catalog(&source).await;
+            let catalog = sql::read_catalog(&source, server.as_ref()).await;
             let _nobody_waits = end.answers.try_send(catalog).is_err();
         })
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::link::LinkEnd;
-use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
+use super::slot_history::{Seen, SlotHistory, SystemTimeline};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::finding::faults;
@@ -25,7 +25,9 @@ use crate::source::catalog::{self, Catalog};
 use crate::source::connect::{
     self, ConnectError, ConnectErrorKind, ReplicationClient, ReplicationSession, StartReplication,
 };
+use crate::source::faults::{TWO_SERVERS, two_servers};
 use crate::source::settings::SourceSettings;
+use crate::source::sightings::{OwnHolder, Sightings};
 use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
@@ -74,12 +76,12 @@ pub struct OpenedSession {
     pub place: SystemTimeline,
     /// Read after the stream had started, because nobody else can move the slot from then on.
     pub slot_confirmed: Lsn,
+    /// When it was read, by the server's clock.
+    pub looked_unix_us: i64,
     /// End of the WAL, read with it: what a peer had confirmed before is never after it.
     pub wal_end: Lsn,
-    /// What other relays confirmed since the last session.
-    pub peers: Option<PeerProgress>,
-    /// Who moved the slot beyond that, if it was moved.
-    pub mover: Mover,
+    /// Since the last session.
+    pub seen: Seen,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
     /// When it was seen to hold the slot.
@@ -93,6 +95,8 @@ type Early = Result<ReplicationClient, ConnectError>;
 enum Failed {
     Fault(Fault),
     NotPrimary(Fault),
+    /// The SQL connection and the stream are not of one server.
+    TwoServers(Fault),
     Connect(ConnectError),
 }
 
@@ -100,16 +104,17 @@ enum Failed {
 pub(super) async fn serve(
     settings: Arc<SourceSettings>,
     known: Arc<KnownPublication>,
+    sightings: Arc<Sightings>,
     mut end: LinkEnd<SessionRequest, SessionNews>,
 ) {
-    let mut opener = SessionOpener::new(&settings, &known, end.answers.clone());
+    let mut opener = SessionOpener::new(&settings, &known, &sightings, end.answers.clone());
     let mut opened_at: Option<Instant> = None;
     while let Some(SessionRequest { text_only, at_once, confirmed }) = end.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
         let pause = pause(lasted, at_once, &mut opener.backoff).unwrap_or_default();
         (opener.shown, opener.text_only) = (Phase::Connecting, text_only);
         opener.not_before = Instant::now() + pause;
-        opener.history.begins(confirmed);
+        opener.history.begins(confirmed, sightings.last());
         let news = opener.open_patiently().await;
         if matches!(news, SessionNews::Opened(_)) {
             opener.grace_until = None;
@@ -135,6 +140,7 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
 struct SessionOpener<'a> {
     settings: &'a SourceSettings,
     known: &'a KnownPublication,
+    sightings: &'a Sightings,
     news: std_mpsc::SyncSender<SessionNews>,
     backoff: Backoff,
     /// Until then an unreachable database is a fault.
@@ -151,11 +157,13 @@ impl<'a> SessionOpener<'a> {
     fn new(
         settings: &'a SourceSettings,
         known: &'a KnownPublication,
+        sightings: &'a Sightings,
         news: std_mpsc::SyncSender<SessionNews>,
     ) -> SessionOpener<'a> {
         SessionOpener {
             settings,
             known,
+            sightings,
             news,
             backoff: Backoff::new(settings.reconnect_base, settings.reconnect_cap),
             grace_until: Some(Instant::now() + STARTUP_GRACE),
@@ -181,6 +189,7 @@ impl<'a> SessionOpener<'a> {
             let (phase, fault, why) = match failed {
                 Failed::Fault(fault) => return SessionNews::Failed(fault),
                 Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault.clone(), fault.what),
+                Failed::TwoServers(fault) => (Phase::Connecting, fault.clone(), fault.what),
                 Failed::Connect(error) => {
                     let SourceSettings { connection, slot, publication, .. } = self.settings;
                     let fault = error.fault(connection, slot, publication);
@@ -199,7 +208,10 @@ impl<'a> SessionOpener<'a> {
             let new = self.show(phase);
             let delay = self.backoff.next_delay();
             let retry_in_ms = delay.as_millis() as u64;
-            if phase == Phase::Connecting {
+            if fault.code == TWO_SERVERS {
+                tracing::warn!(code = TWO_SERVERS, retry_in_ms, "{why}");
+                tokio::time::sleep(delay).await;
+            } else if phase == Phase::Connecting {
                 tracing::warn!(code = "source.no-connection", error = %why, retry_in_ms, "no connection to postgres");
                 tokio::time::sleep(delay).await;
             } else {
@@ -301,12 +313,18 @@ impl<'a> SessionOpener<'a> {
             binary: !self.text_only,
         };
         // Both run at the same time. A stream that is dropped unread has confirmed nothing.
+        let sql_started = server.sql.started.clone();
         let streaming = async {
             let control = match early {
                 Some(control) => control,
                 None => connect::open(&settings.connection).await,
             };
-            control?.start(&start).await
+            let control = control.map_err(Failed::Connect)?;
+            if *control.started() != sql_started {
+                let (sql, stream) = (&server.sql.server, Some(control.host()));
+                return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
+            }
+            control.start(&start).await.map_err(Failed::Connect)
         };
         let (report, session) = tokio::join!(server.inspect(settings), streaming);
         let report = report?;
@@ -317,24 +335,32 @@ impl<'a> SessionOpener<'a> {
         if let Some(fault) = self.known.compare(&server_facts.system_id, publication, settings) {
             return Err(Failed::Fault(fault));
         }
-        let session = session.map_err(Failed::Connect)?;
+        let session = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
         let opened_at = Instant::now();
         let look = server.look().await?;
         let slot = look.held().unwrap_or_default();
+        let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
+        let (system_id, timeline) = (session.system_id.clone(), session.timeline);
+        if !holds || (&system_id, timeline) != (&server_facts.system_id, server_facts.timeline) {
+            let (sql, stream) = (&server.sql.server, Some(&session.host));
+            return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
+        }
+        let holder = OwnHolder { pid: session.backend_pid, server: session.started.clone() };
+        self.sightings.opened(holder);
+        self.sightings.look(&session.started, &slot, Instant::now());
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
-        let place =
-            SystemTimeline { system_id: session.system_id.clone(), timeline: session.timeline };
-        let (peers, mover) = self.history.ends(&place);
+        let place = SystemTimeline { system_id, timeline };
+        let seen = self.history.ends(&place);
         let catalog = catalog::read(&server.sql.client, settings).await;
         Ok(OpenedSession {
             session,
             place,
             slot_confirmed: slot.confirmed_flush,
+            looked_unix_us: slot.at_unix_us,
             wal_end: look.current_lsn,
-            peers,
-            mover,
+            seen,
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
             opened_at,
@@ -358,7 +384,8 @@ impl<'a> SessionOpener<'a> {
         if !std::mem::replace(&mut server.checked, true) {
             let facts = &report.facts.server;
             let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
-            self.history.connected(SystemTimeline { system_id, timeline });
+            let place = SystemTimeline { system_id, timeline };
+            self.history.connected(place, server.sql.started.clone());
         }
         Ok(())
     }

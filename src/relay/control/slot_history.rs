@@ -5,13 +5,26 @@
 //! somebody advanced or re-created the slot, or consumed it with another program: then events were
 //! skipped, and the relay must stop.
 //!
-//! A move counts as a peer's only when a peer was seen to hold the slot: at the look before the
-//! move was seen, at that look itself, or a few seconds before while nobody held it. Positions
-//! count only on the system and timeline on which they were seen.
+//! Postgres keeps no record of who moved a slot. A move counts as a peer's when a peer was seen to
+//! hold the slot: at the look before the move was seen, at that look itself, or a few seconds before
+//! while nobody held it. A relay that was frozen, cut off or waiting for a server may have seen
+//! nothing of a peer that took over, confirmed events and died. So a move that nobody was seen to
+//! make is a peer's too
+//!
+//! * if a relay of this slot has a session now, for the slot is free only in between,
+//! * or if one had a session shortly before this relay lost sight of the slot, unless the statistics
+//!   of the slot show that nothing was decoded since: then the slot was advanced over whatever was
+//!   committed.
+//!
+//! Statistics that go down show another slot of the same name. They end in a crash of Postgres, and
+//! are compared only on the server, as it was started, on which they were read. Positions count only
+//! on the system and timeline on which they were seen.
 
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
+use crate::source::connect::ServerStart;
+use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
 /// Looks usually follow each other much faster. After a longer gap more may have happened than a
@@ -19,8 +32,11 @@ use crate::source::slot_state::{HeldSlot, SlotHolder};
 const GAP_MAX: Duration = Duration::from_secs(10);
 /// A peer that stops may still confirm its position over SQL this long after it was last seen.
 const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
+/// A peer that was seen at most this long before the last look, was there when that was made: it
+/// may be between two sessions, and does not run the statement that shows it all the time.
+const PEER_SEEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// What looks at the slot have shown since this relay last held it.
+/// Judges each look at the slot since this relay last held it.
 #[derive(Debug, Default)]
 pub(super) struct SlotHistory {
     place: Option<SystemTimeline>,
@@ -28,7 +44,13 @@ pub(super) struct SlotHistory {
     /// The position up to which this relay itself knows everything to be confirmed.
     ours: Lsn,
     peers: Option<PeerProgress>,
+    /// A peer has held the slot, or was there and may have.
+    peer_may_have_held: bool,
     mover: Option<Mover>,
+    /// The slot when this relay held it last.
+    held: Option<Sighting>,
+    /// The server of the next looks.
+    server: ServerStart,
     last: Option<LastLook>,
     /// When a peer was last seen to hold the slot, if nobody else has held it since.
     peer_at: Option<Instant>,
@@ -45,9 +67,8 @@ pub struct SystemTimeline {
 struct LastLook {
     at: Instant,
     holder: Option<SlotHolder>,
+    server: ServerStart,
     decoded: Option<i64>,
-    /// The next look runs on the same connection.
-    continuous: bool,
 }
 
 /// What peers confirmed while this relay did not hold the slot.
@@ -55,8 +76,22 @@ struct LastLook {
 pub struct PeerProgress {
     /// Everything before this position is confirmed.
     pub confirmed: Lsn,
+    /// When that was seen, by the server's clock: all of it was committed before.
+    pub seen_unix_us: i64,
     /// A part of it was confirmed during so long a gap between two looks.
     pub gap: Option<Duration>,
+}
+
+/// What looks at the slot have shown since this relay last held it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What other relays confirmed.
+    pub peers: Option<PeerProgress>,
+    /// Who moved the slot beyond that, if it was moved.
+    pub mover: Mover,
+    /// Another relay has held the slot, or was there and may have: it may have published events
+    /// that it has not confirmed, or whose confirmation a crash of Postgres has lost.
+    pub peer_may_have_held: bool,
 }
 
 /// Who moved the slot, as far as it was seen. Not a peer.
@@ -71,25 +106,25 @@ pub enum Mover {
 }
 
 impl SlotHistory {
-    /// A session is requested; everything before `ours` is known to be confirmed.
-    pub(super) fn begins(&mut self, ours: Lsn) {
+    /// A session is requested; everything before `ours` is known to be confirmed. `held` is the slot
+    /// as it was seen when this relay held it last.
+    pub(super) fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
+            server: self.server.clone(),
             ours,
+            held,
             ..SlotHistory::default()
         };
     }
 
-    /// The next looks run on a new connection, to this place.
-    pub(super) fn connected(&mut self, place: SystemTimeline) {
+    /// The next looks run on a new connection, to this place and server.
+    pub(super) fn connected(&mut self, place: SystemTimeline, server: ServerStart) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
-            self.begins(Lsn::ZERO);
+            self.begins(Lsn::ZERO, None);
         }
-        self.place = Some(place);
-        if let Some(last) = &mut self.last {
-            last.continuous = false;
-        }
+        (self.place, self.server) = (Some(place), server);
     }
 
     /// The slot as seen at `now`.
@@ -100,12 +135,15 @@ impl SlotHistory {
             // It has ended, and its process id may be given to another one.
             self.own_pid = None;
         }
+        self.peer_may_have_held |= slot.has_peer || holder.is_some_and(|it| it.peer);
+        self.peer_may_have_held |= self.peer_was_there();
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
             match self.judge(slot, holder, now) {
                 Ok(gap) => {
-                    let (confirmed, gap) = (slot.confirmed_flush, earlier.gap.or(gap));
-                    self.peers = Some(PeerProgress { confirmed, gap });
+                    let gap = earlier.gap.or(gap);
+                    let (confirmed, seen_unix_us) = (slot.confirmed_flush, slot.at_unix_us);
+                    self.peers = Some(PeerProgress { confirmed, seen_unix_us, gap });
                 }
                 Err(mover) => self.mover = Some(mover),
             }
@@ -114,7 +152,8 @@ impl SlotHistory {
         if let Some(holder) = &holder {
             self.peer_at = holder.peer.then_some(now);
         }
-        self.last = Some(LastLook { at: now, holder, decoded, continuous: true });
+        let server = self.server.clone();
+        self.last = Some(LastLook { at: now, holder, server, decoded });
     }
 
     /// Checks whether a peer moved the slot since the last look; returns the gap between the two
@@ -129,19 +168,50 @@ impl SlotHistory {
         if holder.is_some_and(|holder| holder.peer) {
             return Ok(None);
         }
-        let Some(last) = &self.last else { return Err(holder.map_or(Mover::Unseen, program)) };
-        if last.continuous && slot.decoded < last.decoded {
+        if let Some(other) = holder {
+            return Err(program(other));
+        }
+        let (before, before_server) = match (&self.last, &self.held) {
+            (Some(last), _) => (last.decoded, Some(&last.server)),
+            (None, held) => {
+                (held.as_ref().and_then(|it| it.decoded), held.as_ref().map(|it| &it.server))
+            }
+        };
+        let is_comparable = before_server == Some(&self.server) && slot.decoded.is_some();
+        if is_comparable && slot.decoded < before {
             return Err(Mover::Recreated);
         }
         let ended_lately = |at| now.saturating_duration_since(at) <= PEER_ENDS_WITHIN;
-        match &last.holder {
-            Some(peer) if peer.peer => {
-                let gap = now.saturating_duration_since(last.at);
-                Ok(Some(gap).filter(|gap| *gap > GAP_MAX))
+        match self.last.as_ref().map(|last| (&last.holder, last.at)) {
+            Some((Some(peer), at)) if peer.peer => {
+                let gap = now.saturating_duration_since(at);
+                return Ok(Some(gap).filter(|gap| *gap > GAP_MAX));
             }
-            None if holder.is_none() && self.peer_at.is_some_and(ended_lately) => Ok(None),
-            before => Err(holder.or(before.as_ref()).map_or(Mover::Unseen, program)),
+            Some((Some(other), _)) => return Err(program(other)),
+            Some((None, _)) if self.peer_at.is_some_and(ended_lately) => return Ok(None),
+            _ => {}
         }
+        let was_advanced = is_comparable && slot.decoded == before;
+        if slot.has_peer || self.peer_was_there() && !was_advanced {
+            let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
+            return Ok(Some(gap.unwrap_or_default()));
+        }
+        Err(Mover::Unseen)
+    }
+
+    /// Whether a peer had a session when the slot was seen last.
+    fn peer_was_there(&self) -> bool {
+        let (looked_at, peer_at) = self.last_sight();
+        peer_at.zip(looked_at).is_some_and(|(peer_at, looked_at)| {
+            looked_at.saturating_duration_since(peer_at) <= PEER_SEEN_WITHIN
+        })
+    }
+
+    /// When the slot was seen last, and when a peer was.
+    fn last_sight(&self) -> (Option<Instant>, Option<Instant>) {
+        let held = self.held.as_ref();
+        let looked_at = self.last.as_ref().map(|last| last.at).or(held.map(|held| held.at));
+        (looked_at, self.peer_at.max(held.and_then(|held| held.peer_at)))
     }
 
     /// A session of this relay holds the slot.
@@ -155,10 +225,14 @@ impl SlotHistory {
     }
 
     /// What was seen before this relay held the slot at `place`.
-    pub(super) fn ends(&mut self, place: &SystemTimeline) -> (Option<PeerProgress>, Mover) {
+    pub(super) fn ends(&mut self, place: &SystemTimeline) -> Seen {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);
-        (self.peers.take().filter(|_| here), mover)
+        Seen {
+            peers: self.peers.take().filter(|_| here),
+            mover,
+            peer_may_have_held: self.peer_may_have_held,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ fn place(timeline: u32) -> SystemTimeline {
 }
 
 fn slot(confirmed: u64, holder: Option<SlotHolder>) -> HeldSlot {
-    HeldSlot { confirmed_flush: lsn(confirmed), holder, decoded: Some(9) }
+    HeldSlot { confirmed_flush: lsn(confirmed), holder, decoded: Some(9), ..HeldSlot::default() }
 }
 
 fn relay(pid: i32) -> Option<SlotHolder> {
@@ -23,17 +23,22 @@ fn program(name: &str) -> Option<SlotHolder> {
     Some(SlotHolder { pid: 3, application: name.to_owned(), peer: false })
 }
 
+/// A server, by when it was started.
+fn server(name: &str) -> ServerStart {
+    ServerStart::from(name)
+}
+
 /// A relay that reported 100 and lost its session, at a server that it is connected to.
 fn history() -> (SlotHistory, Instant) {
     let mut history = SlotHistory::default();
-    history.connected(place(1));
+    history.connected(place(1), server("a"));
     history.opened(OWN);
-    history.begins(lsn(100));
+    history.begins(lsn(100), None);
     (history, Instant::now())
 }
 
 fn confirmed(history: &mut SlotHistory) -> Option<u64> {
-    history.ends(&place(1)).0.map(|peers| peers.confirmed.to_wire())
+    history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
 }
 
 #[test]
@@ -43,8 +48,9 @@ fn what_a_peer_confirmed_while_it_was_seen_and_right_after_is_a_peers() {
     history.look(&slot(150, relay(PEER)), now);
     history.look(&slot(170, None), now);
     history.look(&slot(170, relay(OWN)), now);
-    let peers = PeerProgress { confirmed: lsn(170), gap: None };
-    assert_eq!(history.ends(&place(1)), (Some(peers), Mover::Unseen));
+    let peers = PeerProgress { confirmed: lsn(170), seen_unix_us: 0, gap: None };
+    let seen = Seen { peers: Some(peers), mover: Mover::Unseen, peer_may_have_held: true };
+    assert_eq!(history.ends(&place(1)), seen);
 }
 
 #[test]
@@ -53,8 +59,8 @@ fn a_gap_before_the_last_move_is_told() {
     history.look(&slot(150, relay(PEER)), now);
     let later = now + GAP_MAX * 2;
     history.look(&slot(170, None), later);
-    let peers = PeerProgress { confirmed: lsn(170), gap: Some(GAP_MAX * 2) };
-    assert_eq!(history.ends(&place(1)).0, Some(peers));
+    let peers = PeerProgress { confirmed: lsn(170), seen_unix_us: 0, gap: Some(GAP_MAX * 2) };
+    assert_eq!(history.ends(&place(1)).peers, Some(peers));
 }
 
 #[test]
@@ -66,7 +72,7 @@ fn what_nobody_or_another_program_moved_is_no_peers() {
             history.look(slot, at);
             at += PEER_ENDS_WITHIN;
         }
-        let (peers, mover) = history.ends(&place(1));
+        let Seen { peers, mover, .. } = history.ends(&place(1));
         (peers.map(|peers| peers.confirmed.to_wire()), mover)
     };
     assert_eq!(moved(&[slot(150, None)]), (None, Mover::Unseen));
@@ -107,7 +113,7 @@ fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
     history.look(&slot(150, relay(PEER)), now);
     let recreated = HeldSlot { decoded: Some(0), ..slot(200, None) };
     history.look(&recreated, now);
-    let (peers, mover) = history.ends(&place(1));
+    let Seen { peers, mover, .. } = history.ends(&place(1));
     assert_eq!((peers.map(|peers| peers.confirmed), mover), (Some(lsn(150)), Mover::Recreated));
 }
 
@@ -115,7 +121,7 @@ fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
 fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(1));
+    history.connected(place(1), server("b"));
     history.look(&HeldSlot { decoded: Some(0), ..slot(160, None) }, now);
     assert_eq!(confirmed(&mut history), Some(160));
 }
@@ -124,7 +130,7 @@ fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
 fn a_slot_that_a_crash_set_back_leaves_what_was_seen() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(1));
+    history.connected(place(1), server("a"));
     history.look(&slot(90, None), now);
     assert_eq!(confirmed(&mut history), Some(150));
 }
@@ -133,10 +139,52 @@ fn a_slot_that_a_crash_set_back_leaves_what_was_seen() {
 fn a_position_of_another_timeline_counts_for_nothing() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(2));
+    history.connected(place(2), server("a"));
     history.look(&slot(90, None), now);
-    assert_eq!(history.ends(&place(2)).0, None);
-    history.begins(lsn(90));
+    assert_eq!(history.ends(&place(2)).peers, None);
+    history.begins(lsn(90), None);
     history.look(&slot(150, relay(PEER)), now);
-    assert_eq!(history.ends(&place(1)).0, None, "the session is on another one");
+    assert_eq!(history.ends(&place(1)).peers, None, "the session is on another one");
+}
+
+/// A relay that held the slot, with a peer that had a session so long before.
+fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
+    let (mut history, start) = history();
+    let at = start + Duration::from_secs(100);
+    let peer_at = peer_before.map(|before| at - before);
+    let held = Sighting { at, server: server("a"), decoded: Some(9), peer_at };
+    history.begins(lsn(100), Some(held));
+    (history, at + Duration::from_secs(30))
+}
+
+#[test]
+fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decoded() {
+    let decoded = |count| HeldSlot { decoded: Some(count), ..slot(150, None) };
+    let judged = |peer_before: Option<u64>, at: &str, look: HeldSlot| {
+        let (mut history, now) = blind(peer_before.map(Duration::from_secs));
+        history.connected(place(1), server(at));
+        history.look(&look, now);
+        let Seen { peers, mover, peer_may_have_held } = history.ends(&place(1));
+        let is_there = look.has_peer || peer_before == Some(1);
+        assert_eq!(peer_may_have_held, is_there);
+        (peers.and_then(|peers| peers.gap), mover)
+    };
+    let peers = (Some(Duration::from_secs(30)), Mover::Unseen);
+    let moved = (None, Mover::Unseen);
+    assert_eq!(judged(Some(1), "a", decoded(12)), peers);
+    // WHEN no peer was there, or not lately
+    assert_eq!(judged(None, "a", decoded(12)), moved);
+    assert_eq!(judged(Some(60), "a", decoded(12)), moved);
+    // WHEN nothing was decoded THEN the slot was advanced, unless a peer is there now
+    assert_eq!(judged(Some(1), "a", decoded(9)), moved);
+    assert_eq!(judged(Some(1), "a", HeldSlot { has_peer: true, ..decoded(9) }), peers);
+    assert_eq!(judged(None, "a", HeldSlot { has_peer: true, ..decoded(9) }), peers);
+    // WHEN the count begins anew THEN it is another slot, whoever is there, or Postgres has crashed
+    let recreated = HeldSlot { has_peer: true, ..decoded(0) };
+    assert_eq!(judged(Some(1), "a", recreated.clone()), (None, Mover::Recreated));
+    assert_eq!(judged(Some(1), "b", recreated), peers);
+    assert_eq!(judged(Some(1), "b", decoded(0)), peers);
+    // WHEN another program holds it THEN that is who moved it
+    let read = HeldSlot { has_peer: true, ..slot(150, program("psql")) };
+    assert_eq!(judged(Some(1), "a", read), (None, Mover::Program("psql".to_owned())));
 }

@@ -8,7 +8,7 @@ use super::slot_history::SystemTimeline;
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
-use crate::source::connect::{ConnectCause, ConnectError};
+use crate::source::connect::{ConnectCause, ConnectError, ServerStart};
 use crate::source::settings::SourceSettings;
 use crate::source::slot::{self, Advance};
 use crate::source::sql;
@@ -29,19 +29,24 @@ pub struct ConfirmedPosition {
     /// Everything before it is confirmed.
     pub lsn: Lsn,
     pub place: SystemTimeline,
-    /// The walsender of this relay's last session.
+    /// The server of this relay's last session.
+    pub server: ServerStart,
+    /// The walsender of that session.
     pub own_pid: i32,
 }
 
-/// Retries until the catalog has been read.
-pub(super) async fn read_catalog(settings: &SourceSettings) -> Catalog {
+/// Retries until the catalog of the server that the stream comes from has been read.
+pub(super) async fn read_catalog(
+    settings: &SourceSettings,
+    server: Option<&ServerStart>,
+) -> Catalog {
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let late = |_| {
             let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
             Err(ConnectError::new(at, ConnectCause::Timeout(CATALOG_WITHIN)))
         };
-        let read = timeout(CATALOG_WITHIN, read(settings)).await;
+        let read = timeout(CATALOG_WITHIN, read(settings, server)).await;
         match read.unwrap_or_else(late) {
             Ok(catalog) => return catalog,
             Err(error) => {
@@ -56,8 +61,15 @@ pub(super) async fn read_catalog(settings: &SourceSettings) -> Catalog {
     }
 }
 
-async fn read(settings: &SourceSettings) -> Result<Catalog, ConnectError> {
+async fn read(
+    settings: &SourceSettings,
+    server: Option<&ServerStart>,
+) -> Result<Catalog, ConnectError> {
     let sql = sql::connect(&settings.connection).await?;
+    if server.is_some_and(|server| *server != sql.started) {
+        let cause = ConnectCause::Protocol("the stream comes from another server".to_owned());
+        return Err(ConnectError::new(&sql.server, cause));
+    }
     catalog::read(&sql.client, settings).await.map_err(|error| sql.error(&error))
 }
 
@@ -71,8 +83,12 @@ pub(super) async fn confirm_in_time(
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let ConfirmedPosition { lsn, place: SystemTimeline { system_id, timeline }, own_pid } =
-        position;
+    let ConfirmedPosition { lsn, place, server, own_pid } = position;
+    let SystemTimeline { system_id, timeline } = place;
+    // A data folder that was put back has the same system and timeline, and other transactions.
+    if sql.started != *server {
+        return Err("this is another server, or it was started anew since the session".to_owned());
+    }
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;

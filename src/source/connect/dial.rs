@@ -32,24 +32,39 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 /// The first statement of every session. From then on names and operators mean those of `pg_catalog`,
 /// whatever database, role and `options` set, as in the programs of Postgres. A startup parameter would
 /// do the same, but some poolers drop it without a message. The answer says what
-/// `target_session_attrs` depends on.
+/// `target_session_attrs` depends on, and which server it is.
 pub(in crate::source) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path', '', false), \
-     pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')";
+     pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
+     extract(epoch FROM pg_catalog.pg_postmaster_start_time())";
+
+/// When a server was started, to the microsecond: another server, also one that goes on from a copy
+/// of the same data, and the same one after a restart have another time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerStart(String);
+
+#[cfg(test)]
+impl From<&str> for ServerStart {
+    fn from(text: &str) -> ServerStart {
+        ServerStart(text.to_owned())
+    }
+}
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::source) struct ServerRole {
     standby: bool,
     read_only: bool,
+    pub(in crate::source) started: ServerStart,
 }
 
 impl ServerRole {
     /// `value` gives a column of the answer to [`SESSION_SQL`] in text form.
     pub(in crate::source) fn of<'a>(value: impl Fn(usize) -> Option<&'a str>) -> ServerRole {
-        ServerRole { standby: value(1) == Some("t"), read_only: value(2) == Some("on") }
+        let started = ServerStart(value(3).unwrap_or_default().to_owned());
+        ServerRole { standby: value(1) == Some("t"), read_only: value(2) == Some("on"), started }
     }
 
-    fn satisfies(self, wanted: TargetSessionAttrs) -> bool {
+    fn satisfies(&self, wanted: TargetSessionAttrs) -> bool {
         match wanted {
             TargetSessionAttrs::Any | TargetSessionAttrs::PreferStandby => true,
             TargetSessionAttrs::ReadWrite => !self.standby && !self.read_only,

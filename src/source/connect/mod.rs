@@ -19,6 +19,7 @@ use std::time::Duration;
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use tokio::time::timeout;
 
+pub use self::dial::ServerStart;
 use self::dial::{SESSION_SQL, ServerLink, ServerRole};
 pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use super::quote::{quote_ident, quote_replication_literal};
@@ -66,6 +67,7 @@ pub struct ReplicationClient {
     link: ServerLink,
     reader: MessageReader,
     backend_pid: i32,
+    started: ServerStart,
     start_timeout: Duration,
 }
 
@@ -79,6 +81,7 @@ pub struct ReplicationSession {
     pub timeline: u32,
     /// The process id of the walsender, as in `pg_stat_replication`.
     pub backend_pid: i32,
+    pub started: ServerStart,
     pub host: PostgresHost,
 }
 
@@ -102,9 +105,12 @@ async fn log_in(
     let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
     let backend_pid = auth::log_in(&mut link, &mut reader, info).await?;
     let start_timeout = info.connect_timeout;
-    let mut client = ReplicationClient { link, reader, backend_pid, start_timeout };
+    let started = ServerStart::default();
+    let mut client = ReplicationClient { link, reader, backend_pid, started, start_timeout };
     let rows = client.ask(SESSION_SQL).await?;
-    Ok((client, ServerRole::of(|at| rows.first()?.get(at)?.as_deref())))
+    let role = ServerRole::of(|at| rows.first()?.get(at)?.as_deref());
+    client.started = role.started.clone();
+    Ok((client, role))
 }
 
 impl ReplicationClient {
@@ -172,12 +178,17 @@ impl ReplicationClient {
             system_id: system_id.to_owned(),
             timeline,
             backend_pid: self.backend_pid,
+            started: self.started,
             host: self.link.host,
         })
     }
 
     pub fn host(&self) -> &PostgresHost {
         &self.link.host
+    }
+
+    pub fn started(&self) -> &ServerStart {
+        &self.started
     }
 
     async fn receive(&mut self) -> Result<BackendMessage, ConnectCause> {

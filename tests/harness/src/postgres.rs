@@ -83,16 +83,6 @@ impl Postgres {
     }
 
     pub fn standby(primary: &Postgres) -> Result<Postgres> {
-        let (bin, user, port) =
-            (primary.bin.clone(), install::service_user(&["postgres", "nobody"])?, ports::free()?);
-        let kind = Kind { name: "PostgreSQL standby", short: "pg", end: "QUIT" };
-        let process = Process::new(kind, user, "")?;
-        let data = process.folder().join("data");
-        let mut copy = process.command(bin.join("pg_basebackup"));
-        copy.args(["-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
-        copy.arg(primary.folder()).args(["-p", &primary.port.to_string(), "-D"]).arg(&data);
-        process::run(without_pg_variables(&mut copy))?;
-        process::run(process.command("touch").arg(data.join("standby.signal")))?;
         // Not written by pg_basebackup -R: its libpq may be newer than that of the server.
         let folder = primary.folder().display();
         let conninfo = format!("host={folder} port={} user=postgres", primary.port);
@@ -100,11 +90,53 @@ impl Postgres {
             ("primary_conninfo".to_owned(), conninfo),
             ("hot_standby_feedback".to_owned(), "on".to_owned()),
         ];
+        Postgres::of_backup(primary, settings, true)
+    }
+
+    /// A second primary that goes on from a backup of this one, with the same system identifier and
+    /// timeline, and without its slots.
+    pub fn twin(original: &Postgres) -> Result<Postgres> {
+        Postgres::of_backup(original, Vec::new(), false)
+    }
+
+    fn of_backup(
+        original: &Postgres,
+        settings: Vec<(String, String)>,
+        is_standby: bool,
+    ) -> Result<Postgres> {
+        let (bin, user, port) =
+            (original.bin.clone(), install::service_user(&["postgres", "nobody"])?, ports::free()?);
+        let name = if is_standby { "PostgreSQL standby" } else { "PostgreSQL twin" };
+        let process = Process::new(Kind { name, short: "pg", end: "QUIT" }, user, "")?;
+        let data = process.folder().join("data");
+        let mut copy = process.command(bin.join("pg_basebackup"));
+        copy.args(["-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
+        copy.arg(original.folder()).args(["-p", &original.port.to_string(), "-D"]).arg(&data);
+        process::run(without_pg_variables(&mut copy))?;
+        if is_standby {
+            process::run(process.command("touch").arg(data.join("standby.signal")))?;
+        }
         let options = PostgresOptions { settings, ..PostgresOptions::default() };
         write_configuration(&data, process.folder(), port, &options)?;
         let mut postgres = Postgres { process, bin, data, port };
         postgres.launch()?;
         Ok(postgres)
+    }
+
+    /// Copies the data folder of a server that is stopped.
+    pub fn copy_data(&self) -> Result<()> {
+        let mut copy = self.process.command("cp");
+        process::run(copy.arg("-a").arg(&self.data).arg(self.data_copy())).map(drop)
+    }
+
+    /// Puts the copy in place of the data folder of a server that is stopped.
+    pub fn put_copy_back(&mut self) -> Result<()> {
+        fs::remove_dir_all(&self.data).map_err(HarnessError::io("removing the data folder"))?;
+        fs::rename(self.data_copy(), &self.data).map_err(HarnessError::io("putting a copy back"))
+    }
+
+    fn data_copy(&self) -> PathBuf {
+        self.data.with_extension("copy")
     }
 
     fn launch(&mut self) -> Result<()> {

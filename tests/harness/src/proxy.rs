@@ -36,17 +36,44 @@ enum Way {
     Down,
 }
 
+/// Which of two servers of Postgres a connection goes to.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitTargets {
+    pub sql: u16,
+    pub replication: u16,
+}
+
 impl Proxy {
     pub fn start(target: u16) -> Result<Proxy> {
+        Proxy::listen(move |_| TcpStream::connect(("127.0.0.1", target)))
+    }
+
+    /// A proxy before two servers of Postgres, which are asked for at each connection: an address that
+    /// moves while connections are opened.
+    pub fn start_split(targets: impl Fn() -> SplitTargets + Send + 'static) -> Result<Proxy> {
+        Proxy::listen(move |near| {
+            let packet = startup_packet(near)?;
+            let SplitTargets { sql, replication } = targets();
+            let replicates = packet.windows(12).any(|part| part == b"replication\0");
+            let target = if replicates { replication } else { sql };
+            let mut far = TcpStream::connect(("127.0.0.1", target))?;
+            far.write_all(&packet)?;
+            Ok(far)
+        })
+    }
+
+    fn listen(
+        dial: impl Fn(&mut TcpStream) -> io::Result<TcpStream> + Send + 'static,
+    ) -> Result<Proxy> {
         let port = crate::free_port()?;
         let at = ("127.0.0.1", port);
         let listener = TcpListener::bind(at).map_err(HarnessError::io("listen"))?;
         let shared = Arc::<Shared>::default();
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                // A broker that is away: dropping `near` tells the client.
-                let Ok(far) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+            for mut near in listener.incoming().flatten() {
+                // A server that is away: dropping `near` tells the client.
+                let Ok(far) = dial(&mut near) else { continue };
                 drop(own.join(near, far));
             }
         });
@@ -130,5 +157,22 @@ impl Shared {
         }
         drop(from.shutdown(Shutdown::Both));
         drop(to.shutdown(Shutdown::Both));
+    }
+}
+
+/// The first packet of a client of Postgres, after its request for TLS was refused.
+fn startup_packet(client: &mut TcpStream) -> io::Result<Vec<u8>> {
+    const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+    loop {
+        let mut packet = vec![0; 8];
+        client.read_exact(&mut packet)?;
+        if packet == TLS_REQUEST {
+            client.write_all(b"N")?;
+            continue;
+        }
+        let length = u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]) as usize;
+        packet.resize(length.clamp(8, 64 * 1024), 0);
+        client.read_exact(&mut packet[8..])?;
+        return Ok(packet);
     }
 }

@@ -127,16 +127,25 @@ impl SlotFeed {
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
-        let (floor, continuation) = session::judge(source, known, seen, &opened)?;
-        match continuation {
+        let start = session::judge(source, known, seen, &opened)?;
+        let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
+        let is_takeover = start.is_takeover(&opened);
+        match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
-            Continuation::First => admitter.read_back.start(floor..opened.wal_end),
-            Continuation::Same => {}
+            // The peer may have published what it has not confirmed.
+            Continuation::Same if is_takeover => admitter.forget(),
+            Continuation::First | Continuation::Same => {}
+        }
+        if start.reads_topics(is_takeover) {
+            admitter.read_back.start(floor..opened.wal_end);
+        }
+        if is_takeover {
+            policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor);
-        if continuation != Continuation::Same {
+        self.replication.starts_at(floor, until_us, seen);
+        if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
         }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
@@ -144,10 +153,11 @@ impl SlotFeed {
         admitter.state_file.marks.broker(driver.broker());
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
-        self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
+        let (server, own_pid) = (session.started, session.backend_pid);
+        self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
-        self.replication.connected(!self.text_only, opened.catalog);
-        let walsender = Walsender { host: session.host.clone(), pid: session.backend_pid };
+        self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
+        let walsender = Walsender { host: session.host.clone(), pid: own_pid };
         self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
         self.stall.connected(walsender);
         match Stream::new(session.transport, now) {
@@ -175,6 +185,33 @@ impl SlotFeed {
         Ok(false)
     }
 
+    /// What the intake waits for before it reads.
+    fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
+        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
+            self.catalog = None;
+            self.replication.refresh(catalog);
+        }
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
+        let looks_up = self.catalog.is_some() || reads_topic;
+        let full = !self.replication.window.has_room();
+        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
+    }
+
+    fn await_catalog(&mut self, now: Instant) {
+        self.catalog = Some(self.control.read_catalog());
+        self.hold = Some(IntakeHold::LookupPending);
+        self.hold(now);
+    }
+
+    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
+    /// it: what settles from now on is of another history.
+    fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
+        if fault.exit == Exit::Slot {
+            self.disconnect(Connection::Closed);
+        }
+        Err(fault)
+    }
+
     fn lost(&mut self, error: &StreamError) {
         tracing::warn!(code = "stream.ended", error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
         self.disconnect(Connection::Lost);
@@ -195,7 +232,7 @@ impl SlotFeed {
     /// Whether a peer has confirmed events, and this relay has some in flight.
     fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
         let ours = self.replication.progress.reported();
-        let is_behind = opened.peers.as_ref().is_some_and(|peers| peers.confirmed > ours);
+        let is_behind = opened.seen.peers.as_ref().is_some_and(|peers| peers.confirmed > ours);
         is_behind && !self.replication.window.is_empty()
     }
 
@@ -203,22 +240,14 @@ impl SlotFeed {
     fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
         match why {
             IntakeStop::Full => {
-                let room = self.replication.window.has_room();
-                let unread = room && down.policy.gate.awaits_history();
-                self.hold = IntakeHold::of(unread, false, true);
+                self.hold = not_taken(self.replication.window.has_room(), down);
                 self.hold(now);
             }
             IntakeStop::TextModeNeeded => {
                 self.text_only = true;
                 self.disconnect(Connection::Lost);
             }
-            IntakeStop::CatalogNeeded => {
-                self.catalog = Some(self.control.read_catalog());
-                self.hold = Some(IntakeHold::LookupPending);
-                if let Connection::Open(stream) = &mut self.connection {
-                    stream.reset_silence(now);
-                }
-            }
+            IntakeStop::CatalogNeeded => self.await_catalog(now),
             IntakeStop::ClaimRefuted => {
                 tracing::info!(
                     "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
@@ -247,6 +276,13 @@ impl SlotFeed {
             Err(error) => self.lost(&StreamError::Io(error)),
         }
     }
+}
+
+/// What an event waits for that was not taken.
+fn not_taken(room: bool, down: &Downstream) -> Option<IntakeHold> {
+    let looks_up = down.admitter.read_back.awaits_topic();
+    let unread = room && !looks_up && down.policy.gate.awaits_history();
+    IntakeHold::of(unread, looks_up, true)
 }
 
 impl Feed for SlotFeed {
@@ -336,14 +372,7 @@ impl Feed for SlotFeed {
         now: Instant,
         closing: bool,
     ) -> Result<bool, Fault> {
-        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
-            self.catalog = None;
-            self.replication.refresh(catalog);
-        }
-        let reads_topic = down.admitter.awaits_topic(self.replication.progress.seen());
-        let looks_up = self.catalog.is_some() || reads_topic;
-        let full = !self.replication.window.has_room();
-        self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
+        self.hold = self.held_intake(down);
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
         let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
@@ -361,9 +390,10 @@ impl Feed for SlotFeed {
                 return Ok(false);
             }
             let (outcome, length) = match stream.peek() {
-                Ok(Some((packet, length))) => {
-                    (self.replication.take(packet, &mut admission)?, length)
-                }
+                Ok(Some((packet, length))) => match self.replication.take(packet, &mut admission) {
+                    Ok(outcome) => (outcome, length),
+                    Err(fault) => return self.stopped(fault),
+                },
                 Ok(None) => break,
                 Err(error) => return self.ended(&error),
             };
@@ -377,7 +407,7 @@ impl Feed for SlotFeed {
                     if let Err(error) = stream.report(position, unix_now_us(), false) {
                         return self.ended(&StreamError::Io(error));
                     }
-                    self.replication.progress.on_reported(position);
+                    self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
                 }
                 PacketOutcome::Stopped(why) => {

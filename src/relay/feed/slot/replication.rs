@@ -7,6 +7,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::history::{CommitId, OtherHistory};
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
@@ -101,13 +102,15 @@ impl Replication {
         })
     }
 
-    /// There is a new connection: tables are described again, and transactions begin again.
-    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
+    /// There is a new connection: tables are described again, and transactions begin again with those
+    /// that were committed at `slot_confirmed` or later.
+    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
         self.binary = binary;
         self.outboxes.forget();
         self.refresh(catalog);
         self.catalog_is_fresh = false;
-        self.progress.on_connected();
+        self.admitted.begins_at(slot_confirmed);
+        self.progress.on_connected(slot_confirmed);
     }
 
     pub(super) fn refresh(&mut self, mut catalog: Catalog) {
@@ -133,9 +136,10 @@ impl Replication {
         self.progress.on_wal(floor);
     }
 
-    /// Everything before `floor` was confirmed, by this relay or by another.
-    pub(super) fn starts_at(&mut self, floor: Lsn) {
-        self.admitted.starts_at(floor);
+    /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
+    /// `until_us`. Everything before `received` was received by this relay.
+    pub(super) fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
+        self.admitted.starts_at(floor, until_us, received);
         self.progress.on_reported(floor);
     }
 
@@ -157,7 +161,7 @@ impl Replication {
             self.admitted.rewind(position);
         }
         self.progress.on_settled(self.ledger.settle(settled_below));
-        self.progress.on_connected();
+        self.progress.on_rewound();
         self.ledger.rewind();
         self.transaction.rewind();
         let renumbered = self.window.rewind();
@@ -216,6 +220,7 @@ impl Replication {
     ) -> Result<PacketOutcome, Fault> {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
+                self.admitted.passes(wal_end).map_err(|other| self.went_back(&other))?;
                 self.progress.on_keepalive(wal_end);
                 if reply_requested {
                     return Ok(PacketOutcome::ReplyRequested);
@@ -246,13 +251,15 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
+                self.admitted.passes(final_lsn).map_err(|other| self.went_back(&other))?;
                 if let Some(trace) = self.trace_before(final_lsn) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
                 (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
-                if let Known::New { already } = self.admitted.begin(final_lsn) {
+                let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
+                if let Known::New { already } = self.admitted.begin(commit) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
                     self.transaction.begins(final_lsn, already);
                 }
@@ -268,6 +275,7 @@ impl Replication {
                     self.ledger.commit(end_lsn, self.window.next());
                     self.sent_lsn = end_lsn;
                 }
+                self.progress.on_committed(end_lsn);
             }
             Message::Relation(relation) => return self.learn(&relation),
             Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
@@ -283,6 +291,7 @@ impl Replication {
                     admission.meter.ignored(Ignored::Message);
                     return Ok(PacketOutcome::Done);
                 };
+                self.admitted.check().map_err(|other| self.went_back(&other))?;
                 let candidate = Candidate::Message(plan, lsn, content);
                 let Replication { window, admitted, transaction, .. } = self;
                 return admit((window, admitted, transaction), &candidate, admission);
@@ -359,6 +368,7 @@ impl Replication {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
+        self.admitted.check().map_err(|other| self.went_back(&other))?;
         let Replication { window, admitted, transaction, .. } = self;
         admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
     }
@@ -386,6 +396,11 @@ impl Replication {
         Ok(())
     }
 
+    #[cold]
+    fn went_back(&self, other: &OtherHistory) -> Fault {
+        faults::other_history(&self.source, other, self.progress.seen())
+    }
+
     fn garbled(&self, error: &(impl Display + ?Sized)) -> Fault {
         faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
     }
@@ -398,20 +413,22 @@ fn admit(
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
-    if admitted.is_repeat() {
-        admitted.advance();
-        return Ok(PacketOutcome::Done);
-    }
-    if !window.has_room() {
+    let is_repeat = admitted.is_repeat();
+    if !is_repeat && !window.has_room() {
         return Ok(PacketOutcome::Stopped(IntakeStop::Full));
-    }
-    if window.next_is_confirmed() {
-        window.pass_over();
-        admitted.advance();
-        return Ok(PacketOutcome::Done);
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
+    if is_repeat || window.next_is_confirmed() {
+        if !admission.admitter.recalls(candidate, position)? {
+            return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+        }
+        if !is_repeat {
+            window.pass_over();
+        }
+        admitted.advance();
+        return Ok(PacketOutcome::Done);
+    }
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
     let Admission { admitter, policy, sink, meter } = admission;
     let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink)? {

@@ -18,7 +18,7 @@ fn fixture(catalog: Catalog) -> Fixture {
     fixture.relay.down.admitter =
         Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
     fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
-    fixture.replication().connected(false, catalog);
+    fixture.replication().connected(false, catalog, Lsn::ZERO);
     fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();
     fixture
 }

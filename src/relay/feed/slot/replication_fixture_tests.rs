@@ -11,7 +11,7 @@ use super::super::*;
 use crate::base::runtime;
 use crate::config;
 use crate::dead_letter::tail_event;
-use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer;
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::health;
@@ -81,6 +81,7 @@ impl Fixture {
             runtime: RUNTIME.handle().clone(),
             source: Arc::new(config.source.clone()),
             known: Arc::default(),
+            sightings: Arc::default(),
         };
         let counted = Arc::clone(&metrics);
         let feed = SlotFeed::new(control, &config.delivery, Arc::default(), counted).unwrap();
@@ -96,6 +97,7 @@ impl Fixture {
             dead_letter_writer,
             spans: EventSpans::default(),
             tail_events: Some(tail_events),
+            tail_requests: ReadRequests::default(),
             flags: Arc::default(),
             metrics: Arc::clone(&metrics),
             recorder: health::facts(0).0,
@@ -128,6 +130,14 @@ impl Fixture {
         let Relay { feed, down, .. } = &mut self.relay;
         let floor = Lsn::from_wire(floor);
         feed.replication.peers_confirmed(floor, &mut down.admitter, &mut down.policy);
+    }
+
+    /// A session begins, before which everything before `floor` was confirmed.
+    pub(crate) fn begins_at(&mut self, floor: u64) {
+        let (floor, replication) = (Lsn::from_wire(floor), self.replication());
+        replication.starts_at(floor, 0, replication.progress.seen());
+        replication.admitted.begins_at(floor);
+        replication.progress.on_connected(floor);
     }
 
     /// Another timeline.
@@ -194,13 +204,14 @@ impl Fixture {
         Ok(taken)
     }
 
-    /// A transaction that may have come before.
+    /// A transaction that may have come before. The server sends nothing before it that came before.
     pub(crate) fn receive(
         &mut self,
         number: u64,
         events: &[Event<'_>],
     ) -> Result<PacketOutcome, Fault> {
-        self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(1).0)?;
+        self.replication().admitted.begins_at(Lsn::from_wire(number * 100));
+        self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0)?;
         let mut last = PacketOutcome::Done;
         for event in events {
             let content = content(event);

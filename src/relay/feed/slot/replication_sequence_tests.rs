@@ -2,7 +2,6 @@
 
 use super::super::PacketOutcome;
 use super::fixture::Fixture;
-use crate::base::lsn::Lsn;
 use crate::pgoutput::encoder::{Encoder, insert};
 
 fn begin(lsn: u64) -> Vec<u8> {
@@ -62,7 +61,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
     fixture.replication().admitted.interrupt();
     fixture.peers_confirmed(300);
-    fixture.replication().starts_at(Lsn::from_wire(300));
+    fixture.begins_at(300);
     assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 2));
     // WHEN they settle, and what is before it is sent again THEN neither goes back
     fixture.receive(2, &[("e3", "t", "k")]).unwrap();
@@ -77,7 +76,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
 fn taken_over(fixture: &mut Fixture) {
     fixture.replication().admitted.interrupt();
     fixture.peers_confirmed(300);
-    fixture.replication().starts_at(Lsn::from_wire(300));
+    fixture.begins_at(300);
 }
 
 #[test]
@@ -108,7 +107,7 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     fixture.confirmed(first + 2);
     // WHEN the sink loses track
     fixture.rebuild();
-    fixture.replication().starts_at(Lsn::from_wire(300));
+    fixture.begins_at(300);
     // THEN no event is passed over for another one
     let events = [("e4", "t", "k"), ("e5", "t", "l"), ("e6", "t", "k")];
     for (number, event) in (4..).zip(events) {
@@ -117,4 +116,29 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     fixture.settle().unwrap();
     assert_eq!(fixture.forgotten(), 6);
     assert_eq!(fixture.published().join(" "), "e4 e5 e6");
+}
+
+#[test]
+fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_reported() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.begins_at(50);
+    let first = fixture.replication().window.next();
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.commit(&[("e2", "t", "k")]).unwrap();
+    fixture.confirmed(first);
+    assert_eq!(fixture.forgotten(), 1);
+    fixture.replication().admitted.interrupt();
+    // GIVEN a session in which Postgres has gone back, and an event in flight of before
+    fixture.begins_at(50);
+    fixture.confirmed(first + 1);
+    fixture.receive(1, &[("e1", "t", "k")]).unwrap();
+    assert_eq!(fixture.replication().reportable().to_wire(), 101, "what was sent again");
+    // WHEN another transaction comes, or the known one is passed
+    let begin = Encoder::tag(b'B').u64(150).u64(0).u32(9);
+    fixture.give(&begin.0).unwrap();
+    let fault = fixture.give(&message(true)).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("slot.went-back", crate::base::error::Exit::Slot));
+    assert!(fault.what.contains("transaction 9 at 0/96"), "{fault}");
+    assert!(fault.what.contains("transaction 2 at 0/C8"), "{fault}");
+    assert_eq!(fixture.replication().reportable().to_wire(), 101);
 }

@@ -169,6 +169,40 @@ fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
 }
 
 #[test]
+fn after_a_takeover_nothing_comes_in_before_the_dead_letter_topic_was_read_again() {
+    let mut fixture =
+        Fixture::new(&["delivery.on_dead_letter=park_key", "dead_letter.burst_max=2"]);
+    let failed_unix_us = fixture.now.unix_us;
+    let letter = || TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() };
+    fixture.hear(letter()).unwrap();
+    fixture.relay.down.policy.gate.read_again();
+    // WHEN what an earlier reading has sent is heard THEN it says nothing of the peer
+    for event in [letter(), letter(), TailEvent::CaughtUp, TailEvent::ReadsAgain(0)] {
+        fixture.hear(event).unwrap();
+        assert!(!fixture.relay.down.policy.gate.admits());
+    }
+    // WHEN it is read again THEN the keys that the peer has parked are known
+    fixture.hear(TailEvent::ReadsAgain(1)).unwrap();
+    let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
+    fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
+    fixture.hear(letter()).unwrap();
+    assert!(!fixture.relay.down.policy.gate.admits());
+    fixture.hear(TailEvent::CaughtUp).unwrap();
+    assert!(fixture.relay.down.policy.gate.admits());
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!(fixture.fates(), pairs(&[("e1", "parked")]));
+    // AND its dead letter counts once: there is room for one more
+    for event in ["e2", "e3"] {
+        fixture.broker.refuse(event, failure(Disposition::Terminal, "poison"));
+    }
+    fixture.commit(&[("e2", "t", "l")]).unwrap();
+    fixture.settle().unwrap();
+    fixture.commit(&[("e3", "t", "m")]).unwrap();
+    assert_eq!(fixture.settle().unwrap_err().code, "dead-letter.breaker-open");
+}
+
+#[test]
 fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     let mut fixture = Fixture::unread(&["dead_letter.burst_max=2"]);
     fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));

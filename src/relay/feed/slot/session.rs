@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::relay::control::{
-    ConfirmedPosition, Control, OpenedSession, PeerProgress, SystemTimeline,
+    ConfirmedPosition, Control, OpenedSession, PeerProgress, Seen, SystemTimeline,
 };
 use crate::relay::faults;
+use crate::source::connect::ServerStart;
 use crate::source::progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -20,6 +21,8 @@ const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(super) struct KnownSlot {
     pub(super) place: SystemTimeline,
+    /// The server of the last session.
+    pub(super) server: ServerStart,
     /// The walsender of the last session.
     pub(super) own_pid: i32,
     /// Everything before this position was confirmed when the last session began.
@@ -36,24 +39,62 @@ pub(super) enum Continuation {
     AfterPeers,
 }
 
+/// Where a session begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionStart {
+    /// Everything before it is confirmed.
+    pub(super) floor: Lsn,
+    pub(super) continuation: Continuation,
+}
+
+impl SessionStart {
+    /// Whether a peer has had the slot since this relay had it, or may have.
+    pub(super) fn is_takeover(self, opened: &OpenedSession) -> bool {
+        match self.continuation {
+            Continuation::First => false,
+            Continuation::AfterPeers => true,
+            Continuation::Same | Continuation::OtherTimeline => opened.seen.peer_may_have_held,
+        }
+    }
+
+    /// Whether another process may have published what comes and was not confirmed. Positions of
+    /// another timeline cannot be looked for.
+    pub(super) fn reads_topics(self, is_takeover: bool) -> bool {
+        match self.continuation {
+            Continuation::First => true,
+            Continuation::OtherTimeline => false,
+            Continuation::Same | Continuation::AfterPeers => is_takeover,
+        }
+    }
+
+    /// Until when everything before the floor was committed, by the server's clock. A peer's position
+    /// was seen before the session, and Postgres may have gone back since.
+    pub(super) fn committed_until_us(self, opened: &OpenedSession) -> i64 {
+        let of_peers = opened.seen.peers.map(|peers| peers.seen_unix_us);
+        let of_peers = of_peers.filter(|_| self.floor > opened.slot_confirmed);
+        of_peers.unwrap_or(opened.looked_unix_us)
+    }
+}
+
 /// Compares a session with the slot as it was `known`, the position up to which this relay knows
-/// everything to be confirmed, and the newest position it has `received`. Returns the position up
-/// to which everything is confirmed now.
+/// everything to be confirmed, and the newest position it has `received`.
 pub(super) fn judge(
     source: &SourceSettings,
     known: Option<(&KnownSlot, Lsn)>,
     received: Lsn,
     opened: &OpenedSession,
-) -> Result<(Lsn, Continuation), Fault> {
-    let OpenedSession { place, slot_confirmed, wal_end, peers, mover, .. } = opened;
+) -> Result<SessionStart, Fault> {
+    let OpenedSession { place, slot_confirmed, wal_end, seen, .. } = opened;
+    let Seen { peers, mover, .. } = seen;
     let (wal_end, slot_confirmed) = (*wal_end, *slot_confirmed);
+    let start = |floor, continuation| Ok(SessionStart { floor, continuation });
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
         let floor = by_peers.max(slot_confirmed);
         return match wal_end < floor {
             true => Err(faults::went_back(source, floor, wal_end)),
-            false => Ok((floor, Continuation::First)),
+            false => start(floor, Continuation::First),
         };
     };
     if known.place.system_id != place.system_id {
@@ -66,7 +107,7 @@ pub(super) fn judge(
             to = place.timeline,
             "postgres is on another timeline: nothing is known there, events may repeat"
         );
-        return Ok((slot_confirmed, Continuation::OtherTimeline));
+        return start(slot_confirmed, Continuation::OtherTimeline);
     }
     let floor = by_peers.max(ours);
     // A relay that was not seen has taken the slot and confirmed nothing.
@@ -80,25 +121,26 @@ pub(super) fn judge(
         return Err(faults::went_back(source, received, wal_end));
     }
     if floor == ours {
-        return Ok((floor, Continuation::Same));
+        return start(floor, Continuation::Same);
     }
-    let peers = peers.unwrap_or(PeerProgress { confirmed: floor, gap: None });
+    let seen_unix_us = opened.looked_unix_us;
+    let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
     log_takeover(&source.slot, ours, peers);
-    Ok((floor, Continuation::AfterPeers))
+    start(floor, Continuation::AfterPeers)
 }
 
 /// A peer has published the events between the two positions. A long gap between two looks at the
 /// slot could hide something else, so a person should check it.
 fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
-    let PeerProgress { confirmed: to, gap } = peers;
+    let PeerProgress { confirmed: to, gap, .. } = peers;
     let Some(gap) = gap else {
         tracing::info!(slot, %from, %to, "another relay has confirmed events: going on after them");
         return;
     };
     tracing::warn!(
         code = "slot.peer-gone", slot, %from, %to, gap_s = gap.as_secs(),
-        "another relay held the slot when it was last seen, and is gone: going on after what the \
-         slot has confirmed; if anybody advanced or re-created the slot since, compare the \
+        "another relay held the slot when it was last seen, or had a session then, and was not seen \
+         to confirm this: going on after what the slot has confirmed; if anybody advanced or re-created the slot since, compare the \
          outbox rows committed between from and to with the broker"
     );
 }
@@ -127,11 +169,11 @@ pub(super) fn end(mut stream: Stream) -> bool {
 /// Reports the last position without a stream. Otherwise the next process would publish again what
 /// the broker has confirmed since the last report.
 pub(super) fn confirm_over_sql(control: &Control, slot: &KnownSlot, lsn: Lsn) {
-    let KnownSlot { place, own_pid, floor } = slot.clone();
+    let KnownSlot { place, server, own_pid, floor } = slot.clone();
     if lsn <= floor {
         return;
     }
-    match control.confirm(ConfirmedPosition { lsn, place, own_pid }) {
+    match control.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             code = "slot.position-unreported", confirmed = %lsn, why,

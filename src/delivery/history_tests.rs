@@ -1,0 +1,217 @@
+//! A relay before a Postgres that crashes, forgets what was reported, and is put back on a copy.
+
+use proptest::prelude::*;
+use walrelay_harness::kit::volume;
+
+use super::*;
+use crate::delivery::admitted::Admitted;
+
+fn commit(lsn: u64, xid: u32, commit_unix_us: i64) -> CommitId {
+    CommitId { commit_lsn: Lsn::from_wire(lsn), xid, commit_unix_us }
+}
+
+fn lsn(value: u64) -> Lsn {
+    Lsn::from_wire(value)
+}
+
+/// One that has received three transactions since it began at 100.
+fn history() -> CommitHistory {
+    let mut history = CommitHistory::default();
+    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    history.begins_at(lsn(100));
+    for (at, xid) in [(110, 1), (120, 2), (130, 3)] {
+        assert_eq!(history.meets(commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
+    }
+    history
+}
+
+#[test]
+fn the_same_transactions_may_come_again_from_wherever_the_slot_stands() {
+    let mut history = history();
+    for from in [90, 100, 115, 130, 131] {
+        history.begins_at(lsn(from));
+        // Before 100 they are of another process, and known by their time alone.
+        if from < 100 {
+            assert_eq!(history.meets(commit(95, 9, 1_000)), Ok(()));
+        }
+        for (at, xid) in [(110, 1), (120, 2), (130, 3)] {
+            if at >= from {
+                assert_eq!(history.meets(commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
+            }
+        }
+        assert_eq!(history.passes(lsn(140)), Ok(()));
+    }
+}
+
+#[test]
+fn what_differs_is_missing_or_was_not_known_is_another_history() {
+    let found = |sent: &[CommitId]| {
+        let mut history = history();
+        history.begins_at(lsn(110));
+        sent.iter().find_map(|it| history.meets(*it).err())
+    };
+    let first = commit(110, 1, 1_001);
+    let second = Some(commit(120, 2, 1_002));
+    for other in [
+        commit(120, 7, 1_002),
+        commit(120, 2, 1_009),
+        commit(115, 7, 1_002),
+        commit(125, 7, 1_002),
+        commit(140, 7, 1_002),
+    ] {
+        let expected = OtherHistory { same_until: lsn(110), known: second, sent: Some(other) };
+        assert_eq!(found(&[first, other]), Some(expected));
+    }
+    let mut history = history();
+    history.begins_at(lsn(110));
+    assert_eq!(history.meets(first), Ok(()));
+    assert_eq!(history.passes(lsn(120)), Ok(()), "not sent yet");
+    let expected = OtherHistory { same_until: lsn(110), known: second, sent: None };
+    assert_eq!(history.passes(lsn(121)), Err(expected));
+}
+
+#[test]
+fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
+    let mut history = history();
+    history.begins_at(lsn(80));
+    assert_eq!(history.meets(commit(90, 9, 1_000)), Ok(()));
+    assert!(history.meets(commit(95, 9, 1_001)).is_err());
+}
+
+#[test]
+fn a_peer_that_was_ahead_leaves_the_time_and_one_that_was_behind_everything() {
+    let mut ahead = history();
+    ahead.starts_at(lsn(200), 2_000, lsn(140));
+    ahead.begins_at(lsn(110));
+    assert_eq!(ahead.meets(commit(150, 8, 2_000)), Ok(()));
+    assert!(ahead.meets(commit(160, 9, 2_001)).is_err());
+    let mut behind = history();
+    behind.starts_at(lsn(125), 2_000, lsn(140));
+    behind.begins_at(lsn(125));
+    assert!(behind.meets(commit(130, 9, 1_003)).is_err());
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A transaction is committed, so far behind the last one.
+    Commit(u64),
+    Receive,
+    /// The session ends, and the slot stands so many transactions before what was received.
+    Reconnect(usize),
+    /// A copy from before so many transactions is put back.
+    PutBack(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1u64..4).prop_map(Step::Commit),
+        8 => Just(Step::Receive),
+        2 => (0usize..12).prop_map(Step::Reconnect),
+        1 => (1usize..6).prop_map(Step::PutBack),
+    ]
+}
+
+struct World {
+    log: Vec<CommitId>,
+    /// Index of the next transaction that the server sends.
+    sending: usize,
+    clock: i64,
+    xid: u32,
+    put_back: bool,
+    admitted: Admitted,
+    published: Vec<CommitId>,
+}
+
+impl World {
+    /// An earlier process has published the first transactions.
+    fn new(earlier: u64) -> World {
+        let mut world = World {
+            log: Vec::new(),
+            sending: 0,
+            clock: 0,
+            xid: 0,
+            put_back: false,
+            admitted: Admitted::default(),
+            published: Vec::new(),
+        };
+        (0..earlier).for_each(|_| world.commit(2));
+        world.published.clone_from(&world.log);
+        world.sending = world.log.len();
+        let floor = world.end();
+        world.admitted.starts_at(floor, world.clock, Lsn::ZERO);
+        world.admitted.begins_at(floor);
+        world
+    }
+
+    fn end(&self) -> Lsn {
+        Lsn::from_wire(self.log.last().map_or(0, |last| last.commit_lsn.to_wire()) + 1)
+    }
+
+    fn commit(&mut self, gap: u64) {
+        (self.clock, self.xid) = (self.clock + 5, self.xid + 1);
+        let at = self.end().to_wire() + gap;
+        // Commit times do not follow the order of the commits exactly.
+        let time = self.clock - i64::from(self.xid % 3);
+        self.log.push(commit(at, self.xid, time));
+    }
+
+    fn receive(&mut self) -> Result<(), OtherHistory> {
+        let Some(next) = self.log.get(self.sending).copied() else {
+            return self.admitted.passes(self.end());
+        };
+        self.sending += 1;
+        self.admitted.begin(next);
+        self.admitted.check()?;
+        if !self.admitted.is_repeat() {
+            self.published.push(next);
+        }
+        self.admitted.advance();
+        self.admitted.commit();
+        assert!(self.published.contains(&next), "{next:?} was skipped");
+        Ok(())
+    }
+
+    fn reconnect(&mut self, back: usize) {
+        self.admitted.interrupt();
+        self.sending = self.sending.saturating_sub(back).min(self.log.len());
+        let from = self.log.get(self.sending).map_or(self.end(), |next| next.commit_lsn);
+        self.admitted.begins_at(from);
+    }
+
+    fn put_back(&mut self, back: usize) {
+        self.log.truncate(self.log.len().saturating_sub(back));
+        // The slot may have the same xids and positions in it.
+        self.xid = self.log.last().map_or(0, |last| last.xid);
+        (self.clock, self.put_back) = (self.clock + 5, true);
+        self.reconnect(0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: volume(1_000, 20_000), ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_of_another_history_is_skipped_and_the_same_one_is_never_taken_for_another(
+        earlier in 0u64..4,
+        steps in prop::collection::vec(step(), 0..200),
+    ) {
+        let mut world = World::new(earlier);
+        let mut found = None;
+        for step in steps.into_iter().chain(std::iter::repeat_n(Step::Receive, 300)) {
+            match step {
+                Step::Commit(gap) => world.commit(gap),
+                Step::Receive => found = found.or(world.receive().err()),
+                Step::Reconnect(back) => world.reconnect(back),
+                Step::PutBack(back) => world.put_back(back),
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        prop_assert!(found.is_none() || world.put_back, "{found:?}");
+        if found.is_none() {
+            let lost = world.log.iter().find(|it| !world.published.contains(it));
+            prop_assert_eq!(lost, None);
+        }
+    }
+}

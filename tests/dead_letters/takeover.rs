@@ -1,0 +1,36 @@
+//! A relay that takes over knows what its peer has written into the dead-letter topic.
+
+use walrelay_harness::BrokerKind;
+
+use super::fixture::DeadLetterFixture;
+use crate::support::{LIMIT, on_both_brokers, start, state, until, wait_looks};
+
+on_both_brokers!(a_key_that_a_peer_has_parked_is_parked_after_a_takeover);
+
+fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover(kind: BrokerKind) {
+    // GIVEN a relay that has read the dead-letter topic and streamed, and is frozen
+    let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 1\n";
+    let case = DeadLetterFixture::on(kind, "takeover_parked", delivery, "");
+    let (site, name) = (&case.site, case.site.name.clone());
+    let mut relay = case.relay();
+    case.insert_one(&name, "k", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    let mut config = case.config.clone();
+    config.extra = config.extra.replace("crash", "crash_second");
+    let mut peer = start(config, &format!("{name}_second"));
+    until("a standby", LIMIT, || (state(&peer) == "standby").then_some(()));
+    wait_looks(site, 3);
+    relay.freeze().unwrap();
+    until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+    peer.wait_ready(LIMIT).unwrap();
+    // WHEN its peer parks a key, and is killed before the next event of the key
+    let poison = case.insert_one(&case.lost(), "k", 2);
+    site.wait_confirmed(&mut peer, LIMIT);
+    peer.freeze().unwrap();
+    let follower = case.insert_one(&name, "k", 3);
+    peer.kill9().unwrap();
+    relay.thaw().unwrap();
+    // THEN that event is parked too
+    site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.open(), [poison, follower]);
+}
