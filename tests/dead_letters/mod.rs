@@ -13,5 +13,6 @@ mod outage;
 mod oversized;
 mod poison;
 mod refused;
+mod refused_time;
 mod replay;
 mod storm;
