@@ -71,6 +71,9 @@ impl ProducerClient {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
+        if self.record_limit.is_beyond_client(event) {
+            return Err(Code::MessageSizeTooLarge);
+        }
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
         if outcome == Err(Code::UnknownTopic) && self.ask_for_topic(event.topic) {
             outcome = self.producer.produce(topic, sequence, event, partition);
