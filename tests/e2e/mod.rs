@@ -10,6 +10,7 @@ mod postgres_stop;
 mod publication;
 mod read_back;
 mod repeats;
+mod republish;
 mod silence;
 mod slot;
 mod source_faults;
