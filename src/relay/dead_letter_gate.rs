@@ -68,6 +68,11 @@ impl DeadLetterGate {
         !self.halts() && self.history == History::Unread
     }
 
+    /// Dead letters say which database they come from.
+    pub(super) fn learn_system(&self, system_id: &str) {
+        self.writer.system.learn(system_id);
+    }
+
     pub(super) fn writer(&self) -> &DeadLetterWriter {
         &self.writer
     }

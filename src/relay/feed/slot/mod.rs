@@ -127,6 +127,7 @@ impl SlotFeed {
         self.replication.starts_at(floor);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
         admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        policy.gate.learn_system(&place.system_id);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog);
