@@ -32,6 +32,7 @@ use super::tls;
 use super::uri::RabbitHost;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
+use crate::base::fingerprint::fingerprint;
 use crate::sink::UNREACHABLE;
 
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
@@ -138,6 +139,12 @@ impl AmqpConnection {
         let probe = Probe(Arc::new(connection));
         let _socket = socket;
         Ok(AmqpConnection { probe, channel, frame_bytes_max, multiplexer, host, events, _socket })
+    }
+
+    /// Fingerprint of the broker: of cluster and virtual host, not of the address.
+    pub(super) fn broker(&self, settings: &RabbitSettings) -> u64 {
+        let (cluster, vhost) = (self.multiplexer.cluster_name(), &settings.vhost);
+        fingerprint(&format!("rabbitmq/{cluster}/{vhost}"))
     }
 
     /// Appends the frames of a publish for [`Multiplexer::publish`].
