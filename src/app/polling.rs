@@ -15,6 +15,7 @@ use crate::base::runtime;
 use crate::config::Config;
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::polled_table;
+use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::maintenance::{self, Maintenance};
@@ -61,6 +62,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
         open: AtomicBool::default(),
         connected: AtomicBool::default(),
+        lease: ClaimLease::new(polling.lease, Instant::now()),
         live: Mutex::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),

@@ -25,6 +25,7 @@ mod confirm_time;
 pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;
+mod overtaken;
 pub mod parked;
 pub mod prefix;
 pub mod retry;

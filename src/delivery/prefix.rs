@@ -105,8 +105,9 @@ impl OpenTransaction {
     /// Every event below this one is settled. Returns the longest prefix that is confirmed only now.
     pub fn settled(&mut self, settled_below: Sequence) -> Option<ConfirmedPrefix> {
         let mut confirmed = None;
-        while let Some((_, prefix)) = self.unconfirmed.pop_front_if(|it| it.0 <= settled_below) {
-            confirmed = Some(prefix);
+        while let Some((_, prefix)) = self.unconfirmed.front().filter(|it| it.0 <= settled_below) {
+            confirmed = Some(*prefix);
+            self.unconfirmed.pop_front();
         }
         confirmed
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod api;
 pub(crate) mod fixture;
+mod forbidden;
 mod halt;
 mod kills;
 mod missing;
@@ -15,4 +16,5 @@ mod poison;
 mod refused;
 mod refused_time;
 mod replay;
+mod silent;
 mod storm;

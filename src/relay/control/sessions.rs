@@ -82,6 +82,8 @@ pub struct OpenedSession {
     pub mover: Mover,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
+    /// When it was seen to hold the slot.
+    pub opened_at: Instant,
 }
 
 /// A replication connection that was opened while it was not known yet whether the slot is free.
@@ -317,6 +319,7 @@ impl<'a> SessionOpener<'a> {
         }
         let session = session.map_err(Failed::Connect)?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
+        let opened_at = Instant::now();
         let look = server.look().await?;
         let slot = look.held().unwrap_or_default();
         self.history.opened(session.backend_pid);
@@ -334,6 +337,7 @@ impl<'a> SessionOpener<'a> {
             mover,
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
+            opened_at,
         })
     }
 
