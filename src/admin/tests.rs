@@ -9,6 +9,7 @@ use super::*;
 mod bounded;
 
 use crate::base::lsn::Lsn;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::health::{self, HealthLimits, Pass, Phase, Recorder, StateWatch};
 use crate::metrics::{Metrics, Point};
@@ -59,7 +60,9 @@ pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
 /// Nobody may act on them.
 fn letters() -> DeadLetterAccess {
     let broker = Arc::new(crate::sink::testing::MemoryBroker::default());
-    DeadLetterAccess { broker, address: DeadLetterAddress::default(), finder: None, token: None }
+    let destinations = Destinations::anywhere();
+    let address = DeadLetterAddress::default();
+    DeadLetterAccess { broker, address, destinations, finder: None, token: None }
 }
 
 pub(super) fn streaming() -> Pass {

@@ -6,6 +6,7 @@ mod polling;
 mod streaming;
 mod threads;
 
+pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
 use crate::admin::address;
 use crate::base::error::Fault;

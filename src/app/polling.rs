@@ -13,6 +13,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
+use crate::dead_letter::writer::SystemId;
 use crate::doctor::polled_table;
 use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
@@ -24,6 +25,7 @@ use crate::polling::worker::{self, PollingShared};
 use crate::relay::control::StopFlags;
 use crate::relay::{ClaimFeed, ClaimParts, Relay};
 use crate::source::connect::ConnectErrorKind;
+use crate::source::facts::system_id;
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
@@ -41,7 +43,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     let mut signals = runtime.block_on(async { ShutdownSignals::listen() })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
-            prepared = prepare(config, polling) => prepared.map(Some),
+            prepared = prepare(config, polling, &observability.system) => prepared.map(Some),
             _ = signals.next() => Ok(None),
         }
     });
@@ -151,8 +153,16 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
     }
 }
 
-async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Statements, Fault> {
+async fn prepare(
+    config: &Config,
+    polling: &PollingSettings,
+    system: &SystemId,
+) -> Result<Statements, Fault> {
     let sql = connect(config).await?;
+    // Only the dead letters say it: without it they are told apart by the name of the slot alone.
+    if let Some(system_id) = system_id(&sql.client).await {
+        system.learn(&system_id);
+    }
     let statements = polled_table::prepare(&sql.client, &config.source, polling).await?;
     let state = handover::state(&sql.client, &statements).await?;
     if state.handed_over && !state.left {

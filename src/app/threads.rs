@@ -15,9 +15,10 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event::{self, ReadRequests};
-use crate::dead_letter::writer::DeadLetterWriter;
+use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
 use crate::health::{self, Facts, HealthLimits, Recorder, StateWatch};
@@ -35,6 +36,7 @@ pub(super) struct Observability {
     pub(super) recorder: Recorder,
     pub(super) facts: Arc<Facts>,
     pub(super) flags: Arc<StopFlags>,
+    pub(super) system: SystemId,
     pub(super) admin: Admin,
 }
 
@@ -56,12 +58,14 @@ impl Observability {
         let letters = DeadLetterAccess {
             broker: Arc::clone(&config.sink),
             address: config.dead_letter.address.clone(),
+            destinations: replay_destinations(config),
             finder: Some(EventFinder::new(config)),
             token: config.admin.token.clone(),
         };
         let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         let flags = Arc::default();
-        Ok(Observability { origin, metrics, recorder, facts, flags, admin })
+        let system = SystemId::default();
+        Ok(Observability { origin, metrics, recorder, facts, flags, system, admin })
     }
 
     /// Starts the reader of the dead-letter topic, and the loop on the data thread.
@@ -72,10 +76,11 @@ impl Observability {
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
         let requests = ReadRequests::default();
-        let Observability { origin, metrics, recorder, facts, flags, admin } = self;
+        let Observability { origin, metrics, recorder, facts, flags, system, admin } = self;
         let tail = TailConfig {
             broker: Arc::clone(&config.sink),
             slot: config.source.slot.clone(),
+            system: system.clone(),
             parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
             settings: config.dead_letter.clone(),
             events,
@@ -101,6 +106,7 @@ impl Observability {
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
                 relay: instance_name(config),
+                system,
             },
             spans,
             tail_events: tail.is_some().then_some(tail_events),
@@ -206,6 +212,13 @@ pub fn sink_requirements(config: &Config) -> Requirements {
     let read_back = config.polling.is_none() && has_position;
     let adds_context = has_position && config.tracing.endpoint.is_some();
     Requirements { topics, dead_letters, read_back, adds_context, ..Requirements::default() }
+}
+
+/// Where a replay may go: wherever a route could lead.
+pub(crate) fn replay_destinations(config: &Config) -> Destinations {
+    let tables = config.source.outboxes.iter().map(|outbox| &outbox.route);
+    let routes = tables.chain(config.source.messages.iter().map(|messages| &messages.route));
+    Destinations::of(routes.map(|route| (route.exchange.clone(), route.topic.clone())))
 }
 
 fn writes_dead_letters(config: &Config) -> bool {

@@ -4,7 +4,10 @@
 
 use std::fmt;
 
-use crate::base::text::{escaped, escaped_lines};
+use crate::base::text::{bounded, escaped, escaped_lines};
+
+/// Most bytes of each text of a fault: statements for many tables are long, and nothing else is.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +49,14 @@ impl Fault {
         place: impl Into<String>,
         mend: impl Into<String>,
     ) -> Fault {
-        Fault { code, exit, what: what.into(), place: place.into(), mend: mend.into() }
+        let text = |text: String| bounded(text, TEXT_BYTES_MAX);
+        Fault {
+            code,
+            exit,
+            what: text(what.into()),
+            place: text(place.into()),
+            mend: text(mend.into()),
+        }
     }
 
     /// For faults with which the process does not end.

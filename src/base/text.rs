@@ -31,6 +31,17 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", escaped(text).replace('\'', r"'\''"))
 }
 
+/// Most bytes of a reason: why an event was given up, or what a broker has said.
+pub(crate) const REASON_BYTES_MAX: usize = 2000;
+
+/// A text that rows, brokers and files have a part in, cut where it is longer than anybody reads.
+pub(crate) fn bounded(text: String, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text;
+    }
+    format!("{}… ({} bytes)", truncated(&text, bytes_max), text.len())
+}
+
 /// The beginning of a text, of at most so many bytes.
 pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));

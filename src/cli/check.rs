@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio_postgres::Client;
@@ -15,6 +17,8 @@ use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
 use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
+use crate::dead_letter::owner::{self, LetterOwner};
+use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::tail;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
@@ -25,10 +29,13 @@ use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
 use crate::relay;
 use crate::source::connect;
+use crate::source::facts::system_id;
 use crate::source::sampled_topics::{self, SampledTopics};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
+/// How long the dead-letter topic is read for dead letters of others.
+const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 /// SQLSTATE of a server all of whose WAL senders are in use.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
@@ -45,14 +52,46 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// Inspects the source, the broker and this machine. A server that cannot be reached is a finding,
 /// too, so that the findings of the others are still printed.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
-    let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
+    let checked = runtime::try_block_on(async { Ok(source(config).await) })?;
+    let SourceCheck { mut findings, topics, system } = checked;
     findings.extend(inspect_sink(config, &topics));
+    if is_sound(&findings) && writes_dead_letters(config) {
+        findings.extend(others_in_dead_letter_topic(config, system.as_deref()));
+    }
     findings.extend(app::inspect(config));
     match json {
         true => print_json(&to_json(&findings))?,
         false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
     };
     Ok(if is_sound(&findings) { Exit::Done } else { Exit::Failed })
+}
+
+fn writes_dead_letters(config: &Config) -> bool {
+    config.delivery.on_dead_letter != OnDeadLetter::Halt
+}
+
+/// Whose dead letters stand in the topic beside those of this relay.
+fn others_in_dead_letter_topic(config: &Config, system: Option<&str>) -> Option<Finding> {
+    let address = &config.dead_letter.address;
+    let stop = AtomicBool::new(false);
+    let topic = DeadLetterTopic::of_relay(&*config.sink, address, &stop);
+    let owner = LetterOwner::new(&config.source.slot, system);
+    // Whoever may not read it is told so elsewhere, where that matters.
+    let until = Instant::now() + OTHERS_WITHIN;
+    let others = owner::others(&topic, &owner, &|| Instant::now() < until).ok()?;
+    if others.is_empty() {
+        return None;
+    }
+    let counts = others.iter().map(|(whose, count)| format!("{count} of {whose}"));
+    let counts: Vec<String> = counts.collect();
+    Some(Finding::warn(
+        "dead-letter.shared",
+        format!(
+            "the dead-letter topic {} also has dead letters of others: {}; their keys and bursts do not count here, but walrelay dlq and the gauges see all: give each service a dead_letter.topic and a slot of its own",
+            address.topic,
+            counts.join(", ")
+        ),
+    ))
 }
 
 /// Inspects the broker; `rows` names the topics that sampled rows lead to.
@@ -72,8 +111,17 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
     found
 }
 
-/// Inspects the source; also returns, for each table, the topics that sampled rows lead to.
-pub(super) async fn source(config: &Config) -> (Vec<Finding>, Vec<SampledTopics>) {
+/// What is known of the source.
+#[derive(Default)]
+pub(super) struct SourceCheck {
+    pub(super) findings: Vec<Finding>,
+    /// For each table, the topics that sampled rows lead to.
+    topics: Vec<SampledTopics>,
+    /// The system identifier.
+    system: Option<String>,
+}
+
+pub(super) async fn source(config: &Config) -> SourceCheck {
     let settings = &config.source;
     let inspected = async {
         let sql = connect_sql(settings).await?;
@@ -97,9 +145,13 @@ pub(super) async fn source(config: &Config) -> (Vec<Finding>, Vec<SampledTopics>
                 topics.extend(sampled_topics::topics(client, outbox).await);
             }
         }
-        Ok((findings, topics))
+        let system = system_id(client).await;
+        Ok(SourceCheck { findings, topics, system })
     };
-    inspected.await.unwrap_or_else(|fault| (vec![Finding::fail(fault)], Vec::new()))
+    inspected.await.unwrap_or_else(|fault| SourceCheck {
+        findings: vec![Finding::fail(fault)],
+        ..SourceCheck::default()
+    })
 }
 
 async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {

@@ -98,8 +98,9 @@ async fn source(config: &Config, role: Option<&str>) -> Result<InitReport, Fault
     init::run(&client, &steps, print_step).await?;
     let mut failed = source_doctor::report(&client, settings).await?.findings;
     failed.retain(|finding| finding.level == Level::Fail);
-    let left_to_superuser = steps.iter().filter(|step| step.hint).count();
-    Ok(InitReport { made: steps.len() - left_to_superuser, left_to_superuser, failed })
+    let hints = steps.iter().filter(|step| step.hint);
+    let left_to_superuser = hints.clone().filter(|step| !step.is_optional()).count();
+    Ok(InitReport { made: steps.len() - hints.count(), left_to_superuser, failed })
 }
 
 /// Faults with which every step would fail or be of no use.
@@ -121,12 +122,11 @@ async fn planned(
     init::plan(&report.facts, settings, &relay, emit.as_ref())
 }
 
-/// Prints a step that is taken, or that a superuser must take.
+/// Prints a step that is taken, or that somebody else must take.
 pub(super) fn print_step(step: &InitStep) {
-    if step.hint {
-        print_line(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
-    } else {
-        print_line(&format!("+ {}", step.what));
+    match step.left_to() {
+        Some(who) => print_line(&format!("! {}: run this as {who}: {}", step.what, step.sql)),
+        None => print_line(&format!("+ {}", step.what)),
     }
 }
 
@@ -138,10 +138,9 @@ async fn lacks_polled_table(
 ) -> Result<bool, Fault> {
     let outbox = polled_outbox(settings)?;
     let report = polled_table::inspect(client, outbox, polling).await?;
-    let is_shipped = (outbox.schema.as_str(), outbox.table.as_str()) == ("public", "outbox");
     match faults(&report.findings).next() {
         None => Ok(false),
-        Some(fault) if fault.code == "table.missing" && is_shipped => Ok(true),
+        Some(fault) if fault.code == "table.missing" && outbox.is_shipped() => Ok(true),
         Some(fault) => Err(fault.clone()),
     }
 }

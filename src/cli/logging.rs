@@ -3,7 +3,7 @@
 //! `run` is a service: unless standard error is a terminal, everything that it writes is JSON, also
 //! the fault that ends it and a panic. The fault that ends any other command is text.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::sync::{Mutex, PoisonError};
@@ -29,6 +29,8 @@ use crate::base::{log, log_queue};
 use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
+/// Of a longer line only the beginning of its message is written.
+const LINE_BYTES_MAX: usize = 64 << 10;
 /// Target of audit lines, which say who did what.
 const AUDIT: &str = "audit";
 /// The AMQP client logs whole messages that the broker returns, and payloads must not be logged. A
@@ -253,7 +255,36 @@ where
         for suppressed in suppressed {
             writer.write_str(&self.style.more(&suppressed))?;
         }
-        if permitted { self.format.format_event(context, writer, event) } else { Ok(()) }
+        if !permitted {
+            return Ok(());
+        }
+        let mut length = Length(0);
+        event.record(&mut length);
+        if length.0 > LINE_BYTES_MAX {
+            return writer.write_str(&self.style.cut(Sample::of(event), length.0));
+        }
+        self.format.format_event(context, writer, event)
+    }
+}
+
+/// Bytes of the values of a line.
+struct Length(usize);
+
+impl Visit for Length {
+    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+        // Counting does not fail.
+        write!(self, "{value:?}").ok();
+    }
+
+    fn record_str(&mut self, _: &Field, value: &str) {
+        self.0 += value.len();
+    }
+}
+
+impl fmt::Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 += text.len();
+        Ok(())
     }
 }
 

@@ -233,3 +233,18 @@ fn a_panic_is_written_in_the_style_of_faults() {
     assert_eq!(text.lines().count(), 2, "line ends stay, for the backtrace");
     assert!(text.lines().all(|line| line == escaped(line)), "{text}");
 }
+
+#[test]
+fn a_line_of_any_length_is_cut() {
+    let long = "x".repeat(1 << 20);
+    for style in [TEXT, Style::Json] {
+        for text in [
+            written("info", style, || tracing::warn!(code = "a.b", error = long, "what is wrong")),
+            written("info", style, || tracing::warn!(code = "a.b", "what is wrong: {long}")),
+        ] {
+            assert!(text.len() < 4096 && text.lines().count() == 1, "{} bytes", text.len());
+            assert!(text.contains("what is wrong") && text.contains("a.b"), "{text}");
+            assert!(text.contains("a line of 10"), "{text}");
+        }
+    }
+}

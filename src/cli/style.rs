@@ -63,6 +63,13 @@ impl Style {
         self.in_place(level.as_str(), target, code.as_deref(), &message)
     }
 
+    /// A line in place of one whose values have so many bytes.
+    pub(super) fn cut(self, line: Sample, bytes: usize) -> String {
+        let Sample { level, target, code, message } = line;
+        let message = format!("{message}… (a line of {bytes} bytes)");
+        self.in_place(level.as_str(), target, code.as_deref(), &message)
+    }
+
     /// A line in place of those that nobody has read.
     pub(super) fn lost(self, lines: u64) -> String {
         let message = format!("{lines} lines of the log were lost: standard error was not read");

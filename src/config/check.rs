@@ -8,6 +8,7 @@ use super::effective::Effective;
 use super::layers::{Origin, Problem};
 use super::path::Path;
 use super::sections::{AdminSettings, ConfigFile, SourceMode, SourceSection, path_of};
+use crate::base::event::is_reserved_header;
 use crate::base::settings::name_of;
 use crate::base::settings::units;
 use crate::delivery::settings::DeliverySettings;
@@ -183,6 +184,10 @@ impl Checks<'_> {
             let id = ("id", "the header id always carries the event id");
             let mut reserved = [id].into_iter().chain(sink.routes.own_headers.iter().copied());
             if let Some((_, what)) = reserved.find(|(own, _)| *own == name) {
+                self.refuse(&path, CONFLICT, what, "choose another name");
+            } else if is_reserved_header(&name) {
+                let what =
+                    "names that begin with dlq- or x-retry- are those of replays and of consumers";
                 self.refuse(&path, CONFLICT, what, "choose another name");
             } else if name.is_empty() {
                 self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");

@@ -354,6 +354,11 @@ fn contradictions_are_refused() {
         ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),
         ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
         (
+            "[route]\nheaders = { DLQ-replay-for = \"x\" }",
+            "config.conflict",
+            "those of replays and of consumers",
+        ),
+        (
             "[[source.outbox]]\ntable = \"outbox\"\n[[source.outbox]]\ntable = \"public.outbox\"",
             "config.conflict",
             "already the table of source.outbox[0].table",
@@ -447,6 +452,7 @@ type = \"type\"  # default
 payload = \"payload\"  # default
 traceparent = \"traceparent\"  # default
 headers = \"headers\"  # default
+# order is not set: `seq` for `public.outbox`, else none
 
 "
     );

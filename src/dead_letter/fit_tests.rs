@@ -12,7 +12,11 @@ use crate::dead_letter::writer::{
 const ROOM_BYTES_MIN: usize = 4096;
 
 fn writer() -> DeadLetterWriter {
-    DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
+    DeadLetterWriter {
+        settings: DeadLetterSettings::default(),
+        relay: "walrelay@host".to_owned(),
+        system: Default::default(),
+    }
 }
 
 fn cause(reason: &str) -> DeadLetterCause {

@@ -132,7 +132,8 @@ impl DeadLetterStore for HashMap<DeadLetterId, IndexEntry> {
 pub(crate) struct DeadLetterIndex {
     letters: HashMap<DeadLetterId, IndexEntry>,
     /// Keys that were ever parked: the last record about each, and what would release it.
-    keys: HashMap<KeyHash, (RecordMark, Option<Resolution>)>,
+    /// Each database system parks its own.
+    keys: HashMap<(KeyHash, String), (RecordMark, Option<Resolution>)>,
     /// Records that were applied.
     pub(crate) records: u64,
     /// How many of them were foreign.
@@ -170,18 +171,20 @@ impl DeadLetterIndex {
 
     fn park(&mut self, letter: &DeadLetter) {
         let Some(key) = letter.key_hash().filter(|_| letter.parks_key) else { return };
+        let key = (key, letter.system.clone());
         let mark = letter.mark();
         let is_unparked = |(last, release): &(RecordMark, Option<Resolution>)| {
             release.is_none() && mark.is_after(last)
         };
         if self.keys.get(&key).is_none_or(is_unparked) {
-            let release = letter.resolution(ResolutionKind::Released, 0, "", 0);
+            let release = letter.resolution(ResolutionKind::Released, 0, "", 0).bounded();
             self.keys.insert(key, (mark, Some(release)));
         }
     }
 
     fn release(&mut self, resolution: &Resolution) -> Change {
         let Some(key) = resolution.key_hash() else { return Change::Nothing };
+        let key = (key, resolution.system.clone());
         let mark = resolution.mark();
         if self.keys.get(&key).is_some_and(|(last, _)| !mark.is_after(last)) {
             return Change::Nothing;

@@ -3,13 +3,15 @@
 //! The topic is a log and the only store: dead letters and resolutions are appended, nothing is
 //! ever changed, and what is open is a fold over the log. [`writer`] makes a dead letter and
 //! [`fit`] cuts it, [`record`] is what is read back, [`fold`] says what is open. [`reader`],
-//! [`filter`], [`replay`] and [`release`] serve `walrelay dlq` and the admin API; [`tail`] keeps a
-//! running relay up to date.
+//! [`filter`], [`replay`] and [`release`] serve `walrelay dlq` and the admin API, [`destinations`] says
+//! where a replay may go; [`tail`] keeps a running relay up to date with what [`owner`] says is its own.
 
+pub(crate) mod destinations;
 pub(crate) mod filter;
 pub(crate) mod fit;
 pub(crate) mod fold;
 mod open_dead_letters;
+pub(crate) mod owner;
 mod parse;
 mod pipeline;
 pub(crate) mod rate;

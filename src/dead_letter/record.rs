@@ -63,6 +63,11 @@ pub(crate) struct Uncut {
     pub(crate) sha256: String,
 }
 
+/// What stays of a key that is cut when it is read.
+const KEY_BYTES_KEPT: usize = 1024;
+/// Longer ids and keys are known by their hashes where many are kept.
+const KEPT_BYTES_MAX: usize = 1024;
+
 /// The key of an event; `uncut` is set where `bytes` are only its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordKey {
@@ -74,6 +79,17 @@ impl RecordKey {
     pub(crate) fn hash(&self) -> KeyHash {
         let uncut = self.uncut.as_ref().and_then(|uncut| KeyHash::of_sha256(&uncut.sha256));
         uncut.unwrap_or_else(|| KeyHash::of(&self.bytes))
+    }
+
+    /// The same, cut if it has more bytes; then it is known by its hash.
+    pub(super) fn cut_above(self, bytes_max: usize) -> RecordKey {
+        let RecordKey { bytes, uncut } = self;
+        if bytes.len() <= bytes_max {
+            return RecordKey { bytes, uncut };
+        }
+        let whole = || Uncut { size_bytes: bytes.len() as u64, sha256: writer::sha256_hex(&bytes) };
+        let uncut = Some(uncut.unwrap_or_else(whole));
+        RecordKey { bytes: bytes[..KEY_BYTES_KEPT.min(bytes_max)].to_vec(), uncut }
     }
 
     /// The key as it is shown; a key that was cut is shown as its hash.
@@ -113,6 +129,8 @@ pub(crate) struct DeadLetter {
     pub(crate) attempts: u32,
     pub(crate) failed_unix_us: i64,
     pub(crate) first_failed_unix_us: i64,
+    /// The system identifier of the database that it comes from; empty where it is not known.
+    pub(crate) system: String,
     /// Commit LSN of the event's transaction, as it was written.
     pub(crate) lsn: String,
     /// How many events of the transaction come before this one.
@@ -141,6 +159,8 @@ pub(crate) struct Resolution {
     pub(crate) kind: ResolutionKind,
     /// Event id of the dead letter; for a released key, of the one that parked it.
     pub(crate) event_id: String,
+    /// That of the dead letter.
+    pub(crate) system: String,
     pub(crate) lsn: String,
     pub(crate) ordinal: u64,
     pub(crate) key: Option<RecordKey>,
@@ -177,12 +197,13 @@ impl ResolutionKind {
 pub(crate) struct DeadLetterId(pub(super) [u64; 2]);
 
 impl DeadLetterId {
-    fn of(event_id: &str, lsn: &str, ordinal: u64) -> DeadLetterId {
+    fn of(event_id: &str, system: &str, lsn: &str, ordinal: u64) -> DeadLetterId {
         // One dead letter of an event may have the id, and another one only the hash of it.
         let cut_id = writer::hash_in(event_id).and_then(writer::read_sha256);
         let id: [u8; 32] = cut_id.unwrap_or_else(|| Sha256::digest(event_id).into());
         let hash = Sha256::new().chain_update(id).chain_update(lsn);
-        let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
+        // Nothing of it where it is not known, as in records of earlier versions.
+        let hash = hash.chain_update(ordinal.to_be_bytes()).chain_update(system).finalize();
         DeadLetterId(writer::first_words(&hash.into()))
     }
 }
@@ -199,11 +220,13 @@ pub(crate) enum NotReplayable {
     /// The route leads into a dead-letter topic, where the event would be lost as a foreign
     /// record.
     Misrouted,
+    /// No route of the configuration leads there.
+    Elsewhere,
 }
 
 impl DeadLetter {
     pub(crate) fn id(&self) -> DeadLetterId {
-        DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
+        DeadLetterId::of(&self.event_id, &self.system, &self.lsn, self.ordinal)
     }
 
     pub(super) fn mark(&self) -> RecordMark {
@@ -277,6 +300,7 @@ impl DeadLetter {
             position: self.position,
             kind,
             event_id: self.event_id.clone(),
+            system: self.system.clone(),
             lsn: self.lsn.clone(),
             ordinal: self.ordinal,
             key: self.key.clone(),
@@ -288,8 +312,19 @@ impl DeadLetter {
 }
 
 impl Resolution {
+    /// The same, in a few kilobytes at most.
+    pub(super) fn bounded(self) -> Resolution {
+        let is_long = self.event_id.len() > KEPT_BYTES_MAX;
+        let hash = is_long.then(|| writer::hash_name(self.event_id.as_bytes()));
+        Resolution {
+            event_id: hash.unwrap_or(self.event_id),
+            key: self.key.map(|key| key.cut_above(KEPT_BYTES_MAX)),
+            ..self
+        }
+    }
+
     pub(crate) fn id(&self) -> DeadLetterId {
-        DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
+        DeadLetterId::of(&self.event_id, &self.system, &self.lsn, self.ordinal)
     }
 
     pub(super) fn mark(&self) -> RecordMark {
@@ -318,6 +353,9 @@ impl Resolution {
             (writer::LSN, self.lsn.as_bytes()),
             (writer::ORDINAL, ordinal.as_bytes()),
         ];
+        if !self.system.is_empty() {
+            headers.push((writer::SYSTEM, self.system.as_bytes()));
+        }
         if self.replays > 0 {
             headers.push((writer::REPLAY_COUNT, replays.as_bytes()));
         }

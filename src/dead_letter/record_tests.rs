@@ -4,6 +4,7 @@ use super::super::parse::parse;
 use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
+use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::dead_letter::fit::{Room, fit};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 
@@ -13,7 +14,7 @@ fn writer(value_bytes_max: usize) -> DeadLetterWriter {
         burst_window: Duration::ZERO,
         ..DeadLetterSettings::default()
     };
-    DeadLetterWriter { settings, relay: "orders".to_owned() }
+    DeadLetterWriter { settings, relay: "orders".to_owned(), system: Default::default() }
 }
 
 fn cause() -> DeadLetterCause {
@@ -276,4 +277,83 @@ fn whatever_else_is_in_the_topic_is_foreign() {
     assert_eq!((letter.event_id.as_str(), letter.attempts), ("\u{fffd}", 0));
     assert_eq!((letter.failed_unix_us, letter.commit_unix_us), (5, 5));
     assert_eq!(letter.partition, None);
+}
+
+fn raw(name: &str, value: &[u8]) -> (String, Vec<u8>) {
+    (name.to_owned(), value.to_vec())
+}
+
+#[test]
+fn whatever_stands_in_the_topic_what_is_kept_of_it_is_bounded() {
+    // GIVEN a record in which everything is two megabytes long
+    let long = vec![b'x'; 2 << 20];
+    let names = [
+        "dlq-event-id",
+        "dlq-original-topic",
+        "dlq-original-exchange",
+        "dlq-error-class",
+        "dlq-error-msg",
+        "dlq-lsn",
+        "dlq-relay",
+        "dlq-system",
+        "dlq-attempts",
+        "dlq-failed-at",
+    ];
+    let mut headers: Vec<_> = names.iter().map(|name| raw(name, &long)).collect();
+    headers.extend((0..5000).map(|n| raw(&format!("h{n}"), b"v")));
+    let text = String::from_utf8(long.clone()).unwrap();
+    let entry = LogEntry {
+        headers,
+        key: Some(long.clone()),
+        event_type: Some(text.clone()),
+        content_type: Some(text),
+        ..LogEntry::default()
+    };
+    // WHEN it is read as a dead letter THEN each part is cut, and it is never replayed
+    let LogRecord::DeadLetter(letter) = parse(entry.clone()) else { panic!("it is a letter") };
+    let texts = [
+        &letter.event_id,
+        &letter.topic,
+        &letter.exchange,
+        &letter.error_class,
+        &letter.error_msg,
+        &letter.lsn,
+        &letter.relay,
+        &letter.system,
+        letter.event_type.as_ref().unwrap(),
+    ];
+    assert!(texts.iter().all(|text| text.len() <= 4096), "{:?}", texts.map(String::len));
+    assert!(letter.error_class.len() <= 200 && letter.headers.len() <= 1024);
+    let key = letter.key.as_ref().unwrap();
+    assert_eq!((key.bytes.len(), key.hash()), (1024, KeyHash::of(&long)));
+    assert_eq!(letter.not_replayable(&[]), Some(NotReplayable::Incomplete));
+    // THEN its resolution is about the same dead letter
+    let mut headers = entry.headers;
+    headers.push(raw("dlq-resolution", b"discarded"));
+    let LogRecord::Resolution(resolution) =
+        parse(LogEntry { headers, key: Some(long), ..LogEntry::default() })
+    else {
+        panic!("it is a resolution")
+    };
+    assert_eq!(resolution.id(), letter.id());
+    assert_eq!(resolution.key_hash(), letter.key_hash());
+}
+
+#[test]
+fn a_letter_has_not_failed_after_it_was_written() {
+    let failed = |failed_at: &str| {
+        let headers = vec![
+            raw("dlq-event-id", b"e1"),
+            raw("dlq-error-class", b"x"),
+            raw("dlq-failed-at", failed_at.as_bytes()),
+        ];
+        let written_unix_us = parse_rfc3339("2026-11-21T14:00:00Z").unwrap();
+        let entry = LogEntry { headers, written_unix_us, ..LogEntry::default() };
+        let LogRecord::DeadLetter(letter) = parse(entry) else { panic!("it is a letter") };
+        rfc3339(letter.failed_unix_us)
+    };
+    // Clocks differ, and brokers keep seconds or milliseconds.
+    assert!(failed("2026-11-21T14:00:59Z").starts_with("2026-11-21T14:00:59"));
+    assert!(failed("2026-11-20T14:00:00Z").starts_with("2026-11-20T14:00:00"));
+    assert!(failed("2099-01-01T00:00:00Z").starts_with("2026-11-21T14:00:00"));
 }

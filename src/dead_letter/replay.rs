@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
 use super::pipeline::{EventPublish, Pipeline};
@@ -54,6 +55,8 @@ pub(crate) struct ReplayJob {
     pub(crate) action: ReplayAction,
     pub(crate) filter: DeadLetterFilter,
     pub(crate) rate: Option<Rate>,
+    /// Where events may go; none for anywhere.
+    pub(crate) destinations: Option<Destinations>,
     /// Who asked for it.
     pub(crate) by: String,
 }
@@ -69,6 +72,7 @@ pub(crate) struct ReplayProgress {
     pub(crate) unrouted: usize,
     pub(crate) incomplete: usize,
     pub(crate) misrouted: usize,
+    pub(crate) elsewhere: usize,
     /// How many the broker cannot carry.
     pub(crate) uncarried: usize,
     /// How many were counted and are no longer in the topic.
@@ -284,16 +288,26 @@ impl<'a> Replay<'a> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
         let obstacle = letter.not_replayable(&[self.topic.address, self.topic.relay_address]);
+        let obstacle = obstacle.or_else(|| self.leads_elsewhere(&letter));
         let count = match obstacle.filter(|_| self.job.action == ReplayAction::Replay) {
             None => return Some(*letter),
             Some(NotReplayable::Cut) => &mut progress.cut,
             Some(NotReplayable::Unrouted) => &mut progress.unrouted,
             Some(NotReplayable::Incomplete) => &mut progress.incomplete,
             Some(NotReplayable::Misrouted) => &mut progress.misrouted,
+            Some(NotReplayable::Elsewhere) => &mut progress.elsewhere,
         };
         *count += 1;
         self.index.select(letter.id(), false);
         None
+    }
+
+    fn leads_elsewhere(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        let destinations = self.job.destinations.as_ref()?;
+        let consumer = self.topic.address.topic.strip_suffix(".dlq");
+        let consumer = consumer.filter(|_| self.topic.is_of_consumer());
+        let includes = destinations.include(&letter.exchange, &letter.topic, consumer);
+        (!includes).then_some(NotReplayable::Elsewhere)
     }
 
     /// Publishes the event of a dead letter, or discards it; false when the queue of the sink is
@@ -335,8 +349,17 @@ impl<'a> Replay<'a> {
             return self.halt;
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress { meant, gone, cut, unrouted, incomplete, misrouted, uncarried, .. } =
-            *progress;
+        let ReplayProgress {
+            meant,
+            gone,
+            cut,
+            unrouted,
+            incomplete,
+            misrouted,
+            elsewhere,
+            uncarried,
+            ..
+        } = *progress;
         if gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
@@ -352,16 +375,16 @@ impl<'a> Replay<'a> {
             format!(", {uncarried} have more than the broker can carry (first {first})")
         });
         let too_much = too_much.unwrap_or_default();
-        let skipped = cut + unrouted + incomplete + misrouted + uncarried;
+        let skipped = cut + unrouted + incomplete + misrouted + elsewhere + uncarried;
         (skipped > 0).then(|| {
             Fault::new(
                 Exit::Failed,
                 "dead-letter.unfit",
                 format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself{too_much}"
+                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}"
                 ),
                 "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID",
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
             )
         })
     }

@@ -5,7 +5,13 @@ use super::*;
 use crate::dead_letter::filter::FilterText;
 
 fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
-    ReplayJob { action, filter: filter.clone(), rate: None, by: "me".to_owned() }
+    ReplayJob {
+        action,
+        filter: filter.clone(),
+        rate: None,
+        destinations: None,
+        by: "me".to_owned(),
+    }
 }
 
 fn all() -> DeadLetterFilter {
@@ -391,4 +397,24 @@ fn who_has_replayed_what_stands_in_the_log_at_the_beginning_and_at_the_end() {
     assert!(begins.contains("replay begins") && begins.contains("count=3"), "{begins}");
     assert!(ended.contains("replay ended") && ended.contains("count=2"), "{ended}");
     assert!(ended.contains("dead-letter.refused-again") && ended.contains("who=\"me\""), "{ended}");
+}
+
+#[test]
+fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
+    let fixture = TopicFixture::new();
+    fixture.write(Spec { id: "ours", ..Spec::default() });
+    fixture.write(Spec { id: "forged", topic: "payments", ..Spec::default() });
+    // GIVEN routes that lead to one of both topics
+    let destinations = Some(Destinations::to("orders"));
+    let report =
+        carry_out(&fixture, &ReplayJob { destinations, ..job(ReplayAction::Replay, &all()) });
+    // THEN only that one is published to, and the other dead letter stays open
+    assert_eq!(code(&report), Some("dead-letter.unfit"));
+    assert_eq!((report.progress.done, report.progress.elsewhere), (1, 1));
+    assert!(report.fault.unwrap().mend.contains("--any-destination"));
+    assert_eq!((fixture.ids("orders"), fixture.ids("payments")), (vec!["ours".to_owned()], vec![]));
+    assert_eq!(fixture.open(), 1);
+    // WHEN somebody insists THEN it goes there, too
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &all())).progress.done, 1);
+    assert_eq!(fixture.ids("payments"), ["forged"]);
 }

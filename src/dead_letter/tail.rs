@@ -18,9 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
+use super::owner::LetterOwner;
 use super::reader::{DeadLetterTopic, LogReader};
 use super::tail_event::{ReadRequests, TailEvent, TailState};
-use super::writer::DeadLetterSettings;
+use super::writer::{DeadLetterSettings, SystemId};
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -31,6 +32,8 @@ use crate::sink::{Broker, UNREACHABLE};
 
 /// How often an idle reader checks whether it must end.
 const TICK: Duration = Duration::from_millis(100);
+/// Events that may be gathered whatever the breaker's limit is.
+const TICK_EVENTS: usize = 256;
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 /// Pause before the next attempt to send on a full channel. The loop takes hundreds in each pass.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
@@ -45,8 +48,9 @@ const AWAY: [&str; 2] = [UNREACHABLE, "dead-letter.silent"];
 
 pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
-    /// Dead letters of other slots are not sent to the loop.
+    /// Dead letters of other slots and systems are not sent to the loop.
     pub(crate) slot: String,
+    pub(crate) system: SystemId,
     pub(crate) parks_keys: bool,
     pub(crate) settings: DeadLetterSettings,
     pub(crate) events: SyncSender<TailEvent>,
@@ -135,6 +139,19 @@ fn breaker_since(settings: &DeadLetterSettings) -> i64 {
     unix_now_us().saturating_sub(window_us)
 }
 
+fn owner(config: &TailConfig) -> LetterOwner {
+    LetterOwner::new(&config.slot, config.system.get())
+}
+
+/// Bounds what is gathered: no more dead letters matter to the breaker than open it, and without
+/// parked keys nothing else matters.
+fn keep_latest(events: &mut Vec<TailEvent>, burst_max: usize) {
+    if events.len() > 2 * burst_max + TICK_EVENTS {
+        events.retain(|event| matches!(event, TailEvent::DeadLetter { .. }));
+        events.drain(..events.len().saturating_sub(burst_max + 1));
+    }
+}
+
 /// Why a reading ended: a fault, or none where the thread must end.
 type ReadingEnd = Option<Fault>;
 
@@ -168,7 +185,7 @@ impl TailThread {
         TailThread {
             stop,
             met: 0,
-            state: TailState::new(&config.slot, since_unix_us),
+            state: TailState::new(owner(&config), since_unix_us),
             since_unix_us,
             config,
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
@@ -204,7 +221,7 @@ impl TailThread {
             match reader.next(TICK)? {
                 LogRead::Entry(record) => {
                     self.mended();
-                    self.state.read(&record, &mut events);
+                    self.state.read(&record, unix_now_us(), &mut events);
                 }
                 LogRead::Nothing => {}
                 LogRead::End => {
@@ -253,11 +270,15 @@ impl TailThread {
     /// Sends the loop what matters to the breaker.
     fn read_latest(&mut self) -> Result<(), ReadingEnd> {
         let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
-        let mut latest = TailState::new(&self.config.slot, self.since_unix_us);
+        let mut latest = TailState::new(owner(&self.config), self.since_unix_us);
+        let burst_max = self.config.settings.burst_max;
         let mut events = Vec::new();
         loop {
             match reader.next(TICK)? {
-                LogRead::Entry(record) => latest.read(&record, &mut events),
+                LogRead::Entry(record) => {
+                    latest.read(&record, unix_now_us(), &mut events);
+                    keep_latest(&mut events, burst_max);
+                }
                 LogRead::Nothing => {}
                 LogRead::End => break,
             }

@@ -7,8 +7,8 @@
 //! was parked since. A topic that ends before what was reported is another topic of that name: it
 //! is read once more, and all of it is reported.
 //!
-//! Relays may share the topic. Only dead letters of this relay's slot are reported; a release
-//! counts for all relays, whoever wrote it.
+//! Relays may share the topic. Only dead letters of this relay's slot on its database system are
+//! reported, and releases of keys that such letters park, whoever wrote them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 
 use super::fold::Change;
 use super::open_dead_letters::OpenDeadLetters;
-use super::record::{DeadLetter, LogRecord, ResolutionKind};
+use super::owner::LetterOwner;
+use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 
@@ -59,6 +60,8 @@ impl ReadRequests {
     }
 }
 
+/// By how much the clock of a relay that has just written may be ahead of this one.
+const AHEAD_MAX_US: i64 = 60_000_000;
 /// Most events that one pass of the loop takes.
 const PASS_MAX: usize = 256;
 /// Most events that wait for the loop; then the reader waits for the loop.
@@ -84,7 +87,7 @@ pub(crate) fn waiting(events: &Receiver<TailEvent>) -> impl Iterator<Item = Tail
 
 #[derive(Debug)]
 pub(super) struct TailState {
-    slot: String,
+    owner: LetterOwner,
     letters: OpenDeadLetters,
     /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
@@ -103,10 +106,10 @@ pub(super) struct TailState {
 }
 
 impl TailState {
-    /// Dead letters that failed before `since_unix_us`, or of another slot, are not reported.
-    pub(super) fn new(slot: &str, since_unix_us: i64) -> TailState {
+    /// Dead letters that failed before `since_unix_us`, or of another relay, are not reported.
+    pub(super) fn new(owner: LetterOwner, since_unix_us: i64) -> TailState {
         TailState {
-            slot: slot.to_owned(),
+            owner,
             letters: OpenDeadLetters::default(),
             since_unix_us,
             caught_up: false,
@@ -144,7 +147,12 @@ impl TailState {
     }
 
     /// Takes the next record; what the relay must know of it is added to `events`.
-    pub(super) fn read(&mut self, record: &LogRecord, events: &mut Vec<TailEvent>) {
+    pub(super) fn read(
+        &mut self,
+        record: &LogRecord,
+        now_unix_us: i64,
+        events: &mut Vec<TailEvent>,
+    ) {
         let position = match record {
             LogRecord::DeadLetter(letter) => letter.position,
             LogRecord::Resolution(resolution) => resolution.position,
@@ -161,7 +169,7 @@ impl TailState {
         if let LogRecord::DeadLetter(letter) = record
             && !is_known(&self.counted)
         {
-            self.count(letter, change, events);
+            self.count(letter, change, now_unix_us, events);
         }
         if is_known(&self.reported) {
             return;
@@ -169,21 +177,41 @@ impl TailState {
         match record {
             LogRecord::DeadLetter(letter) => self.report(letter, events),
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
-                events.extend(resolution.key_hash().map(TailEvent::Released));
+                self.release(resolution, events);
             }
             LogRecord::Resolution(_) | LogRecord::Foreign => {}
         }
     }
 
-    fn is_own(&self, letter: &DeadLetter) -> bool {
-        letter.relay.split('@').next() == Some(self.slot.as_str())
+    fn release(&self, resolution: &Resolution, events: &mut Vec<TailEvent>) {
+        if !self.owner.is_released_by(resolution) {
+            return;
+        }
+        events.extend(resolution.key_hash().map(TailEvent::Released));
+        // Whoever may write to the topic may release keys: somebody must be able to notice.
+        if self.is_complete {
+            tracing::warn!(
+                code = "dead-letter.released",
+                by = resolution.relay,
+                "a key is released: its events are published again; if nobody has asked for it, see who may write to the dead-letter topic"
+            );
+        }
     }
 
-    fn count(&self, letter: &DeadLetter, change: Change, events: &mut Vec<TailEvent>) {
-        let failed_unix_us = letter.failed_unix_us;
-        let is_recent = !self.caught_up && failed_unix_us >= self.since_unix_us;
+    fn count(
+        &self,
+        letter: &DeadLetter,
+        change: Change,
+        now_unix_us: i64,
+        events: &mut Vec<TailEvent>,
+    ) {
+        // A time to come is none at which anything has failed: counted, it would stay recent, and
+        // the next dead letter would be one too many.
+        let is_to_come = letter.failed_unix_us > now_unix_us.saturating_add(AHEAD_MAX_US);
+        let failed_unix_us = letter.failed_unix_us.min(now_unix_us);
+        let is_recent = !self.caught_up && !is_to_come && failed_unix_us >= self.since_unix_us;
         // A dead letter that a killed relay has written twice is one.
-        let counts = is_recent && change == Change::Opened && self.is_own(letter);
+        let counts = is_recent && change == Change::Opened && self.owner.wrote(letter);
         if counts && letter.error_class != CLASS_PARKED {
             let class = letter.error_class.clone();
             events.push(TailEvent::DeadLetter { failed_unix_us, class });
@@ -191,7 +219,7 @@ impl TailState {
     }
 
     fn report(&self, letter: &DeadLetter, events: &mut Vec<TailEvent>) {
-        if !self.is_own(letter) {
+        if !self.owner.wrote(letter) {
             return;
         }
         if let Some(key) = letter.key_hash().filter(|_| letter.parks_key) {

@@ -2,6 +2,9 @@ use super::*;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::record::{PartitionOffset, RecordKey, Resolution};
 
+/// Later than everything that has failed.
+const NOW: i64 = 1_000_000_000_000;
+
 /// A log that is read record by record.
 struct TailFixture {
     state: TailState,
@@ -9,7 +12,7 @@ struct TailFixture {
 }
 
 fn fixture(since_unix_us: i64) -> TailFixture {
-    let mut state = TailState::new("slot", since_unix_us);
+    let mut state = TailState::new(LetterOwner::new("slot", Some("7")), since_unix_us);
     state.begin();
     TailFixture { state, events: Vec::new() }
 }
@@ -17,14 +20,14 @@ fn fixture(since_unix_us: i64) -> TailFixture {
 impl TailFixture {
     fn letter(&mut self, letter: &DeadLetter) {
         let record = LogRecord::DeadLetter(Box::new(letter.clone()));
-        self.state.read(&record, &mut self.events);
+        self.state.read(&record, NOW, &mut self.events);
     }
 
     fn resolution(&mut self, letter: &DeadLetter, kind: ResolutionKind, offset: i64) {
         let position = PartitionOffset { offset, ..letter.position };
         let resolution = letter.resolution(kind, 0, "me", letter.failed_unix_us + 1);
         let record = LogRecord::Resolution(Resolution { position, ..resolution });
-        self.state.read(&record, &mut self.events);
+        self.state.read(&record, NOW, &mut self.events);
     }
 
     fn end(&mut self) -> bool {
@@ -176,4 +179,34 @@ fn a_topic_that_was_made_anew_is_heard_again() {
     fixture.resolution(&d, ResolutionKind::Released, 1);
     assert_eq!(fixture.reported(), [parked(0), TailEvent::Released(key())]);
     assert!(!fixture.end());
+}
+
+#[test]
+fn what_another_system_has_written_is_not_reported() {
+    // GIVEN services whose slots have one name, on two database systems
+    let mut fixture = fixture(0);
+    let of_system =
+        |system: &str, letter: DeadLetter| DeadLetter { system: system.to_owned(), ..letter };
+    fixture.letter(&of_system("8", parks("theirs", 0, 10)));
+    fixture.resolution(&of_system("8", parks("theirs", 0, 10)), ResolutionKind::Released, 1);
+    assert_eq!(fixture.reported(), []);
+    // WHEN this one writes, too, or nobody says who THEN that is reported
+    fixture.letter(&of_system("7", parks("ours", 2, 10)));
+    fixture.letter(&parks("of an earlier version", 3, 10));
+    assert_eq!(fixture.reported().len(), 4);
+    fixture.resolution(&of_system("8", parks("theirs", 0, 10)), ResolutionKind::Released, 4);
+    assert_eq!(fixture.reported(), []);
+    fixture.resolution(&of_system("7", parks("ours", 2, 10)), ResolutionKind::Released, 5);
+    assert_eq!(fixture.reported(), [TailEvent::Released(key())]);
+}
+
+#[test]
+fn what_is_yet_to_fail_does_not_count() {
+    let mut fixture = fixture(0);
+    // A clock that is a little ahead is believed, as of now.
+    fixture.letter(&letter("a", 0, NOW + 1_000_000));
+    let class = "unroutable".to_owned();
+    assert_eq!(fixture.reported(), [TailEvent::DeadLetter { failed_unix_us: NOW, class }]);
+    fixture.letter(&letter("b", 1, NOW + 3_600_000_000));
+    assert_eq!(fixture.reported(), []);
 }

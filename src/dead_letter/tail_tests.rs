@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::testing::{Spec, write};
-use crate::dead_letter::writer::{DeadLetterAddress, KeyHash};
+use crate::dead_letter::writer::{DeadLetterAddress, KeyHash, SystemId};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::testing::MemoryBroker;
 use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
@@ -101,6 +101,7 @@ impl TailFixture {
         TailConfig {
             broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
             slot: "relay".to_owned(),
+            system: SystemId::default(),
             parks_keys: true,
             settings: DeadLetterSettings::default(),
             events: news,

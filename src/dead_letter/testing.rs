@@ -58,7 +58,8 @@ impl Default for Spec<'_> {
 /// Writes a dead letter as the relay `relay` would.
 pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
     let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
-    let writer = DeadLetterWriter { settings, relay: "relay".to_owned() };
+    let writer =
+        DeadLetterWriter { settings, relay: "relay".to_owned(), system: Default::default() };
     let cause = DeadLetterCause {
         class: spec.class.to_owned(),
         reason: "nobody wants it".to_owned(),

@@ -40,6 +40,7 @@ pub(crate) fn summary(letter: &DeadLetter, known: &KnownDeadLetter) -> Value {
         "cut": letter.uncut.is_some(),
         "incomplete": letter.incomplete,
         "relay": letter.relay,
+        "system": letter.system,
         "partition": letter.position.partition,
         "offset": letter.position.offset,
     })

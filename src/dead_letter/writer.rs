@@ -7,18 +7,19 @@
 //! What the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was cut is
 //! never replayed.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
 use crate::base::encoding::{hex, push_unhexed};
 use crate::base::error::{Exit, Fault};
-use crate::base::event::{Outbound, Position};
+use crate::base::event::{Outbound, Position, is_reserved_header};
 use crate::base::settings::kind::{FILLED, TOPIC};
 use crate::base::settings::{
     HOUR_MS, MIB, SECOND_MS, bytes, duration, flattened, integer, settings, text,
 };
-use crate::base::text::escaped;
+use crate::base::text::{REASON_BYTES_MAX, escaped, truncated};
 use crate::base::time::rfc3339;
 
 pub const EVENT_ID: &str = "dlq-event-id";
@@ -38,6 +39,9 @@ pub const LSN: &str = "dlq-lsn";
 /// How many events of the transaction come before this one.
 pub const ORDINAL: &str = "dlq-ordinal";
 pub const COMMIT_TS: &str = "dlq-commit-ts";
+/// The system identifier of the database that the event comes from. Without it the dead letter is
+/// that of any relay whose slot has the name.
+pub const SYSTEM: &str = "dlq-system";
 /// The relay (`slot@host`) or the person that wrote the record.
 pub const RELAY: &str = "dlq-relay";
 /// `true` where later events of the key go to the dead-letter topic, too.
@@ -151,6 +155,23 @@ pub struct DeadLetterWriter {
     pub settings: DeadLetterSettings,
     /// Value of [`RELAY`].
     pub relay: String,
+    /// Value of [`SYSTEM`].
+    pub system: SystemId,
+}
+
+/// The system identifier of the database, once the relay has connected to it; it never changes
+/// within a process.
+#[derive(Clone, Debug, Default)]
+pub struct SystemId(Arc<OnceLock<String>>);
+
+impl SystemId {
+    pub(crate) fn learn(&self, system_id: &str) {
+        let _known = self.0.set(system_id.to_owned()).is_err();
+    }
+
+    pub(crate) fn get(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
 }
 
 impl DeadLetterWriter {
@@ -165,7 +186,7 @@ impl DeadLetterWriter {
             (EVENT_ID, event.id.to_owned()),
             (ORIGINAL_TOPIC, event.topic.to_owned()),
             (ERROR_CLASS, cause.class.clone()),
-            (ERROR_MSG, cause.reason.clone()),
+            (ERROR_MSG, truncated(&cause.reason, REASON_BYTES_MAX).to_owned()),
             (ATTEMPTS, cause.attempts.to_string()),
             (FAILED_AT, rfc3339(cause.failed_unix_us)),
             (FIRST_FAILED_AT, rfc3339(cause.first_failed_unix_us)),
@@ -174,6 +195,7 @@ impl DeadLetterWriter {
             (COMMIT_TS, rfc3339(event.commit_unix_us)),
             (RELAY, self.relay.clone()),
         ];
+        own.extend(self.system.get().map(|system| (SYSTEM, system.to_owned())));
         let value_max = self.settings.value_bytes_max;
         let whole = event.value.filter(|value| value.len() > value_max);
         let if_true = |flag: bool| flag.then(|| "true".to_owned());
@@ -186,7 +208,7 @@ impl DeadLetterWriter {
             (VALUE_SHA256, whole.map(sha256_hex)),
         ];
         own.extend(optional.into_iter().filter_map(|(name, text)| Some((name, text?))));
-        let theirs = event.headers.iter().copied().filter(|(name, _)| !name.starts_with(PREFIX));
+        let theirs = event.headers.iter().copied().filter(|(name, _)| !is_reserved_header(name));
         let headers: Vec<(&str, &[u8])> =
             theirs.chain(own.iter().map(|(name, text)| (*name, text.as_bytes()))).collect();
         then(&Outbound {
@@ -194,7 +216,7 @@ impl DeadLetterWriter {
             topic: &self.settings.address.topic,
             value: event.value.map(|value| &value[..value.len().min(value_max)]),
             headers: &headers,
-            // The log can be searched by time, so the timestamps of its records must rise.
+            // A record of the log is as old as what it says.
             commit_unix_us: cause.failed_unix_us,
             partition: None,
             ..*event

@@ -18,7 +18,7 @@ fn event<'a>(value: &'a [u8], headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a
 
 fn writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "walrelay".to_owned() }
+    DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: Default::default() }
 }
 
 fn cause() -> DeadLetterCause {

@@ -17,6 +17,8 @@ pub(crate) const WAL_SENDERS: &str = "source.wal-senders";
 const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// As long as the setting, a relay that has vanished keeps others from using the slot.
 const WAL_SENDER_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+/// Less than what the look at the ends of topics allows for.
+const CLOCKS_DIFFER_MAX: Duration = Duration::from_secs(5);
 
 pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     [
@@ -30,10 +32,28 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
         replication_slots(facts),
         Some(encoding(facts)),
         messages(facts, settings),
+        clocks(facts),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Records have the time of this host, and events that of Postgres' commit.
+fn clocks(facts: &SourceFacts) -> Option<Finding> {
+    let ahead_us = facts.server.host_ahead_us;
+    let differ = Duration::from_micros(ahead_us.unsigned_abs());
+    if differ <= CLOCKS_DIFFER_MAX {
+        return None;
+    }
+    let which = if ahead_us > 0 { "ahead of" } else { "behind" };
+    Some(Finding::warn(
+        "source.clock",
+        format!(
+            "the clock of this host is {} s {which} that of Postgres: latencies are wrong by as much, and after a kill events may be published again that a topic holds; set both clocks by NTP",
+            differ.as_secs()
+        ),
+    ))
 }
 
 fn problem(code: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {

@@ -391,3 +391,18 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
     assert_eq!(found.first_fault().unwrap().code, "slot.lost");
 }
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_is_warned_of() {
+    let (client, settings) = prepared(testing::logical(), "clocks").await;
+    let mut facts = report(&client, &settings).await.facts;
+    let found = |facts: &SourceFacts| {
+        let found = super::server::judge(facts, &settings).into_iter();
+        found.filter(|finding| finding.topic == "source.clock").map(|it| it.text).next()
+    };
+    assert_eq!(found(&facts), None, "{}", facts.server.host_ahead_us);
+    facts.server.host_ahead_us = 61_000_000;
+    assert!(found(&facts).unwrap().contains("is 61 s ahead of"));
+    facts.server.host_ahead_us = -7_000_000;
+    assert!(found(&facts).unwrap().contains("is 7 s behind"));
+}

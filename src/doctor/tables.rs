@@ -5,6 +5,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
 use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
+use crate::source::init::add_order_sql;
 use crate::source::publication::TableFacts;
 use crate::source::quote::{quote_ident, quote_table};
 
@@ -24,12 +25,29 @@ pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Find
         let faults = faults(table, outbox, ReadBy::Slot);
         if faults.is_empty() {
             let text = format!("table {} has the columns it needs", table.shown());
-            let ok = Finding::ok("table", text);
-            return std::iter::once(ok).chain(moved_rows(table)).collect::<Vec<_>>();
+            let mut found = vec![Finding::ok("table", text)];
+            found.extend(moved_rows(table));
+            found.extend(without_order(table, outbox));
+            return found;
         }
         faults.into_iter().map(Finding::fail).collect()
     };
     tables.iter().zip(outboxes).flat_map(judge_one).collect()
+}
+
+/// A table whose rows cannot be published again in order, as after a lost slot.
+fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
+    let shown = table.shown();
+    let text = match (outbox.order_column(), add_order_sql(table, outbox)) {
+        (Some(_), None) => return None,
+        (Some(order), Some(sql)) => format!(
+            "table {shown} has no column {order}, so its rows cannot be published again in order, as after a lost slot: {sql} It rewrites the table and locks it meanwhile (ACCESS EXCLUSIVE), and numbers the rows that are there in no certain order; or name another column as columns.order"
+        ),
+        (None, _) => format!(
+            "no column of table {shown} is known by whose order its rows could be published again, as after a lost slot: name one that rises with each INSERT as columns.order"
+        ),
+    };
+    Some(Finding::warn("table.order", text))
 }
 
 pub(super) fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {

@@ -103,6 +103,8 @@ table! {
         "Events that may be in flight now: as many as keep the broker busy, found by measuring, at most delivery.window_events_max.";
     ignored_rows: Family<IntCounter, Ignored> = "outbox_ignored_rows_total", "rows", NONE,
         "Changes that arrived and are no events: operations other than INSERT, tables and message prefixes that are not configured.";
+    headers_dropped: IntCounter = "outbox_headers_dropped_total", "headers", NONE,
+        "Headers of rows that were not published, because their names begin with dlq- or x-retry-.";
     source_reconnects: IntCounter = "outbox_source_reconnects_total", "connections", NONE,
         "Replication streams opened after the first.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,

@@ -10,6 +10,7 @@ use std::fmt;
 use super::compile::{CompiledRoute, CompiledTemplate};
 use super::error::EventError;
 use super::field::{FIELDS_MAX, FieldValue};
+use super::json_object::NotAnObject;
 use super::row_headers::RowHeaders;
 use super::transaction::CommitStamp;
 use crate::base::event::{HeaderSlots, Outbound, TRACEPARENT, TooManyHeaders, brief, give_back};
@@ -32,6 +33,12 @@ impl ExtractScratch {
     pub fn give_back(&mut self) {
         give_back(&mut self.arena);
         self.row_headers.give_back();
+    }
+
+    /// How many headers of reserved names the last row had, which are not published. Asked once.
+    #[inline]
+    pub fn take_reserved_headers(&mut self) -> u32 {
+        self.row_headers.take_reserved()
     }
 }
 
@@ -75,7 +82,7 @@ impl<'a> RowValues<'a> {
         let topic = self.checked_topic(destination.topic.bytes(arena).unwrap_or_default(), id)?;
         let partition = self.partition(arena)?;
         self.push_headers(id, transaction, scratch, slots)
-            .map_err(|TooManyHeaders| EventError::too_many_headers(&brief(id)))?;
+            .map_err(|TooManyHeaders| EventError::too_many_headers(id))?;
         let event_type = self.column(route.message_type, arena);
         Ok(Outbound {
             topic,
@@ -130,6 +137,7 @@ impl<'a> RowValues<'a> {
 
     fn render(&self, scratch: &mut ExtractScratch) -> Result<Destination<'a>, EventError> {
         let RowValues { route, fields } = self;
+        scratch.row_headers.clear();
         let arena = &mut scratch.arena;
         let mut value = |template: &'a CompiledTemplate| {
             template.value(fields, arena).map_err(|slot| (slot, template))
@@ -153,13 +161,15 @@ impl<'a> RowValues<'a> {
             };
             scratch.extras.push(rendered);
         }
-        scratch.row_headers.clear();
         if let Some(slot) = route.headers
             && let Some(json) = fields[slot].bytes(&scratch.arena)
             && let Err(error) = scratch.row_headers.read(json)
         {
-            let problem = format_args!("is not a JSON object: {error}");
-            return Err(self.error("headers-not-object", slot, &scratch.arena, problem));
+            let (class, problem) = match error {
+                NotAnObject::TooLong(_) => ("too-many-headers", error.to_string()),
+                _ => ("headers-not-object", format!("is not a JSON object: {error}")),
+            };
+            return Err(self.error(class, slot, &scratch.arena, problem));
         }
         Ok(destination)
     }

@@ -4,7 +4,8 @@
 //! the cause of a dead letter, and says what is wrong with which column of which event. Payloads
 //! are never quoted: they may hold what must not reach a log.
 
-use crate::base::event::HEADERS_MAX;
+use crate::base::event::{HEADERS_MAX, brief};
+use crate::base::text::{REASON_BYTES_MAX, bounded};
 use crate::pgoutput::cursor::DecodeError;
 
 /// A row, or a logical message, that is not an event.
@@ -18,11 +19,12 @@ pub struct EventError {
 impl EventError {
     #[cold]
     pub(crate) fn new(class: &'static str, text: String) -> EventError {
-        EventError { class, text }
+        EventError { class, text: bounded(text, REASON_BYTES_MAX) }
     }
 
     #[cold]
     pub(crate) fn too_many_headers(event: &str) -> EventError {
+        let event = brief(event);
         let text = format!("event {event}: more than {HEADERS_MAX} headers");
         EventError::new("too-many-headers", text)
     }

@@ -2,8 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::tests::{Owned, SHAPE, extract_with, outbox, relation, route, transaction};
+use super::tests::{Owned, SHAPE, columns, extract_with, outbox, relation, route, transaction};
 use super::*;
+use crate::base::lsn::Lsn;
+use crate::outbox::message::MessagePlan;
+use crate::outbox::settings::Messages;
 use crate::pgoutput::encoder::Form;
 use crate::pgoutput::message::Message;
 
@@ -96,5 +99,53 @@ proptest! {
         let mut scratch = ExtractScratch::default();
         plan.extract(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
         plan.salvage(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
+    }
+
+    /// GIVEN bad rows and messages whose payload and headers hold a secret WHEN they are refused
+    /// THEN 16 bytes of it stand in no reason, and no reason is long.
+    #[test]
+    fn no_reason_holds_a_payload(
+        secret in "[0-9a-f]{16,64}",
+        before in "[\\[{\"]{0,3}|\\{\"a\": ?|[ -~]{0,20}",
+        after in "[\\]}\"]{0,3}|\\\\ud800\"\\}|[ -~]{0,20}",
+        repeated in 1usize..2000,
+        binary in any::<bool>(),
+        blank in 0usize..7,
+    ) {
+        let text = format!("{before}{}{after}", secret.repeat(repeated));
+        let mut forms: Vec<Form> = ["i", "a b", "k", "t", &text, &text, "x"]
+            .into_iter()
+            .map(|text| Form::Text(text.as_bytes().to_vec()))
+            .collect();
+        forms[blank] = Form::Null;
+        let mut reasons = Vec::new();
+        // As a payload of every type, and with the payload's own column as JSON.
+        for oid in [17u32, 25, 114, 3802, 23, 2950] {
+            let shape: Vec<_> = SHAPE
+                .iter()
+                .map(|(name, own)| (*name, if ["payload", "headers"].contains(name) { oid } else { *own }))
+                .collect();
+            let Ok(plan) = Plan::compile(&outbox(route()), 0, &relation(&shape), binary) else { continue };
+            let refused = extract_with(&plan, &forms, &mut ExtractScratch::default()).err();
+            reasons.extend(refused.map(|error| error.to_string()));
+        }
+        let settings = Messages { columns: columns(), route: route(), prefix: "outbox".into() };
+        let plan = MessagePlan::compile(&settings).unwrap();
+        let quoted = serde_json::to_string(&text).unwrap();
+        for content in [
+            text.clone(),
+            quoted.clone(),
+            format!("{{\"id\": \"i\", \"headers\": {quoted}}}"),
+            format!("{{\"id\": \"i\", \"aggregatetype\": \"t\", \"headers\": {text}, \"payload\": {quoted}}}"),
+        ] {
+            let (mut scratch, transaction) = (ExtractScratch::default(), transaction());
+            let mut headers = HeaderSlots::new();
+            let made = plan.extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers);
+            reasons.extend(made.err().map(|error| error.to_string()));
+        }
+        for reason in reasons {
+            prop_assert!(!reason.contains(&secret[..16]), "{}", reason);
+            prop_assert!(reason.len() < 2100, "{} bytes", reason.len());
+        }
     }
 }

@@ -15,6 +15,7 @@ use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
 use super::error::EventError;
 use super::field::FieldValue;
+use super::json_object::{NotAnObject, opened};
 use super::settings::Messages;
 use super::transaction::CommitStamp;
 use crate::base::error::Fault;
@@ -84,13 +85,13 @@ impl MessagePlan {
         &'a self,
         content: &'a [u8],
         ExtractScratch { arena, .. }: &mut ExtractScratch,
-    ) -> Result<RowValues<'a>, serde_json::Error> {
+    ) -> Result<RowValues<'a>, NotAnObject> {
         arena.clear();
         let row = RowValues::new(&self.route);
-        let mut deserializer = serde_json::Deserializer::from_slice(content);
-        let row = deserializer.deserialize_map(MessageVisitor { row, arena })?;
-        deserializer.end()?;
-        Ok(row)
+        let mut deserializer = opened(content)?;
+        let row = deserializer.deserialize_map(MessageVisitor { row, arena });
+        let read = row.and_then(|row| deserializer.end().map(|()| row));
+        read.map_err(|error| NotAnObject::of(&error))
     }
 }
 

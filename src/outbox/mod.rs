@@ -10,6 +10,7 @@ mod compile;
 mod error;
 mod extract;
 mod field;
+mod json_object;
 mod message;
 mod row_headers;
 pub mod settings;

@@ -1,14 +1,15 @@
 //! The `headers` column: a JSON object whose members become headers. Strings are unquoted, any
-//! other value is its JSON text.
+//! other value is its JSON text. Headers of reserved names are left out, and counted.
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
-use crate::base::event::KEPT_BYTES_MAX;
+use super::json_object::{NotAnObject, opened};
+use crate::base::event::{KEPT_BYTES_MAX, is_reserved_header};
 
 /// Far more than the headers of a row that is not refused.
-const KEPT_SPANS_MAX: usize = 4096;
+const SPANS_MAX: usize = 4096;
 
 /// Headers of one row; the buffers are kept from row to row.
 #[derive(Debug, Default)]
@@ -16,26 +17,44 @@ pub(super) struct RowHeaders {
     text: String,
     /// Start of the name, start of the value, end of the value.
     spans: Vec<[usize; 3]>,
+    /// Headers of reserved names, which were left out.
+    reserved: u32,
+    is_too_long: bool,
 }
 
 impl RowHeaders {
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
+        self.reserved = 0;
+        self.is_too_long = false;
     }
 
     /// Gives memory back that only unusually large headers have needed.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        if self.text.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
+        if self.text.capacity() > KEPT_BYTES_MAX {
             *self = RowHeaders::default();
         }
     }
 
-    pub(super) fn read(&mut self, json: &[u8]) -> Result<(), serde_json::Error> {
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
-        deserializer.deserialize_map(Object(self))?;
-        deserializer.end()
+    pub(super) fn read(&mut self, json: &[u8]) -> Result<(), NotAnObject> {
+        let mut deserializer = opened(json)?;
+        // Unescaped it is never longer. The buffer would grow to twice that by itself.
+        if json.len() > self.text.capacity() {
+            self.text.reserve_exact(json.len());
+        }
+        let read = deserializer.deserialize_map(Object(self));
+        match read.and_then(|()| deserializer.end()) {
+            Ok(()) => Ok(()),
+            Err(_) if self.is_too_long => Err(NotAnObject::TooLong(SPANS_MAX)),
+            Err(error) => Err(NotAnObject::of(&error)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn take_reserved(&mut self) -> u32 {
+        std::mem::take(&mut self.reserved)
     }
 
     /// Name and value, in the order of the object.
@@ -56,11 +75,21 @@ impl<'de> Visitor<'de> for Object<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let RowHeaders { text, spans } = self.0;
+        let RowHeaders { text, spans, reserved, is_too_long } = self.0;
         loop {
             let name = text.len();
             if map.next_key_seed(Append(text))?.is_none() {
                 return Ok(());
+            }
+            if is_reserved_header(&text[name..]) {
+                text.truncate(name);
+                *reserved += 1;
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            if spans.len() == SPANS_MAX {
+                *is_too_long = true;
+                return Err(A::Error::custom("too many members"));
             }
             let value = text.len();
             let raw = map.next_value::<&RawValue>()?.get();

@@ -27,3 +27,46 @@ fn anything_but_one_object_is_refused() {
     }
     assert!(RowHeaders::default().read(b"{\"a\": \"\xFF\"}").is_err());
 }
+
+#[test]
+fn reserved_names_are_left_out_and_counted() {
+    let mut headers = RowHeaders::default();
+    headers
+        .read(br#"{"dlq-replay-for": "x", "a": 1, "DLQ-x": {"k": 2}, "X-Retry-Copy": "9", "x-retry": 1, "dlq": 2}"#)
+        .unwrap();
+    let found: Vec<_> = headers.iter().map(|(name, _)| name).collect();
+    assert_eq!(found, ["a", "x-retry", "dlq"]);
+    assert_eq!((headers.take_reserved(), headers.take_reserved()), (3, 0));
+}
+
+#[test]
+fn what_is_refused_is_not_quoted() {
+    let secret = "4929-1234-5678-9012";
+    for json in [
+        format!("\"{secret}\""),
+        secret.to_owned(),
+        format!("{{\"a\": {secret}}}"),
+        format!("{{\"a\": \"{secret}\\ud800\"}}"),
+        format!("{{\"{secret}\": tru}}"),
+        format!("{{}} {secret}"),
+        format!("{{\"{secret}"),
+    ] {
+        let error = RowHeaders::default().read(json.as_bytes()).unwrap_err().to_string();
+        assert!(!error.contains("4929") && error.len() < 100, "{error}");
+    }
+}
+
+#[test]
+fn large_headers_take_no_more_than_their_size() {
+    // GIVEN an object of one large value, and one of very many members
+    let large = format!("{{\"a\": \"{}\"}}", "x".repeat(3 << 20));
+    let mut headers = RowHeaders::default();
+    headers.read(large.as_bytes()).unwrap();
+    assert!(headers.text.capacity() <= large.len(), "{}", headers.text.capacity());
+    headers.give_back();
+    assert_eq!(headers.text.capacity(), 0);
+    let members: Vec<String> = (0..100_000).map(|n| format!("\"{n}\":1")).collect();
+    let many = format!("{{{}}}", members.join(","));
+    assert_eq!(headers.read(many.as_bytes()), Err(NotAnObject::TooLong(SPANS_MAX)));
+    assert!(headers.spans.capacity() <= SPANS_MAX);
+}

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::base::event::CloudEventsBinding;
 use crate::base::settings::kind::{FILLED, IDENTIFIER, SettingValue, TextRule};
 use crate::base::settings::{
-    Choice, SettingType, choice, map, section, section_over, settings, template, text,
+    Choice, SettingType, choice, flattened, map, section, section_over, settings, template, text,
 };
 use crate::base::template::Template;
 
@@ -27,7 +27,7 @@ settings! {
         /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
         /// `public`.
         pub(crate) table: TableName = text(TABLE).default("public.outbox"),
-        pub(crate) columns: Columns = section(),
+        pub(crate) columns: TableColumns = section(),
         pub(crate) route: Route = section_over("route"),
     }
 }
@@ -58,6 +58,8 @@ pub struct OutboxTable {
     pub schema: String,
     pub table: String,
     pub columns: Columns,
+    /// Column that rises in the order in which the rows of one key were written.
+    pub order: Option<String>,
     /// The table's own `route` keys, and those of `[route]` for the rest.
     pub route: Route,
 }
@@ -65,11 +67,26 @@ pub struct OutboxTable {
 impl From<OutboxSection> for OutboxTable {
     fn from(section: OutboxSection) -> OutboxTable {
         let OutboxSection { table: TableName { schema, table }, columns, route } = section;
-        OutboxTable { schema, table, columns, route }
+        let TableColumns { parts: columns, order } = columns;
+        OutboxTable { schema, table, columns, order, route }
     }
 }
 
+/// The column of the shipped table by whose order rows are published again.
+pub(crate) const SHIPPED_ORDER: &str = "seq";
+
 impl OutboxTable {
+    /// The table that walrelay ships, by its name.
+    pub(crate) fn is_shipped(&self) -> bool {
+        (self.schema.as_str(), self.table.as_str()) == ("public", "outbox")
+    }
+
+    /// The column that rises in the order in which the rows of one key were written, if it is known.
+    pub(crate) fn order_column(&self) -> Option<&str> {
+        let shipped = self.is_shipped().then_some(SHIPPED_ORDER);
+        self.order.as_deref().or(shipped)
+    }
+
     /// Columns without which no event can be made, each once: id, payload and what the route names.
     pub(crate) fn needed_columns(&self) -> Vec<&str> {
         let Route { topic, exchange, key, headers, partition, .. } = &self.route;
@@ -110,6 +127,19 @@ settings! {
         pub traceparent: String = text(IDENTIFIER).default("traceparent"),
         /// Column of a JSON object of extra headers; may be absent from the table.
         pub headers: String = text(IDENTIFIER).default("headers"),
+    }
+}
+
+settings! {
+    /// The columns of a table.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct TableColumns {
+        pub parts: Columns = flattened(),
+        /// Column that rises in the order in which the rows of one key were written: the SQL that
+        /// publishes rows again follows it. May be absent from the table; without it that SQL is not
+        /// printed. Where the table is polled, `source.polling.columns.order` counts.
+        pub order: Option<String> =
+            text(IDENTIFIER).or_none("`seq` for `public.outbox`, else none"),
     }
 }
 

@@ -27,7 +27,7 @@ fn kinds() -> OutboxTable {
         partition: Some("medium".into()),
         ..route()
     };
-    OutboxTable { schema: "public".into(), table: "kinds".into(), columns, route }
+    OutboxTable { schema: "public".into(), table: "kinds".into(), columns, order: None, route }
 }
 
 fn outbox() -> OutboxTable {

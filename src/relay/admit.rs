@@ -166,7 +166,8 @@ impl Admitter {
         sink: &mut dyn Sink,
     ) -> Result<Offered, Fault> {
         let fingerprint = Fingerprint::NONE;
-        let handover = Handover { number, fingerprint, adds_context: false, policy, sink };
+        let handover =
+            Handover { number, fingerprint, adds_context: false, policy: &mut *policy, sink };
         let offered = match self.state_file.crash.takes(number.crash_ordinal) {
             None => self.publish(candidate, handover),
             Some(deaths) => {
@@ -177,6 +178,10 @@ impl Admitter {
             }
         };
         self.state_file.crash.lets_go();
+        let reserved = self.scratch.take_reserved_headers();
+        if reserved > 0 && matches!(offered, Ok(Offered::Taken { .. })) {
+            policy.note_reserved_headers(reserved, number.position.commit_lsn);
+        }
         self.scratch.give_back();
         offered
     }

@@ -79,6 +79,11 @@ impl DeadLetterGate {
         self.history = History::Requested(self.requests.request());
     }
 
+    /// Dead letters say which database they come from.
+    pub(super) fn learn_system(&self, system_id: &str) {
+        self.writer.system.learn(system_id);
+    }
+
     pub(super) fn writer(&self) -> &DeadLetterWriter {
         &self.writer
     }

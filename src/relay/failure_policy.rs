@@ -16,6 +16,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::lsn::Lsn;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::retry::Retries;
@@ -375,6 +376,18 @@ impl FailurePolicy {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
         faults::dead_letter_refused(failure)
+    }
+
+    /// Counts and logs headers of a row that are not published.
+    #[cold]
+    pub(super) fn note_reserved_headers(&self, headers: u32, commit_lsn: Lsn) {
+        self.metrics.headers_dropped.inc_by(u64::from(headers));
+        tracing::warn!(
+            code = "event.header-dropped",
+            headers,
+            lsn = %commit_lsn,
+            "headers of a row are not published: names that begin with dlq- or x-retry- are those of replays and of consumers"
+        );
     }
 
     /// Counts and logs an answer that has no entry in the sink's table of errors.

@@ -324,6 +324,7 @@ impl<F: Feed> Relay<F> {
         if let Some(reason) = broken
             && outcome.is_ok()
         {
+            self.down.recorder.note(&reason);
             self.down.driver.break_sink(&reason, self.feed.in_flight());
         }
         outcome.map(|()| parked)

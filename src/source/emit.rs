@@ -73,11 +73,9 @@ fn columns(outbox: &OutboxTable) -> [&str; 7] {
 /// The only outbox, or the shipped one of several. One whose columns have two uses each is none:
 /// an argument of the function would have no place.
 fn target(settings: &SourceSettings) -> Option<&OutboxTable> {
-    let is_shipped =
-        |o: &&OutboxTable| (o.schema.as_str(), o.table.as_str()) == ("public", "outbox");
     let outbox = match settings.outboxes.as_slice() {
         [only] => only,
-        several => several.iter().find(is_shipped)?,
+        several => several.iter().find(|outbox| outbox.is_shipped())?,
     };
     let names = columns(outbox);
     let distinct = names.iter().enumerate().all(|(at, name)| !names[..at].contains(name));

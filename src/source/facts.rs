@@ -13,6 +13,7 @@ use super::oldest_transaction::{OldestTransaction, oldest_transaction};
 use super::publication::{PublishedFacts, published};
 use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
+use crate::base::clock::unix_now_us;
 use crate::base::lsn::Lsn;
 
 #[derive(Clone, Debug)]
@@ -52,6 +53,10 @@ pub(crate) struct ServerFacts {
     pub(crate) database: String,
     #[serde(deserialize_with = "lsn")]
     pub(crate) current_lsn: Lsn,
+    clock_unix_us: i64,
+    /// By how much the clock of this host is ahead of Postgres', when the answer came.
+    #[serde(skip)]
+    pub(crate) host_ahead_us: i64,
     /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.
     pub(crate) messages_for_all: Vec<String>,
 }
@@ -102,6 +107,7 @@ SELECT pg_catalog.json_build_object(
   'database', pg_catalog.current_database(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
+  'clock_unix_us', (extract(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::bigint,
   'messages_for_all', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.oidvectortypes(f.proargtypes) ORDER BY f.oid), '[]')
       FROM pg_catalog.pg_proc f WHERE f.proname = 'pg_logical_emit_message'
       AND f.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND EXISTS (
@@ -135,7 +141,16 @@ pub(crate) async fn gather(
 }
 
 pub(crate) async fn server(client: &Client) -> Result<ServerFacts, Error> {
-    document(client, SERVER_SQL, &[]).await
+    let mut facts: ServerFacts = document(client, SERVER_SQL, &[]).await?;
+    facts.host_ahead_us = unix_now_us().saturating_sub(facts.clock_unix_us);
+    Ok(facts)
+}
+
+/// The system identifier, where the role may read it.
+pub(crate) async fn system_id(client: &Client) -> Option<String> {
+    const SQL: &str =
+        "SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()";
+    client.query_one(SQL, &[]).await.ok()?.try_get(0).ok()
 }
 
 pub(crate) async fn role(client: &Client, name: &str) -> Result<Option<RoleFacts>, Error> {

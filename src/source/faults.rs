@@ -4,9 +4,10 @@ use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
 use super::publication::create_sql;
-use super::quote::{quote_literal, quote_table};
+use super::quote::{quote_ident, quote_literal, quote_table};
 use super::settings::{PostgresHost, SourceSettings};
 use crate::base::error::{Exit, Fault};
+use crate::outbox::settings::OutboxTable;
 
 /// For a query that should not fail.
 pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
@@ -207,16 +208,27 @@ fn pass_gap(settings: &SourceSettings) -> String {
     )
 }
 
-/// The statement that inserts the rows since a time again, with the same ids.
+/// The statements that insert the rows since a time again, with the same ids, in the order in which
+/// those of one key were written. Of a table in which that order is not known it says so instead.
 pub(crate) fn republish_sql(settings: &SourceSettings) -> String {
-    let statement = |table: String| {
-        format!(
-            "WITH moved AS (DELETE FROM {table} WHERE created_at >= 'TIME' RETURNING *) INSERT INTO \
-             {table} SELECT * FROM moved ORDER BY created_at;"
-        )
+    settings.outboxes.iter().map(republish_table_sql).collect::<Vec<_>>().join(" ")
+}
+
+fn republish_table_sql(outbox: &OutboxTable) -> String {
+    let table = quote_table(&outbox.schema, &outbox.table);
+    let Some(order) = outbox.order_column().map(quote_ident) else {
+        return format!(
+            "(no statement for {table}: a time does not say in which order the rows of one key were written, and published in another one the last record of a key would not be its latest event; name a column that does as columns.order in [[source.outbox]])"
+        );
     };
-    let tables = settings.outboxes.iter().map(|o| quote_table(&o.schema, &o.table));
-    tables.map(statement).collect::<Vec<_>>().join(" ")
+    // A table of other names need not have the time.
+    let since = match outbox.is_shipped() {
+        true => "created_at >= 'TIME'".to_owned(),
+        false => format!("{order} >= FIRST"),
+    };
+    format!(
+        "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} SELECT * FROM moved ORDER BY {order};"
+    )
 }
 
 #[cfg(test)]

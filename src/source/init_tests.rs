@@ -77,7 +77,7 @@ async fn what_exists_is_kept() {
                FROM information_schema.columns WHERE table_name = 'events'";
     assert_eq!(
         client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0),
-        "event_id aggregatetype event_key type Body headers traceparent created_at"
+        "event_id aggregatetype event_key type Body headers traceparent created_at seq"
     );
 }
 

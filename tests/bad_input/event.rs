@@ -112,7 +112,15 @@ fn a_row_without_what_its_route_needs_halts() {
         ),
         (
             format!("('e5', '{name}', 'k', 'c4n4ry', 0, '[1]')"),
-            vec!["event e5: column headers is not a JSON object", "headers-not-object"],
+            vec![
+                "event e5: column headers is not a JSON object: it is an array",
+                "headers-not-object",
+            ],
+        ),
+        // A document that was encoded twice is a string.
+        (
+            format!("('e7', '{name}', 'k', 'c4n4ry', 0, '\"{{\\\"card\\\": \\\"c4n4ry\\\"}}\"')"),
+            vec!["event e7: column headers is not a JSON object: it is a string"],
         ),
     ];
     for (row, words) in cases {

@@ -14,6 +14,7 @@ mod outage;
 mod oversized;
 mod poison;
 mod refused;
+mod refused_time;
 mod replay;
 mod silent;
 mod storm;

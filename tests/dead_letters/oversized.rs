@@ -1,6 +1,6 @@
 //! Rows of which something is larger than a broker takes: each has a letter that fits.
 
-use walrelay_harness::BrokerKind;
+use walrelay_harness::{BrokerKind, proc};
 
 use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::{LIMIT, metric, until};
@@ -157,4 +157,24 @@ fn oversized(case: &DeadLetterFixture, passes: &[&str], before: impl Fn(u32)) {
     assert_eq!(published, passes);
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+}
+
+#[test]
+fn headers_of_any_size_take_no_more_than_twice_their_size() {
+    const MB: u64 = 40;
+    let case = DeadLetterFixture::on(BrokerKind::Kafka, "huge_headers", "", "");
+    arrange(&case);
+    let mut relay = case.relay();
+    case.insert_one(&case.site.name, "k", 1);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let before = proc::memory(relay.pid()).unwrap().peak_rss_bytes;
+    // GIVEN a row with one header of that size WHEN it becomes a dead letter
+    let headers = format!("jsonb_build_object('h', repeat('h', {MB} << 20))");
+    insert(&case, "'huge'", ["$name", "'k'", "'t'", "'{}'", &headers]);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.open(), ["huge"]);
+    // THEN the process had it twice at most: as it came, and as it is published
+    let more = (proc::memory(relay.pid()).unwrap().peak_rss_bytes - before) >> 20;
+    println!("{more} MB more for {MB} MB of headers");
+    assert!(more <= 2 * MB + 8, "{more} MB");
 }

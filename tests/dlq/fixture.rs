@@ -99,8 +99,8 @@ impl DlqFixture {
     /// Writes dead letters as a relay would, and waits until the broker has confirmed them.
     pub(crate) fn write(&mut self, letters: impl IntoIterator<Item = Spec>) {
         let mut sink = self.config.sink.open(None).unwrap();
-        let settings = self.config.dead_letter.clone();
-        let writer = DeadLetterWriter { settings, relay: self.case.site.name.clone() };
+        let (settings, relay) = (self.config.dead_letter.clone(), self.case.site.name.clone());
+        let writer = DeadLetterWriter { settings, relay, system: Default::default() };
         let exchange = match self.case.site.kind() {
             BrokerKind::Kafka => "",
             BrokerKind::RabbitMq => self.case.site.name.as_str(),

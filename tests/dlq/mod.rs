@@ -2,6 +2,7 @@
 
 mod commands;
 mod fixture;
+mod forged;
 mod many;
 mod of_consumer;
 mod pace;

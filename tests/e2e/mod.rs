@@ -12,6 +12,7 @@ mod postgres_stop;
 mod publication;
 mod read_back;
 mod repeats;
+mod republish;
 mod rollback;
 mod silence;
 mod silent_peer;

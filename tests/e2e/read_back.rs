@@ -115,7 +115,7 @@ fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_broker() {
 }
 
 #[test]
-fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_commit() {
+fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_publish() {
     what_the_topic_holds_is_not_repeated("look_create_time", "CreateTime");
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn seed() -> u64 {
 pub(crate) fn dead_letter_writer(exchange: &str, topic: &str) -> DeadLetterWriter {
     let address = DeadLetterAddress { exchange: exchange.to_owned(), topic: topic.to_owned() };
     let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "walrelay@test".to_owned() }
+    DeadLetterWriter { settings, relay: "walrelay@test".to_owned(), system: Default::default() }
 }
 
 pub(crate) fn dead_letter_cause(class: &str) -> DeadLetterCause {

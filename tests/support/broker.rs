@@ -81,12 +81,11 @@ impl Destination {
         Destination::RabbitMq { relay_url: url.clone(), url, queues: vec![Queue::Quorum] }
     }
 
-    /// A topic that carries the broker's time, or exchange and queues.
+    /// A topic, or exchange and queues.
     pub(super) fn prepare(&self, name: &str) {
         match self {
             Destination::Kafka { brokers } => {
-                let stamped = [("message.timestamp.type", "LogAppendTime")];
-                consumer::create_topic(brokers, name, 4, &stamped).unwrap();
+                consumer::create_topic(brokers, name, 4, &[]).unwrap();
             }
             Destination::RabbitMq { url, queues, .. } => {
                 let mut rabbit = Rabbit::open(url).unwrap();
@@ -98,6 +97,15 @@ impl Destination {
                 }
                 rabbit.close();
             }
+        }
+    }
+
+    /// Has a topic carry the broker's time, for an oracle that asks when it was stored. Messages of
+    /// RabbitMQ are timed by a [`Tap`].
+    pub(super) fn stamp_by_broker(&self, name: &str) {
+        if let Destination::Kafka { brokers } = self {
+            consumer::alter_topic(brokers, name, "message.timestamp.type", "LogAppendTime")
+                .unwrap();
         }
     }
 

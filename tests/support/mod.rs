@@ -8,7 +8,7 @@
 pub(crate) mod broker;
 pub(crate) mod faults;
 pub(crate) mod rabbitmq;
-mod session;
+pub(crate) mod session;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -217,6 +217,11 @@ impl Fixture {
     /// Reads what has arrived since the beginning.
     pub(crate) fn reader(&self) -> Reader {
         self.destination.reader(&self.name)
+    }
+
+    /// See [`Destination::stamp_by_broker`].
+    pub(crate) fn stamp_by_broker(&self) {
+        self.destination.stamp_by_broker(&self.name);
     }
 
     /// Makes a topic, or a queue of that name bound to the fixture's exchange.

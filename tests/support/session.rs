@@ -24,14 +24,15 @@ pub(crate) fn query_again(url: &str, sql: &str) -> Result<Option<String>, tokio_
     Ok(value)
 }
 
-struct Session {
+/// One session, for transactions that are open side by side.
+pub(crate) struct Session {
     url: String,
     runtime: tokio::runtime::Runtime,
     client: tokio_postgres::Client,
 }
 
 impl Session {
-    fn open(url: &str) -> Result<Session, tokio_postgres::Error> {
+    pub(crate) fn open(url: &str) -> Result<Session, tokio_postgres::Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls);
         let (client, connection) = runtime.block_on(connecting)?;
@@ -39,7 +40,7 @@ impl Session {
         Ok(Session { url: url.to_owned(), runtime, client })
     }
 
-    fn first_value(&self, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
+    pub(crate) fn first_value(&self, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
         let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         Ok(messages.iter().find_map(|message| match message {
             tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),

@@ -16,6 +16,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::base::time::rfc3339;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::replay::{self, ReplayJob, ReplayProgress};
 use crate::dead_letter::writer::DeadLetterAddress;
@@ -33,6 +34,8 @@ const LETTERS_MAX: usize = 100_000;
 pub(crate) struct DeadLetterAccess {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) address: DeadLetterAddress,
+    /// Where a replay may go.
+    pub(crate) destinations: Destinations,
     /// What looks for events.
     pub(crate) finder: Option<EventFinder>,
     /// Without a token every request is refused.

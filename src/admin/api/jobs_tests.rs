@@ -1,4 +1,5 @@
 use super::*;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::replay::ReplayAction;
 use crate::dead_letter::writer::DeadLetterSettings;
@@ -9,12 +10,14 @@ fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
     let jobs = ReplayJobs { new_clock: || Box::new(|| 86_400_000_000), ..ReplayJobs::default() };
     let access = DeadLetterAccess {
+        destinations: Destinations::anywhere(),
         broker: Arc::new(MemoryBroker::default()),
         address: DeadLetterSettings::default().address,
         finder: None,
         token: None,
     };
     let job = ReplayJob {
+        destinations: None,
         action: ReplayAction::Discard,
         filter: DeadLetterFilter::default(),
         rate: None,

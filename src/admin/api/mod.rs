@@ -48,6 +48,9 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// How long a request waits for the one before it.
 const TURN_WITHIN: Duration = Duration::from_secs(3);
 
+/// A list ends, whatever its limit, once it has so many bytes: their texts are of any length.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
 type ApiResult = Result<Response, ApiError>;
 
 /// What the handlers share.
@@ -172,11 +175,14 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
     api.on_topic(move |topic| {
         let index = topic.index(&filter)?;
         let mut letters = Vec::new();
+        let mut bytes = 0;
         topic.letters(&filter, &index, |letter, known| {
-            if letters.len() < limit {
-                letters.push(view::summary(letter, known));
+            if letters.len() < limit && bytes < LIST_BYTES_MAX {
+                let summary = view::summary(letter, known);
+                bytes += summary.to_string().len();
+                letters.push(summary);
             }
-            Ok(letters.len() < limit)
+            Ok(letters.len() < limit && bytes < LIST_BYTES_MAX)
         })?;
         Ok(json!({
             "letters": letters,
@@ -231,7 +237,8 @@ async fn begin_job(
     request: Request,
     action: ReplayAction,
 ) -> ApiResult {
-    let request::JobRequest { filter, rate, dry_run, reason } = request::job(request).await?;
+    let request::JobRequest { filter, rate, dry_run, any_destination, reason } =
+        request::job(request).await?;
     if dry_run {
         let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
@@ -246,12 +253,13 @@ async fn begin_job(
     let told = || {
         audit(|| {
             tracing::info!(
-                target: "audit", who, action = name, filter = text, reason,
+                target: "audit", who, action = name, filter = text, any_destination, reason,
                 "dead letters: {name} requested over HTTP"
             );
         })
     };
-    let job = ReplayJob { action, filter, rate, by: by.clone() };
+    let destinations = (!any_destination).then(|| api.access.destinations.clone());
+    let job = ReplayJob { action, filter, rate, destinations, by: by.clone() };
     let job = api.jobs.begin(api.access.clone(), job, reason.clone(), told)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }

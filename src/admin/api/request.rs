@@ -33,6 +33,7 @@ pub(super) struct JobRequest {
     pub(super) filter: DeadLetterFilter,
     pub(super) rate: Option<Rate>,
     pub(super) dry_run: bool,
+    pub(super) any_destination: bool,
     pub(super) reason: String,
 }
 
@@ -54,10 +55,11 @@ struct JobOptions {
     all: bool,
     rate: Option<String>,
     dry_run: bool,
+    any_destination: bool,
     reason: Option<String>,
 }
 
-const JOB_OPTIONS: [&str; 4] = ["all", "rate", "dry_run", "reason"];
+const JOB_OPTIONS: [&str; 5] = ["all", "rate", "dry_run", "any_destination", "reason"];
 
 /// `GET /api/dlq`: a filter, and the limit.
 pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
@@ -99,14 +101,15 @@ pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
 pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
     let mut fields = body(request).await?;
     let options = JOB_OPTIONS.iter().filter_map(|name| fields.remove_entry(*name)).collect();
-    let options: JobOptions = read(options, BODY)?;
+    let mut options: JobOptions = read(options, BODY)?;
     let filter = filter(fields, BODY)?;
     let rate = options.rate.as_deref().map(str::parse).transpose();
     let rate =
         rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
     check_selection(filter.narrows(), options.all)?;
-    let reason = reason(options.reason)?;
-    Ok(JobRequest { filter, rate, dry_run: options.dry_run, reason })
+    let reason = reason(options.reason.take())?;
+    let JobOptions { dry_run, any_destination, .. } = options;
+    Ok(JobRequest { filter, rate, dry_run, any_destination, reason })
 }
 
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {

@@ -8,6 +8,7 @@ use super::super::Admin;
 use super::super::tests::view;
 use super::*;
 use crate::base::secret::Secret;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
@@ -35,6 +36,7 @@ pub(super) fn fixture_on(
     let broker = MemoryBroker::default();
     let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
+        destinations: Destinations::anywhere(),
         broker: of(broker.clone()),
         address: DeadLetterSettings::default().address,
         finder: None,

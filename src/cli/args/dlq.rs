@@ -36,7 +36,7 @@ pub(crate) enum DlqAction {
     Show(ShowArgs),
     /// Publish the events of dead letters.
     #[command(after_help = REPLAY_HELP)]
-    Replay(WorkArgs),
+    Replay(ReplayArgs),
     /// Mark dead letters as not to be published; they stay in the topic.
     #[command(
         after_help = "Example:\n  walrelay dlq discard --key customer-7 --until 2026-11-21 --dry-run"
@@ -87,6 +87,16 @@ pub(crate) struct WorkArgs {
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+    /// Also to topics and exchanges to which no route of the configuration leads: whoever may write
+    /// to the dead-letter topic then decides where this login publishes.
+    #[arg(long)]
+    pub(crate) any_destination: bool,
 }
 
 #[derive(Clone, Debug, Args)]

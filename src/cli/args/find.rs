@@ -22,8 +22,9 @@ pub(crate) struct FindArgs {
     /// All events of this ordering key instead, at most the newest 100.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// Search what was written at this time or later: 2026-11-21T14:00:00Z, or an age (15m, 2h, 3d)
-    /// [default: when the row was written, or 24h].
+    /// Search rows that were written, records that were published and dead letters that failed at
+    /// this time or later: 2026-11-21T14:00:00Z, or an age (15m, 2h, 3d) [default: when the row was
+    /// written, or 24h].
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// How long to search.

@@ -12,13 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+use super::args::{DlqAction, ListArgs, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs};
 use super::output::{json_line, print, print_json, print_note, written};
 use super::progress::JobProgress;
+use crate::app::replay_destinations;
 use crate::base::clock::steady_clock;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
+use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, release};
@@ -37,14 +39,15 @@ pub(super) fn run(
     let stop = Arc::new(AtomicBool::new(false));
     let own = DeadLetterTopic::of_relay(&*config.sink, &config.dead_letter.address, &stop);
     let Some(name) = from.filter(|name| *name != own.address.topic) else {
-        return act(&own, action, &stop);
+        return act(config, &own, action, &stop);
     };
     let address = of_consumer::address(config, name, action)?;
-    act(&DeadLetterTopic { address: &address, ..own }, action, &stop)
+    act(config, &DeadLetterTopic { address: &address, ..own }, action, &stop)
         .map_err(|faults| faults.into_iter().map(|it| of_consumer::fault(it, name)).collect())
 }
 
 fn act(
+    config: &Config,
     topic: &DeadLetterTopic<'_>,
     action: &DlqAction,
     stop: &Arc<AtomicBool>,
@@ -52,8 +55,13 @@ fn act(
     match action {
         DlqAction::List(args) => list(topic, args),
         DlqAction::Show(args) => Ok(show(topic, args)?),
-        DlqAction::Replay(args) => replay_or_discard(topic, args, ReplayAction::Replay, stop),
-        DlqAction::Discard(args) => replay_or_discard(topic, args, ReplayAction::Discard, stop),
+        DlqAction::Replay(ReplayArgs { work, any_destination }) => {
+            let destinations = (!any_destination).then(|| replay_destinations(config));
+            replay_or_discard(topic, work, ReplayAction::Replay, destinations, stop)
+        }
+        DlqAction::Discard(args) => {
+            replay_or_discard(topic, args, ReplayAction::Discard, None, stop)
+        }
         DlqAction::Release(args) => {
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
@@ -126,6 +134,7 @@ fn replay_or_discard(
     topic: &DeadLetterTopic<'_>,
     args: &WorkArgs,
     action: ReplayAction,
+    destinations: Option<Destinations>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Exit, Vec<Fault>> {
     let filter = parse_filter(&args.filter)?;
@@ -142,7 +151,7 @@ fn replay_or_discard(
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let job = ReplayJob { action, filter, rate, by: user_at_host() };
+    let job = ReplayJob { action, filter, rate, destinations, by: user_at_host() };
     let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.meant);
     let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);

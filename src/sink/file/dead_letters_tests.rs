@@ -5,7 +5,9 @@ use super::*;
 const SOON: Duration = Duration::from_millis(1);
 
 fn append(folder: &Folder, ids: &[&str]) {
-    let lines = ids.iter().map(|id| record::write(&event(id, Some(id.as_bytes()))).unwrap());
+    let lines = ids
+        .iter()
+        .map(|id| record::write(&event(id, Some(id.as_bytes())), 1_700_000_000_123_456).unwrap());
     AppendFile::new(&folder.path("f")).append(&lines.collect::<Vec<_>>().concat()).unwrap();
 }
 

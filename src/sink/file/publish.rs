@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::append::{AppendFile, TAIL_BYTES};
 use super::settings::FileSettings;
 use super::{fault, record};
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::fingerprint::fingerprint;
@@ -70,7 +71,7 @@ impl FileSink {
         if self.waiting_bytes.load(Ordering::Relaxed) > self.settings.waiting_bytes_max {
             return Err(PublishError::QueueFull);
         }
-        let text = record::write(event)
+        let text = record::write(event, unix_now_us())
             .map_err(|error| PublishError::Failed(fault::not_json(event, &error)))?;
         self.waiting_bytes.fetch_add(text.len(), Ordering::Relaxed);
         // A thread that has ended is reported by the next poll.

@@ -21,7 +21,7 @@ struct Record<'a> {
     topic: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     partition: Option<i32>,
-    /// Commit time, milliseconds since the Unix epoch.
+    /// When it was published, milliseconds since the Unix epoch.
     ts: i64,
     /// Names and values in turns.
     headers: Vec<Data<'a>>,
@@ -54,13 +54,13 @@ impl Data<'_> {
     }
 }
 
-/// The line of an event, with its newline.
-pub(super) fn write(event: &Outbound<'_>) -> Result<Vec<u8>, serde_json::Error> {
+/// The line of an event that is published now, with its newline.
+pub(super) fn write(event: &Outbound<'_>, now_unix_us: i64) -> Result<Vec<u8>, serde_json::Error> {
     let headers = event.headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]);
     let record = Record {
         topic: event.topic.into(),
         partition: event.partition,
-        ts: event.commit_unix_us.div_euclid(1000),
+        ts: now_unix_us.div_euclid(1000),
         headers: headers.map(Data::from).collect(),
         key: event.key.map(Data::from),
         payload: event.value.map(Data::from),

@@ -71,6 +71,9 @@ impl ProducerClient {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
+        if self.record_limit.is_beyond_client(event) {
+            return Err(Code::MessageSizeTooLarge);
+        }
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
         let may_have_changed =
             matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));

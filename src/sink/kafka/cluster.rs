@@ -198,22 +198,30 @@ pub(super) fn compacted(
     topics: &[&str],
     within: Duration,
 ) -> Vec<String> {
+    let is_compacted = |found: &ConfigResource| {
+        let policy = found.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
+        policy.is_some_and(|policy| policy.split(',').any(|word| word.trim() == "compact"))
+    };
+    let described = topic_configs(settings, topics, within).into_iter();
+    described.filter(|(_, found)| is_compacted(found)).map(|(topic, _)| topic).collect()
+}
+
+/// The configurations of those of the topics that this login may see.
+pub(super) fn topic_configs(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    within: Duration,
+) -> Vec<(String, ConfigResource)> {
     let Ok((client, options)) = admin(settings) else { return Vec::new() };
     let options = options.request_timeout(Some(within));
     let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
     let described = runtime::block_on(client.describe_configs(&wanted, &options));
     let Ok(Ok(described)) = described else { return Vec::new() };
-    let is_compacted = |found: &ConfigResource| {
-        let policy = found.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
-        policy.is_some_and(|policy| policy.split(',').any(|word| word.trim() == "compact"))
+    let named = |found: ConfigResource| match &found.specifier {
+        OwnedResourceSpecifier::Topic(topic) => Some((topic.clone(), found)),
+        _ => None,
     };
-    let found = described.into_iter().flatten().filter(is_compacted);
-    found
-        .filter_map(|found| match found.specifier {
-            OwnedResourceSpecifier::Topic(topic) => Some(topic),
-            _ => None,
-        })
-        .collect()
+    described.into_iter().flatten().filter_map(named).collect()
 }
 
 pub(super) fn admin(

@@ -26,11 +26,13 @@ const COUNT_WITHIN: Duration = Duration::from_millis(500);
 const PROPERTIES: &[(&str, &str)] = &[
     ("enable.partition.eof", "true"),
     ("fetch.wait.max.ms", "100"),
-    // This limit does not count headers, and a dead letter may consist of little else. Without the
-    // next two, a hundred thousand records of each partition would wait in memory.
+    // This limit does not count headers, and a dead letter may consist of little else. So nothing is
+    // fetched while more than a few records wait, and little at a time: what waits in memory is that
+    // and one answer, whatever stands in the topic. What is compressed is larger once it has come.
     ("queued.max.messages.kbytes", "16384"),
-    ("queued.min.messages", "4000"),
+    ("queued.min.messages", "32"),
     ("fetch.message.max.bytes", "262144"),
+    ("fetch.max.bytes", "4194304"),
     // Otherwise fetching stops for a second whenever the queue is full.
     ("fetch.queue.backoff.ms", "5"),
 ];

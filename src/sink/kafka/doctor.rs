@@ -10,6 +10,7 @@ use super::cluster::{self, ANSWER_WITHIN};
 use super::publish::KafkaSink;
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
+use super::topic_settings;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::sink::broker::Requirements;
@@ -131,6 +132,8 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
             format!("topics that rows of the outbox lead to are there ({looked_at} looked at)");
         found.push(Finding::ok("sink", text));
     }
+    let dead_letters = required.dead_letters.as_ref().map(|address| address.topic.as_str());
+    found.extend(topic_settings::findings(&settings, &existing, dead_letters));
     if required.read_back {
         found.extend(read_back(&settings, &existing));
     }

@@ -26,9 +26,24 @@ pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> 
         key: key.map(Box::from),
         class: class(code),
         subject: subject(id, topic),
-        reason: code.to_string(),
+        reason: reason(code, topic),
         mend: mend(code, topic),
     }
+}
+
+/// Whether the broker refuses records for their time. It answers, and no event is to blame.
+pub(super) fn is_refused_time(code: Code) -> bool {
+    code == Code::InvalidTimestamp
+}
+
+fn reason(code: Code, topic: &str) -> String {
+    if is_refused_time(code) {
+        return format!(
+            "the broker answers, and topic {} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic",
+            brief(topic)
+        );
+    }
+    code.to_string()
 }
 
 /// The failure of an event behind a dead letter that has parked its key.
@@ -97,7 +112,7 @@ fn disposition(code: Code) -> Option<Disposition> {
         Code::BadMessage | Code::UnknownPartition | Code::InvalidArgument | Code::KeySerialization
         | Code::ValueSerialization | Code::InvalidMessage | Code::InvalidMessageSize
         | Code::MessageSizeTooLarge | Code::InvalidTopic | Code::MessageBatchTooLarge
-        | Code::InvalidTimestamp | Code::PolicyViolation | Code::InvalidRecord
+        | Code::PolicyViolation | Code::InvalidRecord
             => Some(Disposition::Terminal),
         // The topic may still be created; another record of the batch was to blame.
         Code::UnknownTopic | Code::InvalidDifferentRecord | Code::UnknownTopicOrPartition
@@ -154,6 +169,8 @@ fn is_outage(code: Code) -> bool {
         | Code::OutOfOrderSequenceNumber | Code::DuplicateSequenceNumber
         | Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::UnknownProducerId
         | Code::ProducerFenced
+        // The clock of this host, or that of the broker: a record has the time of its publish.
+        | Code::InvalidTimestamp
         // This process.
         | Code::CriticalSystemResource | Code::FileSystem | Code::QueueFull
     )
@@ -181,6 +198,9 @@ fn mend(code: Code, topic: &str) -> String {
             "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
                 .to_owned()
         }
+        Code::InvalidTimestamp => format!(
+            "compare the clocks: date -u on this host and on the broker; kafka-configs.sh --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms"
+        ),
         Code::UnknownPartition => {
             format!("the partition column names a partition that {topic} does not have")
         }

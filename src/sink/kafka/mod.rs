@@ -36,3 +36,4 @@ mod record_limit;
 mod search;
 pub mod settings;
 mod topic_reader;
+mod topic_settings;

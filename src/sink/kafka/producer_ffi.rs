@@ -103,7 +103,8 @@ impl Producer {
     }
 
     /// Enqueues a record for `partition`, or for the one that librdkafka chooses. After an `Err`
-    /// librdkafka does not have it.
+    /// librdkafka does not have it. The record's timestamp is the time of this call: topics keep
+    /// records by it, and an event of a backlog may be older than its topic's retention.
     pub(super) fn produce(
         &mut self,
         topic: TopicId,
@@ -123,7 +124,6 @@ impl Producer {
             vu(kind::RD_KAFKA_VTYPE_MSGFLAGS, |u| u.i = c::RD_KAFKA_MSG_F_COPY),
             vu(kind::RD_KAFKA_VTYPE_KEY, |u| u.mem = mem(key, key_len)),
             vu(kind::RD_KAFKA_VTYPE_VALUE, |u| u.mem = mem(value, value_len)),
-            vu(kind::RD_KAFKA_VTYPE_TIMESTAMP, |u| u.i64_ = event.commit_unix_us / 1000),
             vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| u.ptr = ptr::without_provenance_mut(opaque)),
             vu(kind::RD_KAFKA_VTYPE_PARTITION, |u| u.i32_ = partition.unwrap_or(ANY_PARTITION)),
             vu(kind::RD_KAFKA_VTYPE_HEADERS, |u| u.headers = headers),

@@ -260,7 +260,16 @@ impl KafkaSink {
             let failure = record.failure(code);
             match (failure.disposition, fatal) {
                 // The event is not the cause: the rebuilt sink receives it again.
-                (Disposition::Outage, Some(_)) => {}
+                (Disposition::Outage, Some(_)) => {
+                    if fault::is_refused_time(code) {
+                        // More exact than what the client says of itself.
+                        let report =
+                            SinkReport::Broken(format!("{}; {}", failure.reason, failure.mend));
+                        let since =
+                            self.ending.take().map_or_else(Instant::now, |(_, since)| since);
+                        self.ending = Some((report, since));
+                    }
+                }
                 (_, Some(_)) if record_limit::is_too_large(code) => {
                     let bytes = record.with_outbound(record_limit::framed_bytes);
                     *too_large.entry(record.topic).or_default() += bytes;

@@ -15,7 +15,7 @@ pub(super) struct Record {
     /// The event id; of a failed delivery, what the header `id` says.
     pub(super) id: String,
     pub(super) headers: Vec<(String, Vec<u8>)>,
-    /// The timestamp, microseconds since the Unix epoch.
+    /// Of the event, for its dead letter. Microseconds since the Unix epoch.
     pub(super) commit_unix_us: i64,
     /// The partition that the event asks for.
     pub(super) partition: Option<i32>,

@@ -41,7 +41,7 @@ pub(super) fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_he
     }
 }
 
-/// The record whose delivery failed, without lane and timestamp, which librdkafka does not return.
+/// The record whose delivery failed, without lane and commit time, which librdkafka does not return.
 /// `own_partition`: its event asked for the partition that the message has.
 ///
 /// # Safety

@@ -63,6 +63,13 @@ impl RecordLimit {
         RecordLimit { client_bytes_max, topics: Arc::default(), batch_bytes_max }
     }
 
+    /// Does the client take no event of this size? It would find out only when it has copied the
+    /// headers.
+    #[inline]
+    pub(super) fn is_beyond_client(&self, event: &Outbound<'_>) -> bool {
+        event.size_bytes() > self.client_bytes_max + event.topic.len() + event.exchange.len()
+    }
+
     fn topics(&self) -> MutexGuard<'_, HashMap<String, TopicLimit>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -30,6 +30,7 @@ use super::publish_frames::put_publish;
 use super::settings::{RabbitLogin, RabbitSettings};
 use super::tls;
 use super::uri::RabbitHost;
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::fingerprint::fingerprint;
 use crate::sink::UNREACHABLE;
@@ -148,7 +149,8 @@ impl AmqpConnection {
 
     /// Appends the frames of a publish for [`Multiplexer::publish`].
     pub(super) fn put_publish(&self, message: &AmqpMessage, frames: &mut Vec<u8>) {
-        put_publish(message, self.channel.id(), self.frame_bytes_max, frames);
+        let now_unix_s = u64::try_from(unix_now_us() / 1_000_000).unwrap_or_default();
+        put_publish(message, now_unix_s, self.channel.id(), self.frame_bytes_max, frames);
     }
 
     /// Returns the next event. Errors of a probe's channel are left out: lapin reports the close of

@@ -206,10 +206,6 @@ impl AmqpMessage {
         self.name(CONTENT_TYPE)
     }
 
-    pub(super) fn commit_unix_s(&self) -> u64 {
-        u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default()
-    }
-
     /// What is sent as headers.
     pub(super) fn headers_and_key(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.headers().chain(self.key().map(|key| (KEY_HEADER, key)))

@@ -24,9 +24,10 @@ const TIMESTAMP: u16 = 1 << 6;
 const TYPE: u16 = 1 << 5;
 const APP: u16 = 1 << 3;
 
-/// Appends a message to what is sent on `channel`.
+/// Appends a message to what is sent on `channel`. Its `timestamp` is the time of this publish.
 pub(super) fn put_publish(
     message: &AmqpMessage,
+    now_unix_s: u64,
     channel: u16,
     frame_bytes_max: usize,
     frames: &mut Vec<u8>,
@@ -41,14 +42,14 @@ pub(super) fn put_publish(
     put_frame(frames, HEADER_FRAME, channel, |out| {
         put_numbers(out, [BASIC, 0]);
         out.extend((body.len() as u64).to_be_bytes());
-        put_properties(out, message);
+        put_properties(out, message, now_unix_s);
     });
     for part in body.chunks(parts_bytes.max(1)) {
         put_frame(frames, BODY_FRAME, channel, |out| out.extend(part));
     }
 }
 
-fn put_properties(out: &mut Vec<u8>, message: &AmqpMessage) {
+fn put_properties(out: &mut Vec<u8>, message: &AmqpMessage, now_unix_s: u64) {
     let (content_type, event_type) = (message.content_type(), message.event_type());
     let optional = [(content_type, CONTENT_TYPE), (event_type, TYPE)];
     let present = optional.iter().filter(|(name, _)| name.is_some()).map(|(_, flag)| flag);
@@ -68,7 +69,7 @@ fn put_properties(out: &mut Vec<u8>, message: &AmqpMessage) {
     });
     out.push(PERSISTENT);
     put_short(out, message.id());
-    out.extend(message.commit_unix_s().to_be_bytes());
+    out.extend(now_unix_s.to_be_bytes());
     if let Some(name) = event_type {
         put_short(out, name);
     }

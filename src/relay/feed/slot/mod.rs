@@ -153,6 +153,7 @@ impl SlotFeed {
         admitter.state_file.marks.broker(driver.broker());
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
+        policy.gate.learn_system(&place.system_id);
         let (server, own_pid) = (session.started, session.backend_pid);
         self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);

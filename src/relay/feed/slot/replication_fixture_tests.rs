@@ -72,8 +72,11 @@ impl Fixture {
         let request = config::Request { settings, ..config::Request::default() };
         let config = config::load(&request).unwrap().config;
         let metrics = Arc::new(Metrics::new());
-        let dead_letter_writer =
-            DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
+        let dead_letter_writer = DeadLetterWriter {
+            settings: config.dead_letter,
+            relay: "test".to_owned(),
+            system: Default::default(),
+        };
         let broker = MemoryBroker::default();
         // Nothing drives this runtime, so no session ever opens.
         static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());

@@ -1,0 +1,44 @@
+use super::*;
+
+const DEFAULTS: TopicSettings<'static> = TopicSettings {
+    by_append_time: false,
+    before_max_ms: Some(i64::MAX),
+    after_max_ms: Some(3_600_000),
+    retention_ms: Some(604_800_000),
+    retention_bytes: Some(-1),
+    cleanup_policy: Some("delete"),
+};
+
+#[track_caller]
+fn says(settings: TopicSettings<'_>, is_of_dead_letters: bool, words: &[&str]) {
+    let found = judge("t", settings, is_of_dead_letters);
+    assert_eq!(found.len(), words.len(), "{found:?}");
+    for (finding, word) in found.iter().zip(words) {
+        assert!(finding.text.contains(word), "{word:?} is not in {:?}", finding.text);
+    }
+}
+
+#[test]
+fn what_can_hurt_is_named() {
+    says(DEFAULTS, false, &[]);
+    says(TopicSettings::default(), false, &[]);
+    says(TopicSettings { after_max_ms: Some(5_000), ..DEFAULTS }, false, &["5000 ms ahead"]);
+    says(
+        TopicSettings { before_max_ms: Some(60_000), ..DEFAULTS },
+        false,
+        &["older than 60000 ms"],
+    );
+    says(TopicSettings { retention_ms: Some(30_000), ..DEFAULTS }, false, &["for 30 s after"]);
+    // With the broker's time nothing is refused.
+    let broker = TopicSettings { by_append_time: true, ..DEFAULTS };
+    says(TopicSettings { after_max_ms: Some(0), before_max_ms: Some(0), ..broker }, false, &[]);
+}
+
+#[test]
+fn dead_letters_must_be_kept() {
+    let kept = TopicSettings { retention_ms: Some(-1), ..DEFAULTS };
+    says(kept, true, &[]);
+    says(DEFAULTS, true, &["retention.ms = 604800000 deletes"]);
+    says(TopicSettings { retention_bytes: Some(1 << 30), ..kept }, true, &["retention.bytes"]);
+    says(TopicSettings { cleanup_policy: Some("compact,delete"), ..kept }, true, &["compact"]);
+}

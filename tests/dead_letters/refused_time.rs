@@ -1,0 +1,37 @@
+//! A topic that refuses the time of records holds events back: the clocks are to blame, and no event.
+
+use walrelay_harness::BrokerKind;
+use walrelay_harness::consumer::alter_topic;
+
+use super::fixture::{DeadLetterFixture, held};
+use crate::support::{LIMIT, metric, shared_kafka, status, until};
+
+const OLDEST: &str = "message.timestamp.before.max.ms";
+
+#[test]
+fn a_refused_time_holds_events_and_makes_no_dead_letter() {
+    let case =
+        DeadLetterFixture::on(BrokerKind::Kafka, "refused_time", "backoff_cap = \"200ms\"\n", "");
+    let (name, brokers) = (case.site.name.clone(), shared_kafka().bootstrap());
+    let (mut relay, reader) = (case.relay(), case.site.reader());
+    // GIVEN a topic for which every record is too old, as it is where the clock of the relay is
+    // behind
+    alter_topic(&brokers, &name, OLDEST, "0").unwrap();
+    // WHEN the relay publishes to it
+    case.insert(&name, 0..5, 1, 200);
+    // THEN it says what the broker refuses, and gives no event up
+    let note = || status(&relay)["note"].as_str().unwrap_or_default().to_owned();
+    until("the reason", LIMIT, || note().contains("the clocks of this host").then_some(()));
+    until("a second sink", LIMIT, || {
+        let log = std::fs::read_to_string(relay.log_file()).unwrap();
+        (log.matches("building a new one").count() >= 3).then_some(())
+    });
+    assert_eq!(metric(&relay, "outbox_dlq_published_total"), Some(0.0));
+    // WHEN the clocks agree again THEN all are published, in order, and no dead letter was written
+    alter_topic(&brokers, &name, OLDEST, &i64::MAX.to_string()).unwrap();
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let verdict = case.judge(&name, &held(reader), &[]);
+    println!("{verdict}");
+    verdict.assert_exact(verdict.duplicates);
+    assert_eq!(case.open(), Vec::<String>::new());
+}
