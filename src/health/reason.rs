@@ -11,6 +11,11 @@ pub enum StateReason {
     NotStreaming(u64),
     WaitingForPrimary(u64),
     SinkDown(u64),
+    /// A server has answered that user or password are wrong.
+    LoginRefused {
+        by: &'static str,
+        for_ms: u64,
+    },
     /// The broker confirms nothing, and there is room for more events.
     BrokerSilent {
         for_ms: u64,
@@ -45,6 +50,7 @@ impl StateReason {
             StateReason::NotStreaming(_) => "not_streaming",
             StateReason::WaitingForPrimary(_) => "waiting_for_primary",
             StateReason::SinkDown(_) => "sink_down",
+            StateReason::LoginRefused { .. } => "login_refused",
             StateReason::BrokerSilent { .. } => "broker_silent",
             StateReason::WindowFull { .. } => "window_full",
             StateReason::LettersUnread(_) => "letters_unread",
@@ -73,6 +79,9 @@ impl fmt::Display for StateReason {
             StateReason::BrokerSilent { for_ms, events } => {
                 let for_s = for_ms / 1000;
                 return write!(f, "the broker has confirmed none of {events} events for {for_s} s");
+            }
+            StateReason::LoginRefused { by, for_ms } => {
+                return write!(f, "{by} has refused the login for {} s", for_ms / 1000);
             }
             StateReason::WindowFull { for_ms, events } => {
                 let for_s = for_ms / 1000;

@@ -266,6 +266,7 @@ impl<F: Feed> Relay<F> {
                     driver.reachable(recorder);
                 }
                 SinkReport::Unreachable(reason) => driver.unreachable(reason, recorder),
+                SinkReport::LoginRefused(reason) => driver.login_refused(reason, recorder),
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
@@ -386,6 +387,7 @@ impl<F: Feed> Relay<F> {
         self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
         pass.phase = self.ending.unwrap_or(pass.phase);
         pass.sink_reachable = driver.is_reachable();
+        pass.sink_login_refused = driver.is_login_refused();
         pass.settled_events = driver.settled_events;
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.in_flight_events.set(gauge(pass.in_flight_events));

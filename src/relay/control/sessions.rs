@@ -183,6 +183,9 @@ impl<'a> SessionOpener<'a> {
                     let SourceSettings { connection, slot, publication, .. } = self.settings;
                     let fault = error.fault(connection, slot, publication);
                     match error.kind() {
+                        ConnectErrorKind::Fatal if self.may_be_accepted_later(&error) => {
+                            (Phase::LoginRefused, fault, error.to_string())
+                        }
                         ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
                         _ if error.is_wrong_role() => {
                             (Phase::AwaitingPrimary, fault, error.to_string())
@@ -197,7 +200,7 @@ impl<'a> SessionOpener<'a> {
             let new = self.show(phase);
             let delay = self.backoff.next_delay();
             let retry_in_ms = delay.as_millis() as u64;
-            if phase == Phase::Connecting {
+            if phase != Phase::AwaitingPrimary {
                 tracing::warn!(code = "source.no-connection", error = %why, retry_in_ms, "no connection to postgres");
                 tokio::time::sleep(delay).await;
             } else {
@@ -207,6 +210,12 @@ impl<'a> SessionOpener<'a> {
                 tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
             }
         }
+    }
+
+    /// A login that was accepted before is being rotated, and the file may not have the new one yet.
+    fn may_be_accepted_later(&self, error: &ConnectError) -> bool {
+        let was_accepted = self.grace_until.is_none();
+        was_accepted && error.is_refused_login() && self.settings.connection.login_files.are_used()
     }
 
     /// Reports to the loop what the attempt waits for; true when that has changed.

@@ -16,6 +16,7 @@ use super::client::ProducerClient;
 use super::fault;
 use super::record::Record;
 use super::settings::KafkaSettings;
+use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyLanes;
@@ -117,7 +118,7 @@ impl IsolatedProducer {
             }
             let client = match self.client() {
                 Ok(client) => client,
-                Err(reason) => return self.reports.push(SinkReport::Broken(reason)),
+                Err(fault) => return self.reports.push(SinkReport::Broken(fault.what)),
             };
             let sent = client.producer.topic(&record.topic).and_then(|topic| {
                 let partition = record.partition;
@@ -132,11 +133,12 @@ impl IsolatedProducer {
         }
     }
 
-    fn client(&mut self) -> Result<&mut ProducerClient, String> {
-        if self.client.is_none() {
-            self.client = Some(ProducerClient::new(&self.settings, PROPERTIES)?);
-        }
-        self.client.as_mut().ok_or_else(String::new)
+    fn client(&mut self) -> Result<&mut ProducerClient, Fault> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => ProducerClient::new(&self.settings, PROPERTIES)?,
+        };
+        Ok(self.client.insert(client))
     }
 
     /// Collects answers, waiting at most `patience` for the first. Returns whether anything was

@@ -88,6 +88,7 @@ impl Publisher {
                 Some(connection) => Ok(connection),
                 None => AmqpConnection::open(&self.settings, host).await,
             };
+            let is_login_refused = opened.as_ref().is_err_and(ConnectionLoss::is_login_refused);
             let (loss, trouble) = match opened {
                 Ok(mut connection) => {
                     // The host that was lost may stay away for
@@ -108,7 +109,10 @@ impl Publisher {
             if let Some(failure) = loss.halts(&self.settings) {
                 self.report(vec![SinkReport::Unable(failure)]);
             }
-            self.report_waiting(trouble);
+            match is_login_refused {
+                true => self.report_waiting_as(trouble, SinkReport::LoginRefused),
+                false => self.report_waiting(trouble),
+            }
             let delay = self.backoff.next_delay();
             let waiting = async {
                 while let Some(orders) = self.orders.recv().await {
@@ -344,8 +348,12 @@ impl Publisher {
 
     /// Reports what keeps events waiting, unless it was reported last.
     fn report_waiting(&mut self, text: String) {
+        self.report_waiting_as(text, SinkReport::Unreachable);
+    }
+
+    fn report_waiting_as(&mut self, text: String, report: fn(String) -> SinkReport) {
         if self.waiting_reason.as_ref() != Some(&text) {
-            self.report(vec![SinkReport::Unreachable(text.clone())]);
+            self.report(vec![report(text.clone())]);
             self.waiting_reason = Some(text);
         }
     }
