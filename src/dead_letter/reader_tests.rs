@@ -31,8 +31,13 @@ fn letters_are_listed_by_state() {
     let fixture = TopicFixture::new();
     fixture.write_many(6);
     let some = filter(|words| words.id = Some("e2".into()));
-    let job =
-        ReplayJob { action: ReplayAction::Discard, filter: some, rate: None, by: "me".to_owned() };
+    let job = ReplayJob {
+        action: ReplayAction::Discard,
+        filter: some,
+        rate: None,
+        expected: None,
+        by: "me".to_owned(),
+    };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     assert_eq!(listed(&fixture, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
     assert_eq!(listed(&fixture, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
@@ -85,8 +90,13 @@ fn one_letter_is_found_with_its_history() {
     // GIVEN that it was repeated by a kill, replayed, and came back
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
     let one = filter(|words| words.id = Some("e1".into()));
-    let job =
-        ReplayJob { action: ReplayAction::Replay, filter: one, rate: None, by: "me".to_owned() };
+    let job = ReplayJob {
+        action: ReplayAction::Replay,
+        filter: one,
+        rate: None,
+        expected: None,
+        by: "me".to_owned(),
+    };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
     let found = find(&fixture.topic(), "e1").unwrap();

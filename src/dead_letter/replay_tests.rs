@@ -5,7 +5,7 @@ use super::*;
 use crate::dead_letter::filter::FilterText;
 
 fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
-    ReplayJob { action, filter: filter.clone(), rate: None, by: "me".to_owned() }
+    ReplayJob { action, filter: filter.clone(), rate: None, expected: None, by: "me".to_owned() }
 }
 
 fn all() -> DeadLetterFilter {

@@ -32,6 +32,7 @@ const BODY: &str = "the body";
 pub(super) struct JobRequest {
     pub(super) filter: DeadLetterFilter,
     pub(super) rate: Option<Rate>,
+    pub(super) expected: Option<usize>,
     pub(super) dry_run: bool,
     pub(super) reason: String,
 }
@@ -53,11 +54,12 @@ pub(super) struct ReleaseBody {
 struct JobOptions {
     all: bool,
     rate: Option<String>,
+    expected: Option<usize>,
     dry_run: bool,
     reason: Option<String>,
 }
 
-const JOB_OPTIONS: [&str; 4] = ["all", "rate", "dry_run", "reason"];
+const JOB_OPTIONS: [&str; 5] = ["all", "rate", "expected", "dry_run", "reason"];
 
 /// `GET /api/dlq`: a filter, and the limit.
 pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
@@ -105,8 +107,9 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
     let rate =
         rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
     check_selection(filter.narrows(), options.all)?;
-    let reason = reason(options.reason)?;
-    Ok(JobRequest { filter, rate, dry_run: options.dry_run, reason })
+    let reason = reason(options.reason.clone())?;
+    let JobOptions { expected, dry_run, .. } = options;
+    Ok(JobRequest { filter, rate, expected, dry_run, reason })
 }
 
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {

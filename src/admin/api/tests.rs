@@ -231,6 +231,26 @@ fn a_replay_is_a_job_and_ends_with_its_outcome() {
 }
 
 #[test]
+fn a_job_acts_on_what_was_counted_and_on_nothing_else() {
+    let fixture = fixture();
+    fixture.write(3, false);
+    // GIVEN somebody who has seen that it would be three
+    let (_, seen) = fixture.post("/api/dlq/discard", r#"{"all":true,"dry_run":true}"#);
+    assert_eq!(seen["meant"], 3);
+    let until = seen["until"].as_str().unwrap();
+    // WHEN one of them is resolved before he says so THEN nothing is done, and he is told
+    let job = |expected: usize| format!(r#"{{"until":"{until}","expected":{expected}}}"#);
+    assert_eq!(fixture.post("/api/dlq/discard", r#"{"id":"e1"}"#).0, 202);
+    fixture.ended_job();
+    assert_eq!(fixture.post("/api/dlq/discard", &job(3)).0, 202);
+    let ended = fixture.ended_job();
+    assert_eq!(ended["error"]["code"], "dead-letter.changed", "{ended}");
+    assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0", "e2"]);
+    assert_eq!(fixture.post("/api/dlq/discard", &job(2)).0, 202);
+    assert_eq!(fixture.ended_job()["progress"]["done"], 2);
+}
+
+#[test]
 fn a_job_that_fails_says_why() {
     let fixture = fixture();
     fixture.write(1, false);
