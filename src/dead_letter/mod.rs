@@ -3,7 +3,7 @@
 //! The topic is a log and the only store: dead letters and resolutions are appended, nothing is
 //! ever changed, and what is open is a fold over the log. [`writer`] makes a dead letter and
 //! [`fit`] cuts it, [`record`] is what is read back, [`fold`] says what is open. [`reader`],
-//! [`filter`], [`replay`] and [`release`] serve `walrelay dlq` and the admin API; [`tail`] keeps a
+//! [`filter`], [`replay`], [`release`] and [`purge`] serve `walrelay dlq` and the admin API; [`tail`] keeps a
 //! running relay up to date.
 
 pub(crate) mod filter;
@@ -12,6 +12,7 @@ pub(crate) mod fold;
 mod open_dead_letters;
 mod parse;
 mod pipeline;
+pub(crate) mod purge;
 pub(crate) mod rate;
 pub(crate) mod reader;
 pub mod record;
