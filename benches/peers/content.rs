@@ -48,10 +48,9 @@ pub(crate) fn judged(truth: &[TruthRow], records: &[Record]) -> Verdict {
 
 /// Faults other than lost, out of order and repeated.
 pub(crate) fn other_faults(verdict: &Verdict) -> u64 {
-    [&verdict.invented, &verdict.altered, &verdict.split_keys, &verdict.wrong_key]
-        .iter()
-        .map(|offences| offences.count)
-        .sum()
+    let Verdict { invented, altered, split_keys, wrong_key, stale_last, .. } = verdict;
+    let others = [invented, altered, split_keys, wrong_key, stale_last];
+    others.iter().map(|offences| offences.count).sum()
 }
 
 /// For a table: that all is well, or what is not.

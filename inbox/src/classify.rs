@@ -2,29 +2,52 @@
 
 use std::error::Error;
 
+use tokio_postgres::error::{DbError, SqlState};
+
 use crate::Failure;
 
 /// Classes of SQLSTATE that tell of the server or of other transactions, not of the message:
 /// connection, rollback, resources, object state, operator intervention, system.
 const TRANSIENT_CLASSES: [&str; 6] = ["08", "40", "53", "55", "57", "58"];
+/// Classes of SQLSTATE that somebody must mend, and that concern all messages alike: what the server
+/// does not support, the login, database and schema, statements, tables and rights, internal errors.
+const HELD_CLASSES: [&str; 6] = ["0A", "28", "3D", "3F", "42", "XX"];
 
-/// Judges an error by the first error of Postgres among its causes: SQLSTATE classes 08, 40, 53,
-/// 55, 57 and 58 and lost connections are transient, other SQLSTATEs are permanent. An error
-/// without one is transient.
+/// Judges an error by the first error of Postgres among its causes. SQLSTATE classes 08, 40, 53, 55, 57
+/// and 58 and lost connections are transient. Classes 0A, 28, 3D, 3F, 42 and XX (a table or a right is
+/// missing, and the like) hold the lane. Other SQLSTATEs are permanent. An error without one is
+/// transient.
 pub fn classify(error: &(dyn Error + 'static)) -> Failure {
+    sqlstate(error).map_or(Failure::Transient, |code| of_sqlstate(code.code()))
+}
+
+/// Whether the transaction has lost against another one, and would succeed if it were repeated.
+pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    let codes = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED];
+    sqlstate(error).is_some_and(|code| codes.contains(&code))
+}
+
+/// Of the first error of Postgres. A transparent wrapper shows its cause only.
+fn sqlstate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SqlState> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(postgres) = error.downcast_ref::<tokio_postgres::Error>() {
-            return postgres.code().map_or(Failure::Transient, |code| of_sqlstate(code.code()));
+            return postgres.code();
+        }
+        if let Some(reported) = error.downcast_ref::<DbError>() {
+            return Some(reported.code());
         }
         next = error.source();
     }
-    Failure::Transient
+    None
 }
 
 fn of_sqlstate(code: &str) -> Failure {
-    if TRANSIENT_CLASSES.iter().any(|class| code.starts_with(class)) {
+    let is_of = |classes: [&str; 6]| classes.iter().any(|class| code.starts_with(class));
+    if is_of(TRANSIENT_CLASSES) {
         Failure::Transient
+    } else if is_of(HELD_CLASSES) {
+        Failure::Hold
     } else {
         Failure::Permanent
     }
@@ -35,11 +58,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_message_cannot_help_is_transient() {
+    fn only_what_the_message_can_help_is_permanent() {
         for code in ["08006", "40001", "40P01", "53300", "55P03", "57014", "57P01", "58030"] {
             assert_eq!(of_sqlstate(code), Failure::Transient, "{code}");
         }
-        for code in ["22P02", "23505", "23503", "42P01", "42501", "P0001"] {
+        for code in ["0A000", "28P01", "3D000", "3F000", "42P01", "42501", "42703", "XX001"] {
+            assert_eq!(of_sqlstate(code), Failure::Hold, "{code}");
+        }
+        for code in ["22P02", "23505", "23503", "P0001"] {
             assert_eq!(of_sqlstate(code), Failure::Permanent, "{code}");
         }
     }

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::InboxError;
 use crate::error::chain;
+use crate::login::{PlainConnector, names_sockets};
 use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
@@ -25,6 +26,7 @@ const UNANSWERED_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct Database {
     consumer: String,
     config: Config,
+    plain: Option<PlainConnector>,
     connect: Option<Connect>,
 }
 
@@ -51,17 +53,23 @@ impl Database {
             config.tcp_user_timeout(UNANSWERED_MAX);
         }
         config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE_IDLE));
+        let plain = PlainConnector::new(&mut config);
         let connect = settings.connect.clone();
-        Ok(Database { consumer: settings.service.clone(), config, connect })
+        Ok(Database { consumer: settings.service.clone(), config, plain, connect })
     }
 
     /// Waits for as long as a server that accepts the connection says nothing.
     pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        let client = match &self.connect {
-            Some(connect) => connect().await?,
-            None => {
+        // The error of a connection reaches the client, whose requests then fail.
+        let client = match (&self.connect, &self.plain) {
+            (Some(connect), _) => connect().await?,
+            (None, Some(plain)) => {
+                let (client, connection) = self.config.connect(plain.clone()).await?;
+                tokio::spawn(async move { drop(connection.await) });
+                client
+            }
+            (None, None) => {
                 let (client, connection) = self.config.connect(NoTls).await?;
-                // Its error reaches the client, whose requests then fail.
                 tokio::spawn(async move { drop(connection.await) });
                 client
             }
@@ -79,6 +87,11 @@ fn usable(url: &str) -> Result<Config, InboxError> {
         "names no host"
     } else if config.get_ssl_mode() == SslMode::Require {
         "has sslmode=require: give Settings::connect a function that connects with TLS"
+    } else if names_sockets(&config)
+        && (!config.get_hostaddrs().is_empty()
+            || config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_))))
+    {
+        "names sockets and hosts: give Settings::connect a function that tries both"
     } else {
         return Ok(config);
     };
@@ -133,6 +146,8 @@ mod tests {
         for (url, part) in [
             ("postgres:///app?user=app", "host"),
             ("postgres://app@localhost/app?sslmode=require", "Settings::connect"),
+            ("host=/run/postgresql,db user=app", "sockets and hosts"),
+            ("host=/run/postgresql hostaddr=192.0.2.1 user=app", "sockets and hosts"),
             ("localhost", "URL"),
         ] {
             let error = usable(url).unwrap_err().to_string();

@@ -38,6 +38,9 @@ impl RetryCopy {
     pub(crate) fn headers(&self, message: &Message, now: Duration) -> Vec<(String, Bytes)> {
         let mut headers = message.received().headers.clone();
         let mut push = |name: &str, text: String| headers.push((name.to_owned(), text.into()));
+        if let Some(replays) = replays(message) {
+            push(replay_header::COUNT, replays);
+        }
         if self.attempts > 0 {
             push(retry_header::COUNT, self.attempts.to_string());
         }
@@ -70,17 +73,12 @@ impl DeadLetter<'_> {
         is_cut: bool,
         now: Duration,
     ) -> Vec<(String, Bytes)> {
-        let is_theirs = |(name, value): &&(String, Bytes)| match name.as_str() {
-            // The only header of a dead letter that a message brings itself.
-            replay_header::COUNT => is_number(value),
-            name => !replay_header::is_one(name),
-        };
-        let theirs = message.received().headers.iter().filter(is_theirs);
         let failed_at = rfc3339(now);
         let first_failed_at = first_failed_at(message).unwrap_or(&failed_at).to_owned();
         let commit_ts = message.header("commit_ts").filter(|at| is_rfc3339(at));
         let value_bytes = message.value().map_or(0, <[u8]>::len);
         let own = [
+            (replay_header::COUNT, replays(message)),
             ("dlq-event-id", Some(message.id().to_owned())),
             ("dlq-original-topic", cut(message.topic(), NAME_BYTES_MAX)),
             ("dlq-original-exchange", self.exchange.map(str::to_owned)),
@@ -95,7 +93,7 @@ impl DeadLetter<'_> {
             ("dlq-value-size", is_cut.then(|| value_bytes.to_string())),
         ];
         let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
-        theirs.cloned().chain(own).collect()
+        message.received().headers.iter().cloned().chain(own).collect()
     }
 }
 
@@ -145,8 +143,9 @@ pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool 
     true
 }
 
-fn is_number(value: &[u8]) -> bool {
-    (1..=20).contains(&value.len()) && value.iter().all(u8::is_ascii_digit)
+/// How often its dead letter was replayed, if it was.
+fn replays(message: &Message) -> Option<String> {
+    Some(message.replays()).filter(|count| *count > 0).map(|count| count.to_string())
 }
 
 /// In an `Option`, as the list of headers has it.

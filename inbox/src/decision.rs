@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use crate::Failure;
 
+/// Class of a message that failed after its last level, too.
+pub(crate) const EXHAUSTED: &str = "consumer.exhausted";
+
 /// What became of a delivery in the consumer's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -23,8 +26,16 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Acknowledge(Outcome),
-    Copy { level: usize, attempts: u32, outcome: Outcome },
+    Copy {
+        level: usize,
+        attempts: u32,
+        outcome: Outcome,
+    },
     DeadLetter(Cause),
+    /// It is tried again, and nothing of its lane is handled before.
+    Hold {
+        reason: String,
+    },
 }
 
 /// Why a message becomes a dead letter.
@@ -83,7 +94,7 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
             Step::Copy { level, attempts, outcome: Outcome::Deferred }
         }
         Verdict::Waiting { .. } => dead_letter(
-            "consumer.exhausted".into(),
+            EXHAUSTED.into(),
             attempts,
             "an earlier message of its key waits in a retry level, and there are none any more"
                 .to_owned(),
@@ -95,9 +106,10 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
                 Failure::Transient if level <= levels => {
                     Step::Copy { level, attempts, outcome: Outcome::Retried }
                 }
-                Failure::Transient => dead_letter("consumer.exhausted".into(), attempts, reason),
+                Failure::Transient => dead_letter(EXHAUSTED.into(), attempts, reason),
                 Failure::Permanent => dead_letter("consumer.permanent".into(), attempts, reason),
                 Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
+                Failure::Hold => Step::Hold { reason },
             }
         }
         Verdict::NoId { reason } => {
@@ -139,6 +151,14 @@ mod tests {
             let (class, reason) = (name.into(), "why".into());
             let cause = Cause { class, attempts: 1, reason, has_id: true };
             assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(cause));
+        }
+    }
+
+    #[test]
+    fn what_is_not_the_fault_of_the_message_holds_its_lane_however_often_it_has_failed() {
+        for attempts in [0, 9] {
+            let step = next_step(failed(Failure::Hold), attempts, 3);
+            assert_eq!(step, Step::Hold { reason: "why".to_owned() });
         }
     }
 

@@ -28,6 +28,7 @@ pub trait Handler: Send + Sync + 'static {
 
 /// Whether another attempt at a message may help.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// It may: the message goes through the retry levels.
     Transient,
@@ -35,4 +36,7 @@ pub enum Failure {
     Permanent,
     /// Like `Permanent`, with an error class of its own for `walrelay dlq list --error-class`.
     PermanentAs(Cow<'static, str>),
+    /// The message is not the cause: a dependency is away, a table or a right is missing. The lane is
+    /// held, and the message is tried again until it passes; no attempt is counted.
+    Hold,
 }

@@ -8,9 +8,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 
+use crate::breaker::Breaker;
 use crate::broker::{Broker, Stop};
 use crate::connection::{CONNECT_WITHIN, Database};
 use crate::copies::writer_name;
+use crate::login::RefusedLogin;
 use crate::metrics::Metrics;
 use crate::process::Shared;
 use crate::retention::Retention;
@@ -42,7 +44,7 @@ impl Inbox {
     pub async fn init(&self) -> Result<(), InboxError> {
         let plan = self.settings.plan()?;
         let what = "making the tables";
-        let refused = |source| InboxError::Postgres { what, source };
+        let refused = |source| postgres_error(what, source);
         let late = |_| InboxError::NoAnswer { what, within: CONNECT_WITHIN };
         let database = Database::new(&self.settings)?;
         let connecting = tokio::time::timeout(CONNECT_WITHIN, database.connect());
@@ -89,6 +91,7 @@ impl Inbox {
             copies: broker.copies(&plan)?,
             replay_exchange: broker.replay_exchange(&plan),
             writer: writer_name(&plan.service),
+            breaker: Breaker::new(self.settings.burst_max, self.settings.burst_window),
             metrics: self.metrics(&plan)?,
             tracing: Tracing::new(&self.settings, B::SYSTEM),
             plan: plan.clone(),
@@ -144,6 +147,7 @@ async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
         Store::open(database.connect().await?, &plan.service).await.map(drop)
     });
     let Ok(Err(source)) = opened.await else { return Ok(()) };
+    let is_refused = RefusedLogin::among(&source).is_some();
     let what = match source.code() {
         Some(&SqlState::UNDEFINED_TABLE) => {
             "the tables of sql/inbox.sql are missing: call Inbox::init"
@@ -151,10 +155,18 @@ async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
         Some(code) if code.code().starts_with("53") => return Ok(()),
         Some(_) if !ends_session(&source) => "Postgres refuses the consumer",
         // The library has no code for it: a password that is asked for and not given, and the like.
-        None if source.to_string().starts_with("invalid configuration") => {
+        None if is_refused || source.to_string().starts_with("invalid configuration") => {
             "the settings of the connection to Postgres"
         }
         _ => return Ok(()),
     };
-    Err(InboxError::Postgres { what, source })
+    Err(postgres_error(what, source))
+}
+
+/// A login that is not answered is a matter of the settings: time does not mend it.
+fn postgres_error(what: &'static str, source: tokio_postgres::Error) -> InboxError {
+    match RefusedLogin::among(&source) {
+        Some(refused) => InboxError::Settings(refused.to_string()),
+        None => InboxError::Postgres { what, source },
+    }
 }

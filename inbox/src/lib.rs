@@ -5,6 +5,7 @@
 #[cfg(not(any(feature = "kafka", feature = "rabbitmq")))]
 compile_error!("walrelay-inbox needs a broker: enable the feature `kafka` or `rabbitmq`");
 
+mod breaker;
 mod broker;
 mod classify;
 mod connection;
@@ -12,10 +13,12 @@ mod copies;
 mod decision;
 mod error;
 mod handler;
+mod hold;
 mod inbox;
 #[cfg(feature = "kafka")]
 mod kafka;
 mod lanes;
+mod login;
 mod message;
 mod metrics;
 mod panics;

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::settings::is_service_name;
+
 /// Headers of copies in the retry levels. A handler does not see them.
 pub(crate) mod retry_header {
     pub(crate) const PREFIX: &str = "x-retry-";
@@ -26,8 +28,9 @@ pub(crate) mod retry_header {
 /// see them.
 pub(crate) mod replay_header {
     const PREFIX: &str = "dlq-";
+    /// How often the dead letter was replayed, from 1.
     pub(crate) const COUNT: &str = "dlq-replay-count";
-    /// On Kafka, where others read the topic as well.
+    /// For which consumer. On Kafka, where others read the topic as well.
     pub(crate) const FOR: &str = "dlq-replay-for";
 
     pub(crate) fn is_one(name: &str) -> bool {
@@ -56,8 +59,10 @@ pub(crate) struct Received {
 #[derive(Clone, Debug)]
 pub struct Message {
     id: String,
+    /// Without headers of retries and replays.
     received: Received,
     retry: RetryState,
+    replay: ReplayState,
     #[cfg(feature = "otel")]
     pub(crate) context: opentelemetry::Context,
 }
@@ -72,10 +77,43 @@ pub(crate) struct RetryState {
     pub(crate) first_failed_at: Option<String>,
 }
 
+/// What is believed of the headers of a replay, by the way on which the message has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReplayTrust {
+    /// Nothing: replays come another way.
+    Nothing,
+    /// Others write here, too: both headers together, as `walrelay dlq replay` writes them.
+    Both,
+    /// The count: this way leads to this consumer alone.
+    Count,
+}
+
+/// What the headers of a replay say. A replay is handled though its message is known as a dead letter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ReplayState {
+    /// 0 for a message that is no replay.
+    count: i32,
+    service: Option<String>,
+}
+
+impl ReplayState {
+    fn of(headers: &[(String, Bytes)], trust: ReplayTrust) -> ReplayState {
+        let count = number::<i32>(headers, replay_header::COUNT).filter(|count| *count > 0);
+        let service = text(headers, replay_header::FOR).filter(|name| is_service_name(name));
+        match (trust, count, service) {
+            (ReplayTrust::Both, Some(count), Some(service)) => {
+                ReplayState { count, service: Some(service.to_owned()) }
+            }
+            (ReplayTrust::Count, Some(count), _) => ReplayState { count, service: None },
+            _ => ReplayState::default(),
+        }
+    }
+}
+
 impl Message {
     /// Of no retry level: whatever it says of retries was not written here, and is ignored.
-    pub(crate) fn original(received: Received) -> Message {
-        Message::new(received, RetryState::default())
+    pub(crate) fn original(received: Received, trust: ReplayTrust) -> Message {
+        Message::new(received, RetryState::default(), trust)
     }
 
     /// Of a retry level of the consumer.
@@ -91,16 +129,19 @@ impl Message {
         if let Some(topic) = text(headers, retry_header::ORIGINAL_TOPIC) {
             received.topic = topic.to_owned();
         }
-        Message::new(received, retry)
+        Message::new(received, retry, ReplayTrust::Count)
     }
 
-    fn new(mut received: Received, retry: RetryState) -> Message {
-        received.headers.retain(|(name, _)| !retry_header::is_one(name));
+    fn new(mut received: Received, retry: RetryState, trust: ReplayTrust) -> Message {
+        let replay = ReplayState::of(&received.headers, trust);
+        let is_ours = |name: &str| retry_header::is_one(name) || replay_header::is_one(name);
+        received.headers.retain(|(name, _)| !is_ours(name));
         let id = received.id.as_deref().or_else(|| text(&received.headers, "id"));
         Message {
             id: id.filter(|id| is_usable(id)).unwrap_or_default().to_owned(),
             received,
             retry,
+            replay,
             #[cfg(feature = "otel")]
             context: opentelemetry::Context::new(),
         }
@@ -149,24 +190,23 @@ impl Message {
 
     /// All headers but those of retries and replays, which must not be copied into other messages.
     pub fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let shown = self.received.headers.iter().filter(|(name, _)| !replay_header::is_one(name));
-        shown.map(|(name, value)| (name.as_str(), value.as_ref()))
+        self.received.headers.iter().map(|(name, value)| (name.as_str(), value.as_ref()))
     }
 
     /// One of [`Message::headers`] as text. Of several of one name it is the last.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
-        if replay_header::is_one(name) { None } else { text(&self.received.headers, name) }
+        text(&self.received.headers, name)
     }
 
     /// How often the dead letter of the message was replayed.
     pub(crate) fn replays(&self) -> i32 {
-        number(&self.received.headers, replay_header::COUNT).unwrap_or_default()
+        self.replay.count
     }
 
     /// For which consumer the message was replayed, if for one.
     pub(crate) fn replayed_for(&self) -> Option<&str> {
-        text(&self.received.headers, replay_header::FOR)
+        self.replay.service.as_deref()
     }
 
     /// How often the handler has failed with this message.
@@ -250,7 +290,7 @@ mod tests {
         assert_eq!((copy.retry().copy, copy.retry().due_unix_ms), (3, Some(1_700_000_000_000)));
         assert_eq!(copy.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
         // A message of somebody else may have the same headers.
-        let original = Message::original(received);
+        let original = Message::original(received, ReplayTrust::Both);
         assert_eq!((original.topic(), original.failed_attempts()), ("retry", 0));
         assert_eq!(original.retry(), &RetryState::default());
         assert_eq!(original.headers().map(|(name, _)| name).collect::<Vec<_>>(), ["id"]);
@@ -264,8 +304,34 @@ mod tests {
     }
 
     #[test]
+    fn a_replay_is_told_from_an_event_that_looks_like_one() {
+        let replay = |headers: &[(&str, &str)], trust| {
+            let message = Message::original(received(headers), trust);
+            assert_eq!(message.headers().count(), 0);
+            (message.replays(), message.replayed_for().map(str::to_owned))
+        };
+        let (count, service) = (("dlq-replay-count", "2"), ("dlq-replay-for", "billing"));
+        let both = (2, Some("billing".to_owned()));
+        assert_eq!(replay(&[count, service], ReplayTrust::Both), both);
+        assert_eq!(replay(&[count, service], ReplayTrust::Count), (2, None));
+        assert_eq!(replay(&[count, service], ReplayTrust::Nothing), (0, None));
+        for incomplete in [
+            &[count][..],
+            &[service],
+            &[service, ("dlq-replay-count", "0")],
+            &[service, ("dlq-replay-count", "-1")],
+            &[service, ("dlq-replay-count", "2147483648")],
+            &[count, ("dlq-replay-for", "")],
+            &[count, ("dlq-replay-for", "bill ing")],
+        ] {
+            assert_eq!(replay(incomplete, ReplayTrust::Both), (0, None), "{incomplete:?}");
+        }
+    }
+
+    #[test]
     fn an_id_that_postgres_cannot_store_is_none() {
-        let message = |headers: &[(&str, &str)]| Message::original(received(headers));
+        let message =
+            |headers: &[(&str, &str)]| Message::original(received(headers), ReplayTrust::Both);
         let long = "x".repeat(ID_BYTES_MAX + 1);
         for id in ["", "a\0b", &long] {
             assert!(!message(&[("id", id)]).has_id());

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use prometheus::core::Collector;
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 use crate::decision::Outcome;
+use crate::hold::HoldReason;
 use crate::settings::Plan;
 
 const SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -19,6 +22,7 @@ pub(crate) struct Metrics {
     duplicates: IntCounter,
     retries: IntCounterVec,
     dead_letters: IntCounter,
+    held_lanes: IntGaugeVec,
 }
 
 impl Metrics {
@@ -50,12 +54,19 @@ impl Metrics {
                 "consumer_dlq_published_total",
                 "Dead letters that the broker has confirmed.",
             ))?,
+            held_lanes: IntGaugeVec::new(
+                opts("consumer_held_lanes", "Lanes that wait for something to pass, by reason."),
+                &["reason"],
+            )?,
         };
         for outcome in Outcome::ALL {
             metrics.messages.with_label_values(&[outcome.name()]).inc_by(0);
         }
         for level in &plan.levels {
             metrics.retries.with_label_values(&[&level.name]).inc_by(0);
+        }
+        for reason in HoldReason::ALL {
+            metrics.held_lanes(reason).set(0);
         }
         if let Some(registry) = registry {
             metrics.register(registry)?;
@@ -64,12 +75,13 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 5] = [
+        let all: [Box<dyn Collector>; 6] = [
             Box::new(self.messages.clone()),
             Box::new(self.processing_seconds.clone()),
             Box::new(self.duplicates.clone()),
             Box::new(self.retries.clone()),
             Box::new(self.dead_letters.clone()),
+            Box::new(self.held_lanes.clone()),
         ];
         all.into_iter().try_for_each(|metric| registry.register(metric))
     }
@@ -86,6 +98,10 @@ impl Metrics {
 
     pub(crate) fn retried(&self, level: &str) {
         self.retries.with_label_values(&[level]).inc();
+    }
+
+    pub(crate) fn held_lanes(&self, reason: HoldReason) -> IntGauge {
+        self.held_lanes.with_label_values(&[reason.name()])
     }
 
     pub(crate) fn processed_in(&self, took: Duration) {

@@ -1,7 +1,7 @@
 //! The way of one message: claimed, handled, and settled once everything about it is certain.
 //!
-//! An outage of Postgres counts for nothing: the message is held, and tried again from the claim.
-//! A commit whose answer was lost is found there as a duplicate.
+//! What is no fault of the message counts for nothing: the message is held, and tried again from the
+//! claim. A commit whose answer was lost is found there as a duplicate.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio_postgres::error::SqlState;
 
+use crate::breaker::Breaker;
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
+use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
 use crate::decision::{Cause, Outcome, Step, Verdict, next_step};
 use crate::error::chain;
+use crate::hold::{Hold, HoldReason};
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
 use crate::settings::Plan;
@@ -27,6 +30,8 @@ const UNUSABLE_ID: &str =
     "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
 /// A handler during which the connection is lost so often is the cause of it.
 const LOSSES_MAX: u32 = 3;
+/// How often a transaction that has lost against another one is repeated at once.
+const CONFLICTS_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a copy under way is waited for once its message is not wanted any more.
@@ -40,6 +45,7 @@ pub(crate) struct Shared<B: Broker, H> {
     pub(crate) replay_exchange: Option<String>,
     /// `SERVICE@host`.
     pub(crate) writer: String,
+    pub(crate) breaker: Breaker,
     pub(crate) metrics: Metrics,
     pub(crate) tracing: Tracing,
 }
@@ -49,26 +55,38 @@ pub(crate) struct Processor<B: Broker, H> {
     shared: Arc<Shared<B, H>>,
     session: Session,
     backoff: Backoff,
+    /// While the message waits for something to pass, or has just been tried again.
+    hold: Option<Hold>,
 }
 
 /// The message was taken back while it was held: it will be delivered again.
 struct GivenUp;
 
 /// An attempt came to no verdict.
-struct Interrupted {
-    outage: Outage,
-    in_handler: bool,
+enum Interrupted {
+    Outage(Outage),
+    LostInHandler(Outage),
+    /// The transaction has lost against another one. If it is not repeated, this follows.
+    Conflict(Result<Verdict, Outage>),
 }
 
-impl<E: Into<Outage>> From<E> for Interrupted {
-    fn from(error: E) -> Interrupted {
-        Interrupted { outage: error.into(), in_handler: false }
+impl From<Outage> for Interrupted {
+    fn from(outage: Outage) -> Interrupted {
+        Interrupted::Outage(outage)
+    }
+}
+
+impl From<tokio_postgres::Error> for Interrupted {
+    fn from(error: tokio_postgres::Error) -> Interrupted {
+        let has_lost = is_conflict(&error);
+        let outage = Outage::from(error);
+        if has_lost { Interrupted::Conflict(Err(outage)) } else { Interrupted::Outage(outage) }
     }
 }
 
 impl<B: Broker, H: Handler> Processor<B, H> {
     pub(crate) fn new(shared: Arc<Shared<B, H>>, session: Session) -> Processor<B, H> {
-        Processor { shared, session, backoff: Backoff::default() }
+        Processor { shared, session, backoff: Backoff::default(), hold: None }
     }
 
     pub(crate) async fn process(&mut self, delivery: Delivery<B::Token>) {
@@ -78,6 +96,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         }
         let span = self.shared.tracing.begin(&mut message);
         let outcome = self.outcome(&mut message, &token, &span).await.ok();
+        self.backoff.reset();
+        if self.hold.take().is_some() && outcome.is_some() {
+            tracing::info!(consumer = self.shared.plan.service, "the lane goes on");
+        }
         span.end(outcome, message.failed_attempts());
         if let Some(outcome) = outcome {
             self.shared.metrics.settled(outcome);
@@ -92,6 +114,47 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Outcome, GivenUp> {
+        let shared = Arc::clone(&self.shared);
+        let mut breaker = shared.breaker.turn();
+        loop {
+            let step = self.step(message, token, span).await?;
+            let cause = match step {
+                Step::Acknowledge(outcome) => {
+                    if outcome == Outcome::Processed {
+                        breaker.succeeded();
+                    }
+                    return Ok(outcome);
+                }
+                Step::Hold { reason } => {
+                    self.wait(HoldReason::Handler, &reason, message, token).await?;
+                    continue;
+                }
+                Step::Copy { level, attempts, outcome } => {
+                    match self.copy_to_level(message, token, level, attempts, outcome).await? {
+                        Ok(outcome) => return Ok(outcome),
+                        Err(Refused(reason)) => {
+                            let class = "consumer.refused-copy".into();
+                            Cause { class, attempts, reason, has_id: true }
+                        }
+                    }
+                }
+                Step::DeadLetter(cause) => cause,
+            };
+            match breaker.allow(&cause, Instant::now()) {
+                Ok(()) => return self.dead_letter(message, token, &cause).await,
+                Err(reason) => {
+                    self.wait(HoldReason::Breaker, &reason, message, token).await?;
+                }
+            }
+        }
+    }
+
+    async fn step(
+        &mut self,
+        message: &mut Message,
+        token: &B::Token,
+        span: &MessageSpan,
+    ) -> Result<Step, GivenUp> {
         let verdict = if self.shared.is_for_another(message) {
             Verdict::Duplicate
         } else if message.has_id() {
@@ -99,25 +162,17 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         } else {
             Verdict::NoId { reason: UNUSABLE_ID.to_owned() }
         };
-        if let Verdict::Failed { reason, .. } = &verdict {
+        // What holds the lane is logged where it waits.
+        let is_probe = self.hold.as_ref().is_some_and(|hold| hold.reason() == HoldReason::Breaker);
+        if let Verdict::Failed { failure, reason } = &verdict
+            && *failure != Failure::Hold
+            && !is_probe
+        {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
         }
         let levels = self.shared.plan.levels.len();
-        let cause = match next_step(verdict, message.failed_attempts(), levels) {
-            Step::Acknowledge(outcome) => return Ok(outcome),
-            Step::DeadLetter(cause) => cause,
-            Step::Copy { level, attempts, outcome } => {
-                match self.copy_to_level(message, token, level, attempts, outcome).await? {
-                    Ok(outcome) => return Ok(outcome),
-                    Err(Refused(reason)) => {
-                        let class = "consumer.refused-copy".into();
-                        Cause { class, attempts, reason, has_id: true }
-                    }
-                }
-            }
-        };
-        self.dead_letter(message, token, &cause).await
+        Ok(next_step(verdict, message.failed_attempts(), levels))
     }
 
     /// Tries the message until there is a verdict.
@@ -127,22 +182,29 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Verdict, GivenUp> {
-        let mut losses = 0;
+        let (mut losses, mut conflicts) = (0, 0);
         loop {
-            match self.attempt(message, span).await {
-                Ok(verdict) => {
-                    self.backoff.reset();
-                    return Ok(verdict);
+            let interrupted = match self.attempt(message, span).await {
+                Ok(verdict) => return Ok(verdict),
+                Err(interrupted) => interrupted,
+            };
+            let outage = match interrupted {
+                Interrupted::Conflict(_) if conflicts < CONFLICTS_MAX => {
+                    conflicts += 1;
+                    continue;
                 }
-                Err(Interrupted { outage, in_handler }) => {
-                    losses += u32::from(in_handler);
-                    if losses >= LOSSES_MAX {
-                        let reason = format!("each time the connection was lost: {}", outage.0);
-                        return Ok(Verdict::Failed { failure: Failure::Transient, reason });
-                    }
-                    self.wait_for_postgres(outage, token).await?;
+                Interrupted::Conflict(Ok(verdict)) => return Ok(verdict),
+                Interrupted::Conflict(Err(outage)) | Interrupted::Outage(outage) => outage,
+                Interrupted::LostInHandler(Outage(reason)) if losses + 1 == LOSSES_MAX => {
+                    let reason = format!("each time the connection was lost: {reason}");
+                    return Ok(Verdict::Failed { failure: Failure::Transient, reason });
                 }
-            }
+                Interrupted::LostInHandler(outage) => {
+                    losses += 1;
+                    outage
+                }
+            };
+            self.wait(HoldReason::Postgres, &outage.0, message, token).await?;
         }
     }
 
@@ -243,22 +305,31 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         loop {
             let outage = match self.session.store().await {
                 Ok(store) => match store.change(message, change).await {
-                    Ok(copy) => {
-                        self.backoff.reset();
-                        return Ok(copy);
-                    }
+                    Ok(copy) => return Ok(copy),
                     Err(error) => error.into(),
                 },
                 Err(outage) => outage,
             };
-            self.wait_for_postgres(outage, token).await?;
+            self.wait(HoldReason::Postgres, &outage.0, message, token).await?;
         }
     }
 
-    async fn wait_for_postgres(&mut self, outage: Outage, token: &B::Token) -> Result<(), GivenUp> {
-        let consumer = &self.shared.plan.service;
-        let Outage(reason) = outage;
-        tracing::warn!(code = "inbox.postgres-away", consumer, reason, "a message is held");
+    /// Holds the lane for a while, before the message is tried again. The next attempt has a new
+    /// session: the old one may be lost, or know a table as it was before its migration.
+    async fn wait(
+        &mut self,
+        reason: HoldReason,
+        why: &str,
+        message: &Message,
+        token: &B::Token,
+    ) -> Result<(), GivenUp> {
+        let shared = &self.shared;
+        let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
+        let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
+        if self.hold.insert(hold).tells(Instant::now()) {
+            let (code, consumer, id) = (reason.code(), &shared.plan.service, message.id());
+            tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
+        }
         self.session.discard();
         pause(self.backoff.next(), token).await
     }
@@ -280,9 +351,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     ) -> Result<Verdict, Interrupted> {
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
         let handling = span.hold(caught(handle));
-        let lost =
-            |error: tokio_postgres::Error| Interrupted { outage: error.into(), in_handler: true };
-        let (failure, reason) = match handling.await {
+        let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
+        let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
                 let Err(error) = claimed.commit(message, is_deferred).await else {
                     return Ok(Verdict::Processed);
@@ -293,18 +363,19 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 // A statement failed before, and the handler did not say so.
                 let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
                 let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
-                return Ok(Verdict::Failed { failure, reason: chain(&error) });
+                return failed(failure, chain(&error), is_conflict(&error));
             }
             Ok(Err(error)) => {
-                let judged = caught_call(|| (self.handler.classify(&error), chain(&error)));
-                judged.unwrap_or_else(|panic| {
-                    (Failure::Transient, format!("judging the handler's error panicked: {panic}"))
+                let judge = || (self.handler.classify(&error), chain(&error), is_conflict(&error));
+                caught_call(judge).unwrap_or_else(|panic| {
+                    let reason = format!("judging the handler's error panicked: {panic}");
+                    (Failure::Transient, reason, false)
                 })
             }
-            Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}")),
+            Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}"), false),
         };
         claimed.rollback().await.map_err(lost)?;
-        Ok(Verdict::Failed { failure, reason })
+        failed(failure, reason, has_lost)
     }
 
     /// What is too large for the broker is cut. A dead letter that is refused even without its
@@ -371,6 +442,12 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let (consumer, id) = (&self.plan.service, message.id());
         tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
     }
+}
+
+/// `has_lost`: against another transaction, so that it may be repeated at once.
+fn failed(failure: Failure, reason: String, has_lost: bool) -> Result<Verdict, Interrupted> {
+    let verdict = Verdict::Failed { failure, reason };
+    if has_lost { Err(Interrupted::Conflict(Ok(verdict))) } else { Ok(verdict) }
 }
 
 /// For as long as the message is wanted.

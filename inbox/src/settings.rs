@@ -35,6 +35,8 @@ pub struct Settings {
     pub(crate) retention_interval: Duration,
     pub(crate) retention_rows_max: u32,
     pub(crate) stop_within: Duration,
+    pub(crate) burst_max: usize,
+    pub(crate) burst_window: Duration,
     pub(crate) registry: Option<Registry>,
     #[cfg(feature = "otel")]
     pub(crate) tracer: Option<Arc<opentelemetry::global::BoxedTracer>>,
@@ -55,6 +57,8 @@ impl Settings {
             retention_interval: MINUTE,
             retention_rows_max: 1_000,
             stop_within: 10 * SECOND,
+            burst_max: 100,
+            burst_window: MINUTE,
             registry: None,
             #[cfg(feature = "otel")]
             tracer: None,
@@ -107,6 +111,16 @@ impl Settings {
         self
     }
 
+    /// The breaker: how many dead letters may be written within `window` (default 100 in a minute). One
+    /// more, and its lane is held until the handler succeeds with it: so many are hardly the fault of
+    /// their messages.
+    #[must_use]
+    pub fn dead_letter_burst(mut self, letters_max: usize, window: Duration) -> Settings {
+        self.burst_max = letters_max;
+        self.burst_window = window;
+        self
+    }
+
     /// Where the metrics are registered.
     #[must_use]
     pub fn registry(mut self, registry: &Registry) -> Settings {
@@ -131,10 +145,7 @@ impl Settings {
     }
 
     pub(crate) fn plan(&self) -> Result<Plan, InboxError> {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let wrong = if !(1..=SERVICE_BYTES_MAX).contains(&self.service.len())
-            || !self.service.chars().all(is_plain)
-        {
+        let wrong = if !is_service_name(&self.service) {
             Some("the name of the service is 1 to 100 of a-z A-Z 0-9 . _ -")
         } else if self.lanes == 0 || self.lane_messages_max == 0 {
             Some("there must be a lane, with room for a message")
@@ -142,6 +153,8 @@ impl Settings {
             Some("a retry level lasts a millisecond or more")
         } else if self.retention_rows_max == 0 || self.retention_interval.is_zero() {
             Some("old rows are removed in batches of a row or more, with a pause between them")
+        } else if self.burst_max == 0 || self.burst_window.is_zero() {
+            Some("the breaker allows a dead letter or more, in a time that is not zero")
         } else {
             None
         };
@@ -164,6 +177,11 @@ impl Settings {
             lane_messages_max: self.lane_messages_max,
         })
     }
+}
+
+pub(crate) fn is_service_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=SERVICE_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
 }
 
 /// What a broker must know of the settings.
@@ -202,6 +220,8 @@ mod tests {
             sound().levels([SECOND, SECOND]),
             sound().levels([Duration::ZERO]),
             sound().retention_batches(SECOND, 0),
+            sound().dead_letter_burst(0, SECOND),
+            sound().dead_letter_burst(1, Duration::ZERO),
         ] {
             assert!(wrong.plan().is_err());
         }

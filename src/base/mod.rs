@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub(crate) mod figures;
 pub mod finding;
+pub(crate) mod fingerprint;
 pub(crate) mod host;
 pub(crate) mod http;
 pub mod log;

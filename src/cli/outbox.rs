@@ -68,7 +68,7 @@ async fn list(
             is_cut = true;
             return Ok(());
         }
-        let head = (count == 0 && !args.json).then(|| TABLE.head() + "\n").unwrap_or_default();
+        let head = if count == 0 && !args.json { TABLE.head() + "\n" } else { String::new() };
         count += 1;
         let line = if args.json { json_line(row)? } else { table_row(row) };
         print(&(head + &line + "\n")).map(drop)

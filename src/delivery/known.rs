@@ -10,13 +10,15 @@
 //! confirms: a mark of a2 in front of a mark of a1 means that a1 was published again after a2, and
 //! then the mark of a2 does not count.
 //!
-//! Besides marks there is what the topics hold ([`super::stored`]). The last record of a key shows how
-//! far the key has come, unless the mark of its event says that the events behind it were confirmed as
-//! well: their dead letters, which are in another topic.
+//! Besides marks there is what the topics hold ([`super::stored`]). For each event there is one
+//! decision ([`KnownEvents::passes_over`]): what a topic says that was read overrules a mark of an
+//! event that was published, because the topic may have been made anew, or a key may have gone back in
+//! it. A dead letter stands elsewhere, so its mark counts whatever the topic says.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
+use super::prefix::ConfirmedPrefix;
 use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
@@ -60,16 +62,23 @@ impl Fingerprint {
 pub struct Mark {
     pub position: Position,
     pub fingerprint: Fingerprint,
+    pub is_dead_letter: bool,
 }
 
 /// Empty, except while events come that an earlier process may have published.
 #[derive(Debug, Default)]
 pub struct KnownEvents {
-    marked: HashSet<u64>,
+    published: HashSet<u64>,
+    /// With the commit LSN.
+    dead_lettered: HashMap<u64, Lsn>,
+    /// Counts as a mark of each of its events.
+    prefix: Option<ConfirmedPrefix>,
     /// Commit LSN of the last transaction that may hold known events; zero for none.
     until: Lsn,
     /// Keys whose events are published again.
     republished: HashSet<u32>,
+    /// A topic has overruled a mark.
+    overruled: bool,
 }
 
 impl KnownEvents {
@@ -87,19 +96,35 @@ impl KnownEvents {
         }
         let mut confirmed_later: HashMap<u32, Position> = HashMap::new();
         for mark in marks.rev() {
-            let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
+            let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
             let mut counts = is_relevant(&mark);
             if key != 0 {
                 let earliest = confirmed_later.entry(key).or_insert(position);
                 counts &= position <= *earliest;
                 *earliest = position.min(*earliest);
             }
+            if counts && is_dead_letter {
+                self.dead_lettered.insert(event, position.commit_lsn);
+            } else if counts {
+                self.published.insert(event);
+            }
             if counts {
-                self.marked.insert(event);
                 self.until = self.until.max(position.commit_lsn);
             }
         }
-        self.marked.len()
+        self.published.len() + self.dead_lettered.len()
+    }
+
+    /// Loads what is confirmed of a transaction that comes.
+    pub fn load_prefix(&mut self, prefix: ConfirmedPrefix) {
+        self.until = self.until.max(prefix.commit_lsn);
+        self.prefix = Some(prefix);
+    }
+
+    /// Whether a topic has overruled marks since the last call: they are wrong for other events of it
+    /// as well, where the next process cannot read it.
+    pub fn takes_overruled(&mut self) -> bool {
+        std::mem::take(&mut self.overruled)
     }
 
     /// Whether an event that comes now may be known.
@@ -118,20 +143,36 @@ impl KnownEvents {
 
     /// Whether this event must not be published again, and where that is known from. If it must, no
     /// later event of its key will be passed over.
-    pub fn passes_over(&mut self, fingerprint: Fingerprint, stored: Stored) -> Option<KnownFrom> {
+    pub fn passes_over(
+        &mut self,
+        position: Position,
+        fingerprint: Fingerprint,
+        stored: Stored,
+    ) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
-        let in_order = !self.republished.contains(&key);
-        let is_marked = in_order && self.marked.remove(&event);
+        if self.republished.contains(&key) {
+            return None;
+        }
+        let is_dead_letter = self.dead_lettered.remove(&event).is_some();
+        let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
+        let is_marked = self.published.remove(&event) || is_dead_letter || is_claimed;
+        self.overruled |= stored == Stored::No && is_marked && !is_dead_letter;
         let known = match stored {
+            Stored::No => is_dead_letter.then_some(KnownFrom::StateFile),
             _ if is_marked => Some(KnownFrom::StateFile),
-            Stored::Yes | Stored::Last if in_order => Some(KnownFrom::Topic),
-            _ => None,
+            Stored::Yes => Some(KnownFrom::Topic),
+            Stored::Unknown | Stored::Overtaken => None,
         };
-        let is_last = stored == Stored::Last && !is_marked;
-        if key != 0 && (known.is_none() || is_last) {
+        if key != 0 && known.is_none() {
             self.republished.insert(key);
         }
         known
+    }
+
+    /// The topics hold nothing of what comes: only dead letters are still known.
+    pub fn forget_published(&mut self) {
+        (self.published, self.prefix) = (HashSet::new(), None);
+        self.until = self.dead_lettered.values().copied().max().unwrap_or_default();
     }
 
     /// What comes is no repetition of what was known.

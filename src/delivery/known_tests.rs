@@ -1,7 +1,3 @@
-use std::collections::HashMap;
-
-use proptest::prelude::*;
-
 use super::*;
 
 fn at(commit: u64, ordinal: u64) -> Position {
@@ -24,11 +20,12 @@ fn event<'a>(id: &'a str, key: Option<&'a [u8]>, value: &'a [u8]) -> Outbound<'a
 }
 
 fn mark(commit: u64, key: u32) -> Mark {
-    Mark { position: at(commit, 0), fingerprint: Fingerprint { event: commit, key } }
+    let fingerprint = Fingerprint { event: commit, key };
+    Mark { position: at(commit, 0), fingerprint, is_dead_letter: false }
 }
 
 fn passes_over(known: &mut KnownEvents, fingerprint: Fingerprint) -> bool {
-    known.passes_over(fingerprint, Stored::No).is_some()
+    known.passes_over(Position::default(), fingerprint, Stored::Unknown).is_some()
 }
 
 /// Which of the events from `from` on are passed over, given as commit and key, when they come in
@@ -100,107 +97,15 @@ fn a_mark_in_front_of_that_of_an_earlier_event_of_its_key_does_not_count() {
     assert_eq!(passed_over(&marks, 15, &[(20, 0)]), [20]);
 }
 
-/// What the processes of the model do with the events from the slot's position on.
-#[derive(Clone, Debug)]
-struct Life {
-    /// How many events it comes to before it dies.
-    reaches: usize,
-    /// Which of the published ones it hears a confirm of, and in which order it marks them.
-    confirms: Vec<u8>,
-    /// How far the slot's position moves, at most.
-    reports: usize,
-}
-
-fn life() -> impl Strategy<Value = Life> {
-    (0..14_usize, prop::collection::vec(any::<u8>(), 14), 0..14_usize)
-        .prop_map(|(reaches, confirms, reports)| Life { reaches, confirms, reports })
-}
-
 #[test]
-fn what_a_topic_holds_is_passed_over_as_far_as_its_key_has_come() {
-    use Stored::{Last, No, Yes};
-    let (file, topic) = (Some(KnownFrom::StateFile), Some(KnownFrom::Topic));
-    // GIVEN what the topic holds of the events of a key, in order, and which of them are marked
-    let cases = [
-        ([Yes, Last, No], &[][..], [topic, topic, None]),
-        // What was published again is later than what the topic holds.
-        ([No, Yes, Last], &[], [None, None, None]),
-        ([Last, Yes, Yes], &[], [topic, None, None]),
-        ([Last, No, No], &[2, 3], [topic, None, None]),
-        // The second is a dead letter.
-        ([Last, No, No], &[1, 2], [file, file, None]),
-        ([Yes, Last, No], &[1], [file, topic, None]),
-    ];
-    for (stored, marked, expected) in cases {
-        let mut known = KnownEvents::default();
-        known.load(marked.iter().map(|commit| mark(*commit, 7)), Lsn::from_wire(1));
-        let events = (1..).zip(&stored);
-        let found =
-            events.map(|(event, stored)| known.passes_over(Fingerprint { event, key: 7 }, *stored));
-        assert_eq!(found.collect::<Vec<_>>(), expected, "{stored:?} {marked:?}");
-    }
-    // GIVEN events without a key THEN none matters to another
+fn what_topics_have_refuted_is_forgotten_but_for_dead_letters() {
     let mut known = KnownEvents::default();
-    let found = [No, Yes, Yes].map(|it| known.passes_over(Fingerprint { event: 1, key: 0 }, it));
-    assert_eq!(found, [None, topic, topic]);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
-
-    /// However often processes die: nothing is passed over that the broker does not have, and the
-    /// last record of each key is that of its latest event.
-    #[test]
-    fn nothing_is_lost_and_the_latest_event_of_a_key_comes_last(
-        keys in prop::collection::vec(0..4_u32, 14),
-        lives in prop::collection::vec(life(), 1..6),
-        losses in prop::collection::vec((0..4_usize, 0..6_usize), 6),
-    ) {
-        // What the broker holds, in order; what the file holds; below which event the slot is.
-        let (mut topic, mut marks): (Vec<usize>, Vec<Mark>) = (Vec::new(), Vec::new());
-        let mut slot = 0;
-        let last = Life { reaches: 14, confirms: vec![0; 14], reports: 0 };
-        for (life, (back, overwritten)) in lives.iter().chain([&last]).zip(losses) {
-            let commit = |event: usize| 10 * event as u64 + 10;
-            let mut known = KnownEvents::default();
-            known.load(marks.iter().copied(), Lsn::from_wire(commit(slot)));
-            let mut confirmed: HashMap<usize, bool> = HashMap::new();
-            let mut published = Vec::new();
-            for (event, key) in (0..life.reaches.min(14)).zip(&keys).skip(slot) {
-                known.begins(Lsn::from_wire(commit(event)));
-                let fingerprint = Fingerprint { event: commit(event), key: *key };
-                if known.is_active() && passes_over(&mut known, fingerprint) {
-                    prop_assert!(topic.contains(&event), "{event} is lost");
-                    confirmed.insert(event, true);
-                } else {
-                    topic.push(event);
-                    published.push(event);
-                }
-            }
-            // Confirms of different keys come in any order, those of one key in order.
-            published.sort_by_key(|event| (life.confirms[keys[*event] as usize], *event));
-            for event in published {
-                let stopped = life.confirms[event] % 4 == 0;
-                let of_key = |other: &usize| keys[*other] == keys[event] && keys[event] != 0;
-                let waits = confirmed.iter().any(|(other, done)| of_key(other) && !done);
-                let done = !stopped && !waits;
-                confirmed.insert(event, done);
-                if done {
-                    marks.push(mark(commit(event), keys[event]));
-                }
-            }
-            let settled = (slot..14).take_while(|event| confirmed.get(event) == Some(&true));
-            slot = (slot + settled.count()).min(slot.max(life.reports));
-            // A Postgres that crashes has an older position.
-            slot = slot.saturating_sub(back);
-            // The ring has no room for the oldest marks.
-            marks.drain(..overwritten.min(marks.len()));
-        }
-        for key in 1..4 {
-            let of_key = |event: &&usize| keys[**event] == key;
-            let latest = (0..14).rfind(|event| keys[*event] == key);
-            prop_assert_eq!(topic.iter().rfind(of_key).copied(), latest, "key {}", key);
-        }
-        prop_assert!((0..14).all(|event| topic.contains(&event)), "{topic:?}");
-    }
+    let dead_letter = Mark { is_dead_letter: true, ..mark(20, 2) };
+    known.load([mark(10, 1), dead_letter, mark(30, 3)].into_iter(), Lsn::ZERO);
+    known.forget_published();
+    let of = |commit, key| Fingerprint { event: commit, key };
+    assert!(!passes_over(&mut known, of(10, 1)));
+    assert!(passes_over(&mut known, of(20, 2)));
+    known.begins(Lsn::from_wire(21));
+    assert!(!known.is_active());
 }

@@ -3,7 +3,7 @@
 //! | an event is | known to | until |
 //! |---|---|---|
 //! | received | [`admitted`] | it turns out to be new; a repetition is skipped |
-//! | confirmed by an earlier process | [`known`] | it is received, and passed over |
+//! | confirmed by an earlier process | [`known`], [`prefix`], [`stored`] | it is received, and passed over |
 //! | admitted | [`window`], [`ledger`] | the sink confirms it |
 //! | settled | [`ledger`] | all of its transaction and of those before it are settled |
 //! | reported | Postgres | – its commit end LSN is in a status update |
@@ -26,6 +26,7 @@ pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;
 pub mod parked;
+pub mod prefix;
 pub mod retry;
 pub mod settings;
 pub mod stored;
@@ -33,3 +34,5 @@ pub mod window;
 
 #[cfg(test)]
 mod model_tests;
+#[cfg(test)]
+mod repetition_model_tests;

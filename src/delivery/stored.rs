@@ -8,7 +8,8 @@
 //!
 //! The last record of a key in its topic shows how far the key has come. Records of later events
 //! may stand before it, where an earlier process has repeated events and died. They do not count:
-//! what follows the event of the last record is published again, in order.
+//! what follows the event of the last record is published again, in order, whatever else is known of
+//! it. So what a topic says that was read is final; only what it cannot say is left to others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,13 +22,19 @@ use crate::base::lsn::Lsn;
 /// The header with the position of the transaction.
 const POSITION: &str = "lsn";
 
-/// Whether a topic holds an event.
+/// What a topic says of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    No,
+    /// Nothing: the topic, or the partition of the event, was not read.
+    Unknown,
+    /// It holds the event, and the key ends with it or with a later event.
     Yes,
-    /// Yes, as the last one of its key: what follows of the key must be published.
-    Last,
+    /// It does not hold the event, but ends the key with one of a later transaction: the event is
+    /// elsewhere, or its record has been removed.
+    Overtaken,
+    /// It does not hold the event; or ends the key with an earlier one, and then the event must be
+    /// published again.
+    No,
 }
 
 /// 128 bits: two records that differ have the same hash with no probability that matters. The keys
@@ -40,10 +47,23 @@ pub struct StoredEvents {
     /// The transactions that Postgres sends again and that an earlier process can have published.
     transactions: Range<Lsn>,
     records: HashMap<RecordHash, u32>,
-    /// The last record of each key; none of a key about which nothing is known.
-    last: HashMap<u64, RecordHash>,
+    /// How far each key of a topic has come.
+    ends: HashMap<u64, KeyEnd>,
+    /// The topics that were read, and whether all of their partitions were.
+    topics: HashMap<String, bool>,
     /// The last of the transactions of which there are records.
     newest: Lsn,
+}
+
+/// The last record of a key in its topic.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeyEnd {
+    /// Zero if the record is of another timeline, or of a transaction that is not sent again: then
+    /// the key has gone back behind all that is.
+    commit_lsn: Lsn,
+    record: RecordHash,
+    /// The event of the record was received, so what follows is not stored behind it.
+    passed: bool,
 }
 
 impl StoredEvents {
@@ -71,42 +91,52 @@ impl StoredEvents {
     /// A record of a topic. Those of one partition are added in order. It has a partition if the
     /// events of its topic ask for one.
     pub fn add(&mut self, record: &Outbound<'_>) {
-        let Some(lsn) = position(record) else { return };
+        let Some(commit_lsn) = position(record) else { return };
         let lane = self.lane(record);
-        if !self.transactions.contains(&lsn) {
-            // The key has gone back behind what is sent again, or another timeline has written.
-            lane.map(|lane| self.last.remove(&lane));
+        if !self.transactions.contains(&commit_lsn) {
+            lane.and_then(|lane| self.ends.get_mut(&lane)).map(std::mem::take);
             return;
         }
         let hash = self.hash(record);
         *self.records.entry(hash).or_default() += 1;
-        lane.map(|lane| self.last.insert(lane, hash));
-        self.newest = self.newest.max(lsn);
+        let end = KeyEnd { commit_lsn, record: hash, passed: false };
+        lane.map(|lane| self.ends.insert(lane, end));
+        self.newest = self.newest.max(commit_lsn);
     }
 
-    /// Adds those of topics that are not among these.
-    pub fn append(&mut self, others: StoredEvents) {
+    /// Adds those of another topic, which was read to its end; `whole` if all its partitions were.
+    pub fn append(&mut self, topic: String, others: StoredEvents, whole: bool) {
         self.records.extend(others.records);
-        self.last.extend(others.last);
+        self.ends.extend(others.ends);
+        self.topics.insert(topic, whole);
         self.newest = self.newest.max(others.newest);
     }
 
-    /// Whether there is a record of this event, which then stands for no other.
+    /// What its topic says of this event. A record of it then stands for no other.
     pub fn take(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Stored {
-        if commit_lsn > self.newest || !self.may_hold(event, commit_lsn) {
+        if !self.may_hold(event, commit_lsn) {
+            return Stored::Unknown;
+        }
+        let Some(&whole) = self.topics.get(event.topic) else { return Stored::Unknown };
+        if whole && commit_lsn > self.newest {
             return Stored::No;
         }
         let hash = self.hash(event);
-        let Entry::Occupied(mut count) = self.records.entry(hash) else { return Stored::No };
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
+        let lane = self.lane(event);
+        let end = lane.and_then(|lane| self.ends.get_mut(&lane));
+        if end.as_ref().is_some_and(|end| end.passed || commit_lsn > end.commit_lsn) {
+            return Stored::No;
         }
-        let Some(lane) = self.lane(event) else { return Stored::Yes };
-        match self.last.get(&lane) {
-            None => Stored::No,
-            Some(last) if *last == hash => Stored::Last,
-            Some(_) => Stored::Yes,
+        let is_held = take_one(&mut self.records, hash);
+        match end {
+            Some(end) if is_held => {
+                end.passed = end.record == hash;
+                Stored::Yes
+            }
+            Some(end) if commit_lsn < end.commit_lsn => Stored::Overtaken,
+            None if is_held => Stored::Yes,
+            None if !whole => Stored::Unknown,
+            Some(_) | None => Stored::No,
         }
     }
 
@@ -128,6 +158,16 @@ impl StoredEvents {
         let Outbound { topic, key, partition, .. } = record;
         key.map(|key| self.hashers[0].hash_one((topic, key, partition)))
     }
+}
+
+/// Removes a record, if there is one.
+fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> bool {
+    let Entry::Occupied(mut count) = records.entry(hash) else { return false };
+    *count.get_mut() -= 1;
+    if *count.get() == 0 {
+        count.remove();
+    }
+    true
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {

@@ -28,7 +28,7 @@ fn stored(records: &[Row]) -> StoredEvents {
     let mut stored = StoredEvents::of(TRANSACTIONS);
     let mut found = stored.another();
     records.iter().for_each(|row| with(*row, |record| found.add(record)));
-    stored.append(found);
+    stored.append("orders".to_owned(), found, true);
     stored
 }
 
@@ -41,10 +41,11 @@ const A: Option<u8> = Some(b'a');
 #[test]
 fn an_event_is_stored_if_everything_of_it_is() {
     let whole: Row = (150, A, 1);
-    assert_eq!(take(&mut stored(&[whole]), whole), Stored::Last);
+    assert_eq!(take(&mut stored(&[whole]), whole), Stored::Yes);
     for other in [(151, A, 1), (150, Some(b'b'), 1), (150, None, 1), (150, A, 2)] {
         assert_eq!(take(&mut stored(&[whole]), other), Stored::No, "{other:?}");
-        assert_eq!(take(&mut stored(&[other]), whole), Stored::No, "{other:?}");
+        let found = take(&mut stored(&[other]), whole);
+        assert!(matches!(found, Stored::No | Stored::Overtaken), "{other:?}");
     }
     let differs = |change: fn(&mut Outbound<'_>)| {
         let mut stored = stored(&[whole]);
@@ -54,24 +55,24 @@ fn an_event_is_stored_if_everything_of_it_is() {
             stored.take(&event, Lsn::from_wire(150))
         })
     };
-    assert_eq!(differs(|_| ()), Stored::Last);
+    assert_eq!(differs(|_| ()), Stored::Yes);
     // The trace context may have been added when the record was written.
     let traced: fn(&mut Outbound<'_>) = |event| {
         event.headers = &[("id", b"1"), ("lsn", b"0/96"), ("traceparent", b"00-1-2-01")];
     };
-    assert_eq!(differs(traced), Stored::Last);
-    assert_eq!(differs(|event| event.topic = "other"), Stored::No);
+    assert_eq!(differs(traced), Stored::Yes);
+    assert_eq!(differs(|event| event.topic = "other"), Stored::Unknown);
     assert_eq!(differs(|event| event.value = None), Stored::No);
     assert_eq!(differs(|event| event.value = Some(b"")), Stored::No);
     assert_eq!(differs(|event| event.partition = Some(0)), Stored::No);
-    assert_eq!(differs(|event| event.headers = &[("id", b"1")]), Stored::No);
+    assert_eq!(differs(|event| event.headers = &[("id", b"1")]), Stored::Unknown);
     let reordered: fn(&mut Outbound<'_>) =
         |event| event.headers = &[("lsn", b"0/96"), ("id", b"1")];
     assert_eq!(differs(reordered), Stored::No);
-    assert_eq!(differs(|event| event.headers = &[("id", b"1"), ("lsn", b"0/96")]), Stored::Last);
+    assert_eq!(differs(|event| event.headers = &[("id", b"1"), ("lsn", b"0/96")]), Stored::Yes);
     assert_eq!(differs(|event| event.headers = &[("id", b"2"), ("lsn", b"0/96")]), Stored::No);
     // What is not published does not count.
-    assert_eq!(differs(|event| event.id = "2"), Stored::Last);
+    assert_eq!(differs(|event| event.id = "2"), Stored::Yes);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn a_header_that_is_not_the_position_of_the_transaction_excuses_nothing() {
     let row = (150, None, 1);
     let mut stored = stored(&[row]);
     let found = with(row, |event| stored.take(event, Lsn::from_wire(149)));
-    assert_eq!(found, Stored::No);
+    assert_eq!(found, Stored::Unknown);
     assert_eq!(take(&mut stored, row), Stored::Yes);
 }
 
@@ -95,16 +96,30 @@ fn each_record_stands_for_one_event() {
 fn transactions_that_are_not_sent_again_are_not_looked_for() {
     for lsn in [99, 200] {
         let row = (lsn, None, 1);
-        assert_eq!(take(&mut stored(&[row, (150, None, 1)]), row), Stored::No);
+        assert_eq!(take(&mut stored(&[row, (150, None, 1)]), row), Stored::Unknown);
     }
     // A key that ends with one of them has gone back: nothing of it counts.
     for lsn in [99, 200] {
         let mut found = stored(&[(150, A, 1), (150, Some(b'b'), 1), (lsn, A, 2)]);
         assert_eq!(take(&mut found, (150, A, 1)), Stored::No);
-        assert_eq!(take(&mut found, (150, Some(b'b'), 1)), Stored::Last);
+        assert_eq!(take(&mut found, (150, Some(b'b'), 1)), Stored::Yes);
     }
     let mut found = stored(&[(99, A, 2), (150, A, 1)]);
-    assert_eq!(take(&mut found, (150, A, 1)), Stored::Last);
+    assert_eq!(take(&mut found, (150, A, 1)), Stored::Yes);
+}
+
+#[test]
+fn a_partition_that_was_left_out_says_nothing() {
+    let mut stored = StoredEvents::of(TRANSACTIONS);
+    let mut found = stored.another();
+    with((150, A, 1), |record| found.add(record));
+    stored.append("orders".to_owned(), found, false);
+    // Of a key that was found everything is known.
+    assert_eq!(take(&mut stored, (150, A, 1)), Stored::Yes);
+    assert_eq!(take(&mut stored, (151, A, 2)), Stored::No);
+    for other in [(150, Some(b'b'), 1), (151, Some(b'b'), 1), (150, None, 1)] {
+        assert_eq!(take(&mut stored, other), Stored::Unknown, "{other:?}");
+    }
 }
 
 #[test]
@@ -112,8 +127,11 @@ fn a_key_has_come_as_far_as_its_last_record() {
     // GIVEN a process that repeated the first two of three events and died
     let [one, two, three] = [1, 2, 3].map(|value| (150, A, value));
     let mut stored = stored(&[one, two, three, one, two]);
-    assert_eq!(take(&mut stored, one), Stored::Yes);
-    assert_eq!(take(&mut stored, two), Stored::Last);
+    let found = [one, two, three].map(|row| take(&mut stored, row));
+    assert_eq!(found, [Stored::Yes, Stored::Yes, Stored::No]);
+    // What stands before it is of no transaction that is later.
+    let mut removed = self::stored(&[(151, A, 4)]);
+    assert_eq!(take(&mut removed, one), Stored::Overtaken);
 }
 
 proptest! {
@@ -147,16 +165,16 @@ proptest! {
         // WHEN the next one looks
         let transactions = Lsn::from_wire(rows[slot].0)..Lsn::from_wire(104);
         let mut stored = StoredEvents::of(transactions);
-        topic.iter().for_each(|row| with(*row, |record| stored.add(record)));
+        let mut found = stored.another();
+        topic.iter().for_each(|row| with(*row, |record| found.add(record)));
+        stored.append("orders".to_owned(), found, true);
         let mut again = std::collections::HashSet::new();
         for row in sent_again {
             let found = take(&mut stored, *row);
             let (_, key, _) = row;
-            let is_known = found != Stored::No && (key.is_none() || !again.contains(key));
+            let is_known = found == Stored::Yes && (key.is_none() || !again.contains(key));
             if !is_known {
                 topic.push(*row);
-            }
-            if found == Stored::Last || !is_known {
                 again.insert(*key);
             }
         }

@@ -15,6 +15,7 @@ use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::known::{Fingerprint, KnownEvents};
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::format::{self, CloudEvents};
 use crate::metrics::{KnownFrom, PassMeter};
 use crate::outbox::settings::{Preset, Route};
@@ -45,7 +46,7 @@ pub(super) enum Offered {
     /// The sink has taken it; `bytes` count towards the window.
     Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
     /// An earlier process has published it, and it must not be published again.
-    Known(KnownFrom),
+    Known(KnownFrom, Fingerprint),
     /// There is no room for it, or it is not known yet whether it must be published; offer it again.
     Full,
     /// The sink has failed as a whole.
@@ -97,18 +98,30 @@ impl Admitter {
     }
 
     /// There is a new session, in which everything before `confirmed` is confirmed. An earlier
-    /// process has marked what else it knew to be confirmed.
+    /// process has marked what else it knew to be confirmed. Returns what it claims of a transaction.
     pub(super) fn takes_over(
         &mut self,
         system_id: &str,
         timeline: u32,
         slot: &str,
         confirmed: Lsn,
-    ) {
+    ) -> Option<ConfirmedPrefix> {
         let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
         let events = self.known.load(left.iter(), confirmed);
+        let prefix = left.prefix.filter(|prefix| prefix.commit_lsn >= confirmed);
+        if let Some(prefix) = prefix {
+            self.known.load_prefix(prefix);
+        }
         if events > 0 {
             tracing::info!(events, %confirmed, "an earlier process has marked events after the slot's position as confirmed: they are not published again");
+        }
+        prefix
+    }
+
+    /// Before what was confirmed is marked: marks that a topic has overruled go first.
+    pub(super) fn forget_overruled(&mut self) {
+        if self.known.takes_overruled() {
+            self.state_file.marks.forget();
         }
     }
 
@@ -124,9 +137,23 @@ impl Admitter {
     #[inline]
     pub(super) fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.read_back.received(commit_lsn);
+        self.received(commit_lsn);
         if !self.read_back.is_active() {
             self.known.begins(commit_lsn);
+        }
+    }
+
+    /// Whether the intake waits until a topic has been read. Everything before this position was
+    /// received.
+    pub(super) fn awaits_topic(&mut self, received: Lsn) -> bool {
+        self.received(received);
+        self.read_back.is_reading()
+    }
+
+    #[inline]
+    fn received(&mut self, position: Lsn) {
+        if !self.read_back.received(position) {
+            self.known.forget_published();
         }
     }
 
@@ -298,7 +325,8 @@ impl Handover<'_> {
         let Some(stored) = earlier.read_back.find(event, position.commit_lsn) else {
             return Some(Offered::Full);
         };
-        earlier.known.passes_over(self.fingerprint, stored).map(Offered::Known)
+        let known = earlier.known.passes_over(position, self.fingerprint, stored);
+        known.map(|from| Offered::Known(from, self.fingerprint))
     }
 
     #[inline]

@@ -223,8 +223,17 @@ impl<F: Feed> Relay<F> {
 
     /// Takes the sink's reports, and marks what they confirm before it can be reported to Postgres.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
+        self.down.admitter.forget_overruled();
         let outcome = self.collect_all(timeout);
-        self.down.admitter.state_file.marks.write();
+        let Downstream { admitter, driver, .. } = &mut self.down;
+        let marks = &mut admitter.state_file.marks;
+        if marks.has_unwritten() {
+            marks.broker(driver.broker());
+            marks.write();
+        }
+        if let Some(prefix) = self.feed.confirmed_prefix() {
+            marks.prefix(prefix);
+        }
         outcome
     }
 

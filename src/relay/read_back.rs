@@ -45,12 +45,23 @@ pub(crate) struct ReadBack {
     failed: bool,
     /// Events in a row that no topic holds.
     misses: usize,
+    /// Among them are events of a topic that was read.
+    has_refuted: bool,
+}
+
+/// What was found.
+type Answer = Result<FoundRecords, String>;
+
+struct FoundRecords {
+    records: StoredEvents,
+    /// All partitions of the topic were read.
+    whole: bool,
 }
 
 /// The data thread's end. Dropping it ends the thread.
 struct ReaderLink {
     requests: Sender<ReadRequest>,
-    answers: Receiver<Result<StoredEvents, String>>,
+    answers: Receiver<Answer>,
 }
 
 struct ReadRequest {
@@ -78,12 +89,16 @@ impl ReadBack {
         }
     }
 
-    /// Everything before this position was received, or there is nothing to be found any more.
+    /// Everything before this position was received. False if the topics have turned out to hold
+    /// nothing of what comes.
     #[inline]
-    pub(super) fn received(&mut self, position: Lsn) {
-        if self.is_active() && (position >= self.until || self.misses > MISSES_MAX) {
+    pub(super) fn received(&mut self, position: Lsn) -> bool {
+        let (ends, gives_up) = (position >= self.until, self.misses > MISSES_MAX);
+        let refuted = gives_up && !ends && self.has_refuted;
+        if self.is_active() && (ends || gives_up) {
             self.stop();
         }
+        !refuted
     }
 
     #[inline]
@@ -96,21 +111,22 @@ impl ReadBack {
         *self = ReadBack::default();
     }
 
-    /// Whether the event is stored already; none if that is not known yet, and then the event is
-    /// offered again. Asked for all events, published again or not, in order.
+    /// What its topic says of the event; none if that is not known yet, and then the event is offered
+    /// again. Asked for all events, published again or not, in order.
     pub(super) fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
         let is_new = || !self.topics.contains(event.topic);
         if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {
             return None;
         }
         let stored = self.stored.take(event, commit_lsn);
-        self.misses = if stored == Stored::No { self.misses + 1 } else { 0 };
+        let is_hit = stored == Stored::Yes;
+        self.misses = if is_hit { 0 } else { self.misses + 1 };
+        self.has_refuted = !is_hit && (self.has_refuted || stored != Stored::Unknown);
         Some(stored)
     }
 
-    /// Whether a topic is being read. Nothing is any more once everything up to `until` was `received`.
-    pub(super) fn is_reading(&mut self, received: Lsn) -> bool {
-        self.received(received);
+    /// Whether a topic is being read.
+    pub(super) fn is_reading(&mut self) -> bool {
         let (Some(topic), Some(reader)) = (&self.awaited, &self.reader) else { return false };
         let found = match reader.answers.try_recv() {
             Err(TryRecvError::Empty) => return true,
@@ -118,9 +134,10 @@ impl ReadBack {
             Ok(found) => found,
         };
         match found {
-            Ok(found) => {
-                tracing::debug!(topic, records = found.records(), "the end of the topic was read");
-                self.stored.append(found);
+            Ok(FoundRecords { records: found, whole }) => {
+                let records = found.records();
+                tracing::debug!(topic, records, whole, "the end of the topic was read");
+                self.stored.append(topic.clone(), found, whole);
             }
             Err(reason) if self.failed => tracing::debug!(topic, reason, "{UNREAD}"),
             Err(reason) => {
@@ -177,7 +194,7 @@ fn open(broker: &dyn Broker) -> Option<ReaderLink> {
 fn serve(
     mut reader: Box<dyn TopicReader>,
     requests: &Receiver<ReadRequest>,
-    answers: &Sender<Result<StoredEvents, String>>,
+    answers: &Sender<Answer>,
 ) {
     let mut left = WITHIN;
     while let Ok(ReadRequest { topic, from_unix_us, by_partition, mut stored, room }) =
@@ -190,7 +207,8 @@ fn serve(
             stored.records() <= room
         });
         left = left.saturating_sub(began.elapsed());
-        if answers.send(read.map(|()| stored)).is_err() {
+        let answer = read.map(|whole| FoundRecords { records: stored, whole });
+        if answers.send(answer).is_err() {
             return;
         }
     }

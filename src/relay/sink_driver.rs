@@ -59,6 +59,11 @@ impl SinkDriver {
         })
     }
 
+    /// Fingerprint of the broker; zero if there is no sink, or it is not known.
+    pub(super) fn broker(&mut self) -> u64 {
+        self.sink.as_mut().map_or(0, |sink| sink.broker())
+    }
+
     /// The sink's reports; waits at most `timeout` for the
     /// first. [`SinkDriver::done`] takes the buffer back.
     pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {

@@ -50,6 +50,12 @@ pub trait Sink {
         false
     }
 
+    /// Fingerprint of the broker that confirms events: of a name that two brokers of this kind do not
+    /// share, not of an address. Zero as long as it is not known.
+    fn broker(&mut self) -> u64 {
+        0
+    }
+
     /// Publishes again what failed under `sequence`. The sink has kept it, and later events of its
     /// key wait for it.
     fn retry(&mut self, sequence: Sequence);

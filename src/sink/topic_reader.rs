@@ -9,6 +9,7 @@ pub trait TopicReader: Send {
     /// the topic ends now, and those of each partition in order. A record that the broker might
     /// still lose is not handed over.
     ///
+    /// Returns whether all partitions were read: one is left out if its replicas are not in sync.
     /// Fails when that takes longer than `within`, or when `take` returns false.
     fn read(
         &mut self,
@@ -16,5 +17,5 @@ pub trait TopicReader: Send {
         from_unix_us: i64,
         within: Duration,
         take: &mut dyn FnMut(&Outbound<'_>) -> bool,
-    ) -> Result<(), String>;
+    ) -> Result<bool, String>;
 }

@@ -7,7 +7,35 @@
 //! it must follow: a shutdown of Postgres waits until the consumer has confirmed
 //! everything, and an idle slot would retain the WAL that other databases write.
 
+use std::hash::{BuildHasher as _, RandomState};
+
 use crate::base::lsn::Lsn;
+
+/// Records of the WAL begin and end at multiples of this, and so do positions that report them.
+const RECORD_ALIGNMENT: u64 = 8;
+
+/// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
+/// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since Postgres
+/// skips a transaction only if that begins before the confirmed position. No record ends there, and two
+/// relays hardly choose the same. None if no position is between the two.
+pub(crate) fn trace(confirmed: Lsn, commit_lsn: Lsn) -> Option<Lsn> {
+    let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
+    let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire).filter(|it| is_trace(*it));
+    let traces: Vec<Lsn> = between.collect();
+    let drawn = RandomState::new().hash_one(confirmed.to_wire()) as usize;
+    traces.get(drawn.checked_rem(traces.len())?).copied()
+}
+
+/// Whether a position of a slot is a relay's trace.
+pub(crate) fn is_trace(position: Lsn) -> bool {
+    !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
+}
+
+/// Whether a slot that stood at `from` has only got a trace since.
+pub(crate) fn is_trace_after(from: Lsn, position: Lsn) -> bool {
+    let distance = position.to_wire().checked_sub(from.to_wire());
+    is_trace(position) && distance.is_some_and(|it| (1..=RECORD_ALIGNMENT).contains(&it))
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Progress {

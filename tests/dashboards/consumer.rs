@@ -24,6 +24,7 @@ impl ScrapedConsumer {
         let registry = Registry::new();
         let settings = Settings::new(format!("consumer.{}", site.name), &site.url)
             .levels([std::time::Duration::from_millis(100)])
+            .dead_letter_burst(100_000, std::time::Duration::from_secs(60))
             .registry(&registry);
         let kafka = Kafka::new(shared_kafka().bootstrap(), [site.name.clone()]);
         let inbox = Inbox::new(settings, kafka);

@@ -35,7 +35,7 @@ fn read(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> Vec<Read> {
         found.push((record.partition.unwrap(), key, value, headers, time_s));
         true
     });
-    assert_eq!(read, Ok(()));
+    assert_eq!(read, Ok(true));
     found
 }
 

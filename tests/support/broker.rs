@@ -73,6 +73,14 @@ impl Destination {
         }
     }
 
+    /// A virtual host of its own.
+    pub(crate) fn vhost(name: &str) -> Destination {
+        let broker = super::rabbitmq::shared();
+        broker.tenant(name, [".*"; 3]);
+        let url = format!("amqp://{name}:{name}@127.0.0.1:{}/{name}", broker.node.port());
+        Destination::RabbitMq { relay_url: url.clone(), url, queues: vec![Queue::Quorum] }
+    }
+
     /// A topic that carries the broker's time, or exchange and queues.
     pub(super) fn prepare(&self, name: &str) {
         match self {

@@ -161,6 +161,13 @@ impl Fixture {
         Fixture { name: name.into(), url, destination }
     }
 
+    /// The same database and slot, with everything that the broker needs made at another one.
+    pub(crate) fn moved_to(&self, destination: impl Into<Destination>) -> Fixture {
+        let destination = destination.into();
+        destination.prepare(&self.name);
+        Fixture { name: self.name.clone(), url: self.url.clone(), destination }
+    }
+
     pub(crate) fn shared(name: &str) -> Fixture {
         Fixture::new(shared_postgres(), shared_kafka(), name)
     }

@@ -4,8 +4,9 @@
 //! Each part has a lane of kills at times drawn from the seed; the lanes run at once. What is judged is in
 //! the databases of the services: each order has one notification and one invoice, each event was
 //! handled once, and those of an order in their order. Some orders are poison to the billing service:
-//! they are dead letters, and a replay makes up for them. After each start its payment provider is down for
-//! a while, so that messages go through the retry levels. No service may end by itself.
+//! they are dead letters, and a replay makes up for them. Flaky payments go through the retry levels, and
+//! after each start its payment provider is down for a while, so that its lanes are held. No service may end
+//! by itself.
 
 #![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
 
@@ -27,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
 /// Between two comparisons of all that there is.
 const LOOK: Duration = Duration::from_millis(500);
-/// One level more than an outage at two starts and a flaky payment can use up.
+/// More levels than a flaky payment can use up.
 const LEVELS: &str = "1s,2s,4s,8s";
 /// How the billing service is started before it is mended.
 const PROVIDER_IS_DOWN: [&str; 2] = ["--down-for", "1500ms"];
@@ -101,7 +102,7 @@ fn every_order_has_one_effect(broker: BrokerKind) {
         wait_effects(&mut system, "all but what is poison", Effects::are_exact_but_for_poison);
     println!("{found}  settled in {}", human_duration(broken.elapsed()));
     assert_eq!(found.orders, load.orders);
-    assert!(system.billing.said("the payment provider is down"), "no message was retried");
+    assert!(system.billing.said("the payment provider is down"), "no lane was held");
     // THEN the dead letters are the poison, and nothing else
     system.wait_settled(LIMIT).unwrap();
     assert!(!found.poison.is_empty());

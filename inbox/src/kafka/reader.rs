@@ -30,7 +30,7 @@ use super::{Kafka, broker_error, client_error, config, retry_topic};
 use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
-use crate::message::{Message, Received};
+use crate::message::{Message, Received, ReplayTrust};
 use crate::settings::Plan;
 use crate::time::{Backoff, unix_now};
 
@@ -359,7 +359,10 @@ impl Partition {
             ..Received::default()
         };
         let is_copy = self.delay.is_some();
-        let message = if is_copy { Message::copy(received) } else { Message::original(received) };
+        let message = match is_copy {
+            true => Message::copy(received),
+            false => Message::original(received, ReplayTrust::Both),
+        };
         Delivery { message, token: OffsetToken::new(&self.assignment, record.offset()) }
     }
 

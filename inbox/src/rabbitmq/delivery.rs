@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::is_retry_queue;
 use crate::broker::Token;
-use crate::message::{Message, Received, retry_header};
+use crate::message::{Message, Received, ReplayTrust, retry_header};
 
 /// AMQP has no record key: the relay sends it as this header.
 const KEY_HEADER: &str = "key";
@@ -154,7 +154,9 @@ pub(super) fn message(delivery: AmqpDelivery, service: &str) -> Message {
             received.headers.push((name.to_owned(), value));
         }
     }
-    if is_copy { Message::copy(received) } else { Message::original(received) }
+    // A replay comes through the exchange of this consumer.
+    let trust = if exchange == service { ReplayTrust::Count } else { ReplayTrust::Nothing };
+    if is_copy { Message::copy(received) } else { Message::original(received, trust) }
 }
 
 /// The broker says that the message comes from a retry level of this consumer.

@@ -3,6 +3,7 @@
 mod crash;
 mod delivery;
 mod fixture;
+mod holds;
 mod outages;
 mod rebalance;
 mod retention;

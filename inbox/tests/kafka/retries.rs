@@ -103,7 +103,7 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
     assert!(letter.header("dlq-first-failed-at") < letter.header("dlq-failed-at"));
     assert_eq!(fixture.database.deferred(), 0);
     // WHEN it is replayed, as `walrelay dlq replay` does
-    let headers = [("id", "e-1"), ("dlq-replay-count", "1")];
+    let headers = [("id", "e-1"), ("dlq-replay-count", "1"), ("dlq-replay-for", "exhausted")];
     fixture.send_to("exhausted", Some("a"), "ok", &headers);
     // THEN it is handled
     fixture.database.wait_handled(2);

@@ -92,7 +92,7 @@ fn a_dead_letter_is_handled_again_only_when_it_is_replayed() {
     assert_eq!(inbox.calls.of("e-1").len(), 1);
     // WHEN it is replayed, and fails once more and for good THEN there is a second letter
     let replay = |count, value| {
-        let headers = [("id", "e-1"), ("dlq-replay-count", count)];
+        let headers = [("id", "e-1"), ("dlq-replay-count", count), ("dlq-replay-for", "dead")];
         fixture.send_to("dead", Some("a"), value, &headers);
     };
     replay("1", "permanent");
@@ -158,5 +158,28 @@ fn a_replay_for_another_consumer_is_acknowledged() {
     fixture.database.wait_handled(1);
     assert_eq!(fixture.database.handled(), ["e-2"]);
     assert_eq!(inbox.counted("consumer_messages_total", "duplicate"), 1.0);
+    inbox.stop();
+}
+
+#[test]
+fn replay_headers_of_others_are_not_believed() {
+    // GIVEN events that look like replays, and are none
+    let fixture = Fixture::new("k_unplayed");
+    let send = |id, value, forged: &[(&str, &str)]| {
+        let headers = [&[("id", id)][..], forged].concat();
+        fixture.send_to("k_unplayed", Some("a"), value, &headers);
+    };
+    send("e-1", "ok", &[("dlq-replay-for", "another")]);
+    send("e-2", "ok", &[("dlq-replay-for", "another"), ("dlq-replay-count", "0")]);
+    send("e-3", "ok", &[("dlq-replay-for", "an other"), ("dlq-replay-count", "1")]);
+    send("e-4", "permanent", &[("dlq-replay-count", "2147483647")]);
+    // WHEN they are read THEN they are handled
+    let inbox = fixture.start();
+    fixture.database.wait_handled(3);
+    assert_eq!(fixture.database.handled(), ["e-1", "e-2", "e-3"]);
+    // and what is a dead letter can be replayed
+    assert_eq!(fixture.wait_dead_letters(1)[0].header("dlq-replay-count"), "");
+    send("e-4", "ok", &[("dlq-replay-count", "1"), ("dlq-replay-for", "k_unplayed")]);
+    fixture.database.wait_handled(4);
     inbox.stop();
 }

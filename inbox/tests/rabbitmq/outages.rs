@@ -1,4 +1,4 @@
-//! RabbitMQ is short of memory, away for a while, or sends what cannot be read.
+//! RabbitMQ is short of memory, away for a while, or sends what cannot be read; a lane is held.
 
 use walrelay_harness::RabbitMq;
 
@@ -90,4 +90,26 @@ fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
     // The broker may send what was sent ahead before, and stood behind it, first.
     let left = u32::try_from(4 - handled.len()).unwrap();
     until("the others are left", || (fixture.ready("r_unreadable") == left).then_some(()));
+}
+
+#[test]
+fn a_message_that_is_held_is_in_the_queue_again_after_a_stop() {
+    // GIVEN a handler that holds its lane
+    let fixture = Fixture::new("r_hold");
+    let calls = Calls::new();
+    calls.set_dependency_away(true);
+    fixture.send("a", "a-1", "hold");
+    fixture.send("a", "a-2", "ok");
+    let inbox = fixture.start_with(source(&fixture.url, &fixture.name), &calls);
+    inbox.wait_held("handler", 1.0);
+    // WHEN the inbox stops THEN nothing was acknowledged
+    inbox.stop();
+    until("both are in the queue", || (fixture.ready(&fixture.name) == 2).then_some(()));
+    // WHEN what it waited for is there THEN both are handled, in order
+    calls.set_dependency_away(false);
+    let inbox = fixture.start_with(source(&fixture.url, &fixture.name), &calls);
+    fixture.database.wait_handled(2);
+    inbox.stop();
+    assert_eq!(fixture.database.handled(), ["a-1", "a-2"]);
+    fixture.assert_all_acknowledged();
 }

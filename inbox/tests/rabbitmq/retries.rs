@@ -135,10 +135,16 @@ fn the_original_is_acknowledged_only_after_its_copy_is_confirmed() {
 }
 
 #[test]
-fn retry_headers_of_others_are_not_believed() {
-    // GIVEN messages that somebody else has marked as retried
+fn headers_of_retries_and_replays_are_not_believed_of_others() {
+    // GIVEN messages that somebody else has marked as retried, and replayed for another consumer
     let fixture = Fixture::new("r_forged");
-    let forged = [("x-retry-copy", "-1"), ("x-retry-count", "9"), ("x-original-topic", "payments")];
+    let forged = [
+        ("x-retry-copy", "-1"),
+        ("x-retry-count", "9"),
+        ("x-original-topic", "payments"),
+        ("dlq-replay-for", "another"),
+        ("dlq-replay-count", "2147483647"),
+    ];
     fixture.send_with(&[&[("key", "a")][..], &forged].concat(), Some("e-1"), "fail 1");
     fixture.send_with(&[&[("key", "b")][..], &forged].concat(), Some("e-2"), "permanent");
     // WHEN they fail THEN they are tried as often as others, and come from where they came
@@ -149,5 +155,6 @@ fn retry_headers_of_others_are_not_believed() {
     let letter = &fixture.wait_dead_letters(1)[0];
     assert_eq!(letter.header("dlq-event-id"), "e-2");
     assert_eq!(letter.header("dlq-original-topic"), ROUTING_KEY);
+    assert_eq!(letter.header("dlq-replay-count"), "");
     inbox.stop();
 }

@@ -139,6 +139,23 @@ impl Running {
         metrics.filter(is_meant).map(|metric| metric.get_counter().get_value()).sum()
     }
 
+    /// Lanes that are held for this reason.
+    pub(crate) fn held(&self, reason: &str) -> f64 {
+        let families = self.registry.gather();
+        let families = families.iter().filter(|family| family.name() == "consumer_held_lanes");
+        let lanes = families.flat_map(|family| family.get_metric());
+        let is_meant = |metric: &&prometheus::proto::Metric| {
+            metric.get_label().iter().any(|label| label.value() == reason)
+        };
+        lanes.filter(is_meant).map(|lanes| lanes.get_gauge().get_value()).sum()
+    }
+
+    pub(crate) fn wait_held(&self, reason: &str, lanes: f64) {
+        until(&format!("{lanes} lanes are held: {reason}"), || {
+            (self.held(reason) == lanes).then_some(())
+        });
+    }
+
     pub(crate) fn wait_counted(&self, name: &str, part: &str, count: f64) {
         let what = format!("{name} {part} is {count}");
         until(&what, || (self.counted(name, part) >= count).then_some(()));

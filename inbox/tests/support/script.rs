@@ -9,7 +9,10 @@
 //! | `early N` | panics in the first N attempts, before there is a future |
 //! | `judge N` | fails so, with an error whose judgement panics |
 //! | `permanent`, `named` | fails for good |
+//! | `conflict N` | loses against another transaction in the first N calls |
+//! | `down`, `hold` | fails, or holds its lane, for as long as what it depends on is away |
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,11 +30,16 @@ pub(crate) struct Call {
 pub(crate) struct Calls {
     calls: Mutex<Vec<Call>>,
     gate: Semaphore,
+    is_dependency_away: AtomicBool,
 }
 
 impl Calls {
     pub(crate) fn new() -> Arc<Calls> {
-        Arc::new(Calls { calls: Mutex::default(), gate: Semaphore::new(0) })
+        Arc::new(Calls {
+            calls: Mutex::default(),
+            gate: Semaphore::new(0),
+            is_dependency_away: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn all(&self) -> Vec<Call> {
@@ -44,6 +52,11 @@ impl Calls {
 
     pub(crate) fn open_gate(&self) {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    /// What the handler depends on, beside Postgres, is away or back.
+    pub(crate) fn set_dependency_away(&self, is_away: bool) {
+        self.is_dependency_away.store(is_away, Ordering::SeqCst);
     }
 }
 
@@ -59,6 +72,8 @@ pub(crate) enum ScriptError {
     Named,
     #[error("nobody can judge it")]
     Unjudged,
+    #[error("the provider is away")]
+    Away,
     #[error("postgres")]
     Postgres(#[from] tokio_postgres::Error),
 }
@@ -81,6 +96,7 @@ impl Handler for Script {
             ScriptError::Permanent => Failure::Permanent,
             ScriptError::Named => Failure::PermanentAs("billing.closed".into()),
             ScriptError::Unjudged => panic!("as the message says"),
+            ScriptError::Away => Failure::Hold,
             ScriptError::Postgres(_) => classify(error),
         }
     }
@@ -99,6 +115,7 @@ impl Script {
         transaction.execute(sql, &[&message.id(), &key]).await?;
         let (what, count) = parts(message);
         let is_early = is_early(message, &what);
+        let is_away = self.0.is_dependency_away.load(Ordering::SeqCst);
         match what.as_str() {
             "slow" => tokio::time::sleep(Duration::from_millis(count.into())).await,
             "gate" => drop(self.0.gate.acquire().await),
@@ -108,12 +125,23 @@ impl Script {
                 drop(transaction.execute("SELECT 1 / 0", &[]).await);
             }
             "judge" if is_early => return Err(ScriptError::Unjudged),
+            "conflict" if self.0.of(message.id()).len() <= count as usize => {
+                let code = if count % 2 == 0 { "40001" } else { "40P01" };
+                transaction.batch_execute(&raise(code)).await?;
+            }
+            "down" if is_away => return Err(ScriptError::Passing),
+            "hold" if is_away => return Err(ScriptError::Away),
             "permanent" => return Err(ScriptError::Permanent),
             "named" => return Err(ScriptError::Named),
             _ => {}
         }
         Ok(())
     }
+}
+
+/// A statement that fails with this SQLSTATE.
+fn raise(code: &str) -> String {
+    format!("DO $$ BEGIN RAISE EXCEPTION 'as the message says' USING ERRCODE = '{code}'; END $$")
 }
 
 /// What a message says, and its number.

@@ -2,12 +2,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use axum::http::header;
 use serde_json::Value;
 
 use super::super::Admin;
 use super::super::tests::view;
 use super::*;
 use crate::base::secret::Secret;
+use crate::base::testing::TempFolder;
 use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
@@ -164,6 +166,27 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
     // THEN what needs no token stays open
     let (status, _, _) = exchange(fixture_with(None).admin.addr, "GET /status", "", "");
     assert_eq!(status, 200);
+}
+
+#[test]
+fn a_token_in_a_file_is_that_of_now_and_one_that_cannot_be_read_opens_nothing() {
+    let folder = TempFolder::new();
+    let path = folder.path().join("token");
+    std::fs::write(&path, TOKEN).unwrap();
+    let check = TokenCheck::new(Some(&Secret::of_file(&path).unwrap()));
+    let answer = |token: &str| {
+        let headers = [(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())];
+        let checked = check.check(&headers.into_iter().collect(), ([127, 0, 0, 1], 1).into());
+        checked.map_or_else(|error| error.into_response().status().as_u16(), |()| 200)
+    };
+    assert_eq!(answer(TOKEN), 200);
+    let new = "another-token-of-some-length";
+    std::fs::write(&path, format!("{new}\n")).unwrap();
+    assert_eq!((answer(TOKEN), answer(new)), (401, 200));
+    std::fs::write(&path, "short").unwrap();
+    assert_eq!(answer("short"), 403);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(answer(new), 403);
 }
 
 #[test]

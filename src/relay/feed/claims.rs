@@ -15,6 +15,7 @@ use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
+use crate::base::fingerprint::fingerprint;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
@@ -28,7 +29,6 @@ use crate::polling::worker::PollingShared;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
-use crate::relay::state_file;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
@@ -108,7 +108,7 @@ impl ClaimFeed {
         let position = self.rows.position(sequence);
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
         // The crash guard identifies a row by its id, which is the same in every claim.
-        admitter.begins(Lsn::from_wire(state_file::fingerprint(&row.id)));
+        admitter.begins(Lsn::from_wire(fingerprint(&row.id)));
         let number = EventNumber { sequence, position, crash_ordinal: 0 };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
         let offered = admitter.offer(&candidate, number, policy, &mut **sink)?;
@@ -162,7 +162,7 @@ impl Feed for ClaimFeed {
         self.take_batches(&mut down.policy);
         while let Some(offered) = self.offer(down)? {
             match offered {
-                Offered::Taken { .. } | Offered::Known(_) => {}
+                Offered::Taken { .. } | Offered::Known(..) => {}
                 Offered::SinkBroken => {
                     down.driver.break_sink("it refuses every event", self.rows.in_flight);
                 }

@@ -13,6 +13,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Recorder};
 use crate::metrics::PassMeter;
@@ -71,6 +72,11 @@ pub(crate) trait Feed {
         event: Sequence,
         cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight>;
+
+    /// What is confirmed of a transaction since the last call.
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        None
+    }
 
     /// The event has failed and will be tried again.
     fn retrying(&mut self, _event: Sequence, _attempts: u32, _wait: Duration, _reason: &str) {}

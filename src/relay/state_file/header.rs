@@ -1,14 +1,13 @@
 //! The layout of the state file: words that are mapped into memory, and a ring of marks behind them.
 
+use std::ops::Range;
 use std::sync::Arc;
-
-use sha2::{Digest as _, Sha256};
 
 use crate::base::os_ffi::SharedWords;
 
 pub(super) type Words = Arc<SharedWords>;
 
-pub(super) const WORDS: usize = 16;
+pub(super) const WORDS: usize = 64;
 /// Bytes of the header.
 pub(super) const BYTES: usize = WORDS * 8;
 
@@ -28,11 +27,22 @@ pub(super) const DEATHS: usize = 6;
 pub(super) const BOOT: usize = 7;
 /// Marks written so far; the last [`MARKS`] of them are in the ring.
 pub(super) const WRITTEN: usize = 8;
-/// The newest position that was reported to Postgres.
-pub(super) const REPORTED: usize = 9;
+// Word 9 is not used.
+/// Fingerprint of the broker that has confirmed what is marked.
+pub(super) const BROKER: usize = 10;
+/// The positions that were reported to Postgres last, and how many there were in all.
+pub(super) const REPORTS: Range<usize> = 11..27;
+pub(super) const REPORTS_MADE: usize = 27;
+/// The traces that were left in the slot last, and how many there were in all.
+pub(super) const TRACES: Range<usize> = 28..32;
+pub(super) const TRACES_MADE: usize = 32;
+/// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1
+/// or 2, or 0 for none.
+pub(super) const PREFIXES: [usize; 2] = [33, 36];
+pub(super) const PREFIX_COPY: usize = 39;
 
 /// "walrela" and the version of the layout.
-pub(super) const MAGIC_WORD: u64 = 0x7761_6C72_656C_6102;
+pub(super) const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;
 /// What differs between versions.
 pub(super) const VERSION_MASK: u64 = 0xFF;
 
@@ -40,9 +50,3 @@ pub(super) const VERSION_MASK: u64 = 0xFF;
 pub(super) const MARKS: u64 = 1 << 18;
 /// Bytes of a mark.
 pub(super) const MARK_BYTES: usize = 24;
-
-/// A hash that fits into a word of the file.
-pub(in crate::relay) fn fingerprint(text: &str) -> u64 {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-}

@@ -8,15 +8,22 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::header::{self, BOOT, MARK_BYTES, MARKS, REPORTED, WRITTEN, Words};
+use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, WRITTEN, Words};
+use super::reports::Reports;
 use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
+use crate::delivery::prefix::ConfirmedPrefix;
+
+/// In the ordinal of a mark: the broker has the event's dead letter.
+const DEAD_LETTER: u32 = 1 << 31;
 
 /// Nothing is marked without a ring.
 #[derive(Debug, Default)]
 pub(in crate::relay) struct MarkRing {
     ring: Option<Ring>,
+    /// Fingerprint of the broker that confirms events; 0 as long as it is not known.
+    broker: u64,
 }
 
 #[derive(Debug)]
@@ -38,21 +45,43 @@ pub(super) struct Successor {
 }
 
 impl MarkRing {
-    /// Begins to use the ring. Returns the encoded marks that an earlier process has left; none if
-    /// they do not apply.
-    pub(super) fn takes_over(&mut self, file: File, words: Words, successor: Successor) -> Vec<u8> {
+    /// Begins to use the ring. Returns the encoded marks that an earlier process has left, and what it
+    /// knew to be confirmed of a transaction; none if they do not apply.
+    pub(super) fn takes_over(
+        &mut self,
+        file: File,
+        words: Words,
+        successor: Successor,
+    ) -> (Vec<u8>, Option<ConfirmedPrefix>) {
         let ring = Ring { file, words, unwritten: Vec::new() };
-        let left = ring.left_by_others(&successor).unwrap_or_else(|why| {
+        let left = ring.left_by_others(&successor, self.broker).unwrap_or_else(|why| {
             tracing::info!(why, "the marks in the state file are ignored");
             Vec::new()
         });
         if left.is_empty() {
-            ring.words.store(WRITTEN, 0);
+            ring.clear();
         }
+        let prefix = ring.prefix();
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
-        ring.words.store(REPORTED, successor.confirmed.to_wire());
+        ring.words.store(BROKER, self.broker);
+        Reports(&ring.words).begin(successor.confirmed);
         self.ring = Some(ring);
-        left
+        (left, prefix)
+    }
+
+    /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
+    /// any more.
+    pub(in crate::relay) fn broker(&mut self, broker: u64) {
+        if broker == self.broker || broker == 0 {
+            return;
+        }
+        if self.broker != 0 {
+            self.forget();
+        }
+        self.broker = broker;
+        if let Some(ring) = &self.ring {
+            ring.words.store(BROKER, broker);
+        }
     }
 
     #[inline]
@@ -67,6 +96,10 @@ impl MarkRing {
         {
             ring.unwritten.extend_from_slice(&bytes);
         }
+    }
+
+    pub(in crate::relay) fn has_unwritten(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| !ring.unwritten.is_empty())
     }
 
     /// Writes what was pushed. A file that cannot be written is not used any more: its marks would
@@ -86,24 +119,57 @@ impl MarkRing {
     pub(in crate::relay) fn forget(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.unwritten.clear();
-            ring.words.store(WRITTEN, 0);
+            ring.clear();
         }
+    }
+
+    /// This is confirmed of a transaction.
+    pub(in crate::relay) fn prefix(&self, prefix: ConfirmedPrefix) {
+        let Some(Ring { words, .. }) = &self.ring else { return };
+        // The process may die between any two of these.
+        let copy = if words.load(PREFIX_COPY) == 1 { 2 } else { 1 };
+        let ConfirmedPrefix { commit_lsn, events, digest } = prefix;
+        let at = PREFIXES[copy - 1];
+        for (word, value) in (at..).zip([commit_lsn.to_wire(), events, digest]) {
+            words.store(word, value);
+        }
+        words.store(PREFIX_COPY, copy as u64);
     }
 
     /// This position was reported to Postgres. Noted afterwards: a slot that is ahead of it is
     /// taken for one that another relay has moved.
     pub(in crate::relay) fn reported(&self, confirmed: Lsn) {
         if let Some(ring) = &self.ring {
-            ring.words.store(REPORTED, confirmed.to_wire());
+            Reports(&ring.words).push(confirmed);
+        }
+    }
+
+    /// The same, of a position that is only to show that this relay has the slot.
+    pub(in crate::relay) fn traced(&self, position: Lsn) {
+        if let Some(ring) = &self.ring {
+            Reports(&ring.words).push_trace(position);
         }
     }
 }
 
 impl Ring {
+    fn clear(&self) {
+        self.words.store(WRITTEN, 0);
+        self.words.store(PREFIX_COPY, 0);
+    }
+
+    fn prefix(&self) -> Option<ConfirmedPrefix> {
+        let copy = usize::try_from(self.words.load(PREFIX_COPY)).ok()?.checked_sub(1)?;
+        let [commit_lsn, events, digest] =
+            [0, 1, 2].map(|word| PREFIXES.get(copy).map(|at| self.words.load(at + word)));
+        let commit_lsn = Lsn::from_wire(commit_lsn?);
+        Some(ConfirmedPrefix { commit_lsn, events: events?, digest: digest? })
+    }
+
     /// Marks of an earlier process. After a restart of the machine they are not believed, because
     /// the broker may have lost what it had not written to disk; nor after another relay has
-    /// confirmed events, because it may have repeated some of them.
-    fn left_by_others(&self, successor: &Successor) -> Result<Vec<u8>, &'static str> {
+    /// had the slot, because it may have repeated some of the events.
+    fn left_by_others(&self, successor: &Successor, broker: u64) -> Result<Vec<u8>, &'static str> {
         let written = self.words.load(WRITTEN);
         if written == 0 {
             return Ok(Vec::new());
@@ -111,11 +177,14 @@ impl Ring {
         if !successor.same_place {
             return Err("they are of another system, timeline or slot, or of another version");
         }
+        if broker != self.words.load(BROKER) {
+            return Err("they are of another broker");
+        }
         if successor.boot != Some(self.words.load(BOOT)) {
             return Err("the machine has been restarted since");
         }
-        if successor.confirmed.to_wire() > self.words.load(REPORTED) {
-            return Err("another relay has confirmed events since");
+        if Reports(&self.words).show_another_relay(successor.confirmed) {
+            return Err("another relay has had the slot since");
         }
         self.read(written).map_err(|_| "the file is cut off")
     }
@@ -150,8 +219,9 @@ impl Ring {
 
 /// `None` for an event whose ordinal has no room.
 fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
-    let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
-    let ordinal = u32::try_from(position.ordinal).ok()?;
+    let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
+    let ordinal = u32::try_from(position.ordinal).ok().filter(|it| it & DEAD_LETTER == 0)?;
+    let ordinal = if is_dead_letter { ordinal | DEAD_LETTER } else { ordinal };
     let mut bytes = [0; MARK_BYTES];
     bytes[..8].copy_from_slice(&position.commit_lsn.to_wire().to_ne_bytes());
     bytes[8..12].copy_from_slice(&ordinal.to_ne_bytes());
@@ -164,9 +234,11 @@ pub(super) fn decode(bytes: &[u8; MARK_BYTES]) -> Mark {
     let word = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let half = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let commit_lsn = Lsn::from_wire(u64::from_ne_bytes(word(0)));
-    let ordinal = u64::from(u32::from_ne_bytes(half(8)));
+    let ordinal = u32::from_ne_bytes(half(8));
+    let position = Position { commit_lsn, ordinal: u64::from(ordinal & !DEAD_LETTER) };
     let (key, event) = (u32::from_ne_bytes(half(12)), u64::from_ne_bytes(word(16)));
-    Mark { position: Position { commit_lsn, ordinal }, fingerprint: Fingerprint { event, key } }
+    let is_dead_letter = ordinal & DEAD_LETTER != 0;
+    Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod crash;
 mod header;
 mod marks;
+mod reports;
 #[cfg(test)]
 mod testing;
 
@@ -18,14 +19,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
 use self::crash::CrashGuard;
-pub(super) use self::header::fingerprint;
 use self::header::{BYTES, MAGIC, MAGIC_WORD, MARK_BYTES, VERSION_MASK, WHERE, WORDS, Words};
 use self::marks::{MarkRing, Successor};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
+use crate::base::fingerprint::fingerprint;
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi::SharedWords;
 use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
 
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
@@ -42,13 +44,17 @@ pub(super) struct StateFile {
     pub(super) marks: MarkRing,
 }
 
-/// The marks that the last process has left, in the order in which they were made.
+/// What the last process has left.
 #[derive(Debug, Default)]
-pub(super) struct LeftMarks(Vec<u8>);
+pub(super) struct LeftMarks {
+    /// In the order in which they were made.
+    marks: Vec<u8>,
+    pub(super) prefix: Option<ConfirmedPrefix>,
+}
 
 impl LeftMarks {
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Mark> + Clone {
-        self.0.as_chunks::<MARK_BYTES>().0.iter().map(marks::decode)
+        self.marks.as_chunks::<MARK_BYTES>().0.iter().map(marks::decode)
     }
 }
 
@@ -98,7 +104,8 @@ impl StateFile {
                     if let Some(confirmed) = confirmed {
                         let successor = Successor { same_place, boot, confirmed };
                         let words = Words::clone(&words);
-                        left = LeftMarks(self.marks.takes_over(file, words, successor));
+                        let (marks, prefix) = self.marks.takes_over(file, words, successor);
+                        left = LeftMarks { marks, prefix };
                     }
                     self.words = Some(words);
                 }

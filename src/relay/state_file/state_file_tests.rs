@@ -15,13 +15,14 @@ fn lsn(number: u64) -> Lsn {
 
 fn mark(commit: u64, ordinal: u64) -> Mark {
     let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 3 };
-    Mark { position: Position { commit_lsn: lsn(commit), ordinal }, fingerprint }
+    let is_dead_letter = ordinal % 2 == 1;
+    Mark { position: Position { commit_lsn: lsn(commit), ordinal }, fingerprint, is_dead_letter }
 }
 
 /// A process that has marked these events, reported `reported`, and died.
 fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     let mut process = path.open();
-    process.takes_over_at(PLACE, BOOT, Some(lsn(0)));
+    process.takes_over_at(PLACE, BOOT, Some(lsn(40)));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -35,18 +36,18 @@ fn left(path: &OwnPath, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Ma
 #[test]
 fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it() {
     let path = OwnPath::new();
-    let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 4_000_000_000)];
+    let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 2_000_000_000)];
     marked(&path, &marks, 50);
     assert_eq!(left(&path, PLACE, BOOT, 50), marks);
     // Postgres has crashed and has an older position.
-    assert_eq!(left(&path, PLACE, BOOT, 20), marks);
+    assert_eq!(left(&path, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = path.open();
-    process.takes_over_at(PLACE, BOOT, Some(lsn(20)));
+    process.takes_over_at(PLACE, BOOT, Some(lsn(16)));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
-    assert_eq!(left(&path, PLACE, BOOT, 20), [&marks[..], &[mark(300, 0)]].concat());
+    assert_eq!(left(&path, PLACE, BOOT, 16), [&marks[..], &[mark(300, 0)]].concat());
 }
 
 #[test]

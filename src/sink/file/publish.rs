@@ -1,5 +1,6 @@
 //! The thread that appends lines and syncs, and the sink in front of it.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -10,6 +11,7 @@ use super::settings::FileSettings;
 use super::{fault, record};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::fingerprint::fingerprint;
 use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::publish::{PublishError, Sink, SinkReport};
@@ -78,6 +80,11 @@ impl FileSink {
 }
 
 impl Sink for FileSink {
+    fn broker(&mut self) -> u64 {
+        let found = std::fs::metadata(&self.settings.path);
+        found.map_or(0, |it| fingerprint(&format!("file/{}/{}", it.dev(), it.ino())))
+    }
+
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         if event.size_bytes() > self.settings.event_bytes_max {
             return Err(PublishError::Failed(fault::too_large(event, &self.settings)));

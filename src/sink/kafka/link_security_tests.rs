@@ -1,6 +1,8 @@
 use super::*;
 
-fn warned(brokers: &str, properties: &[(&str, &str)]) -> Vec<String> {
+type Properties<'a> = &'a [(&'a str, &'a str)];
+
+fn warned(brokers: &str, properties: Properties<'_>) -> Vec<String> {
     let properties = properties.iter().map(|(name, value)| ((*name).into(), Secret::new(*value)));
     let settings = KafkaSettings {
         brokers: brokers.into(),
@@ -15,7 +17,7 @@ fn a_link_that_others_can_read_or_pose_as_the_end_of_is_warned_of() {
     const PROTOCOL: &str = "security.protocol";
     let verification = ("enable.ssl.certificate.verification", "False");
     let no_name = ("ssl.endpoint.identification.algorithm", "none");
-    let cases: [(&str, &[(&str, &str)], &str); 5] = [
+    let cases: [(&str, Properties<'_>, &str); 5] = [
         ("kafka:9092", &[(PROTOCOL, "SASL_PLAINTEXT")], "SASL_PLAINTEXT to kafka:9092"),
         (
             "127.0.0.1:1,kafka",

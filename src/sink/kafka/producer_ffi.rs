@@ -262,6 +262,20 @@ impl Producer {
         }
     }
 
+    /// The id of the cluster, once the client has heard it.
+    pub(super) fn cluster_id(&self) -> Option<String> {
+        // SAFETY: `rk` lives; the text is read before it is freed, by the client that has made it.
+        unsafe {
+            let id = c::rd_kafka_clusterid(self.rk, 0);
+            if id.is_null() {
+                return None;
+            }
+            let text = text_of(id);
+            c::rd_kafka_mem_free(self.rk, id.cast());
+            Some(text)
+        }
+    }
+
     /// Asks the cluster for metadata of `topic`, or, without one, only whether it answers. `Ok` is
     /// the reason why the topic cannot be used, if it cannot.
     pub(super) fn metadata(

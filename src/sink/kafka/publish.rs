@@ -24,6 +24,7 @@ use super::settings::KafkaSettings;
 use super::{fault, record_limit};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::fingerprint::fingerprint;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::{KeyHasher, LaneItem as _};
 use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
@@ -52,6 +53,8 @@ pub(super) struct KafkaSink {
     ending: Option<(SinkReport, Instant)>,
     reachability: Reachability,
     counted_at: Instant,
+    /// Fingerprint of the cluster.
+    broker: Option<u64>,
 }
 
 impl KafkaSink {
@@ -74,6 +77,7 @@ impl KafkaSink {
             ending: None,
             reachability: Reachability::default(),
             counted_at: Instant::now(),
+            broker: None,
         })
     }
 
@@ -295,6 +299,14 @@ fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
 }
 
 impl Sink for KafkaSink {
+    fn broker(&mut self) -> u64 {
+        if self.broker.is_none() {
+            let id = self.normal.producer.cluster_id();
+            self.broker = id.map(|id| fingerprint(&format!("kafka/{id}")));
+        }
+        self.broker.unwrap_or_default()
+    }
+
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         if !self.released.is_empty() || self.warmup.is_full() || self.ending.is_some() {
             return Err(PublishError::QueueFull);

@@ -158,3 +158,7 @@ fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Str
     let what = || format!("the client's queue ({size}) is smaller than the window ({shown})");
     (limit < window).then(what)
 }
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

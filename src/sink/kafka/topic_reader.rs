@@ -67,6 +67,15 @@ impl TailPartitions {
     }
 }
 
+/// How far a tail was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TailRead {
+    /// `take` has returned false.
+    Ended,
+    /// No partition was left out, if it is `whole`.
+    ToTheEnd { whole: bool },
+}
+
 pub(super) struct KafkaTopicReader {
     consumer: TopicConsumer,
     lost_brokers: LostBrokers,
@@ -96,12 +105,13 @@ impl KafkaTopicReader {
         why_unreachable(&self.consumer, error)
     }
 
-    /// Where reading begins, and the ends of the partitions in which there is something to read.
+    /// Where reading begins, the ends of the partitions in which there is something to read, and
+    /// whether these are all of them.
     fn tail(
         &self,
         tail: &TopicTail<'_>,
         deadline: Instant,
-    ) -> KafkaResult<(TopicPartitionList, BTreeMap<i32, i64>)> {
+    ) -> KafkaResult<(TopicPartitionList, BTreeMap<i32, i64>, bool)> {
         let TopicTail { topic, from_unix_us, partitions: wanted } = *tail;
         let left = || deadline.saturating_duration_since(Instant::now());
         let mut all = TopicPartitionList::new();
@@ -113,6 +123,7 @@ impl KafkaTopicReader {
         // Asked after the ends: so whatever is before them is in all these replicas.
         let partitions = cluster::partitions(self.consumer.client(), topic, left())?;
         let (mut starts, mut open) = (TopicPartitionList::new(), BTreeMap::new());
+        let mut whole = true;
         let from = Offset::Offset(from_unix_us.div_euclid(1000).max(0));
         for found in self.offsets(&all, from, deadline)?.elements() {
             let id = found.partition();
@@ -132,12 +143,13 @@ impl KafkaTopicReader {
                     partition = id,
                     "{OUT_OF_SYNC}"
                 );
+                whole = false;
                 continue;
             }
             starts.add_partition_offset(topic, id, Offset::Offset(start))?;
             open.insert(id, end);
         }
-        Ok((starts, open))
+        Ok((starts, open, whole))
     }
 
     /// Have records been removed that were written at `from_unix_us` or later? So it may be where a
@@ -207,13 +219,13 @@ impl KafkaTopicReader {
         }
     }
 
-    /// Passes the records to `take`; false if that has returned false.
+    /// Passes the records to `take`.
     pub(super) fn read_tail(
         &mut self,
         tail: &TopicTail<'_>,
         deadline: Instant,
         take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
-    ) -> KafkaResult<bool> {
+    ) -> KafkaResult<TailRead> {
         let read = self.read_assigned(tail, deadline, take);
         let _released = self.consumer.unassign().is_ok();
         read
@@ -224,8 +236,8 @@ impl KafkaTopicReader {
         tail: &TopicTail<'_>,
         deadline: Instant,
         take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
-    ) -> KafkaResult<bool> {
-        let (starts, mut ends) = self.tail(tail, deadline)?;
+    ) -> KafkaResult<TailRead> {
+        let (starts, mut ends, whole) = self.tail(tail, deadline)?;
         self.consumer.assign(&starts)?;
         while !ends.is_empty() {
             let (partition, next) = match self.poll(deadline)? {
@@ -234,7 +246,7 @@ impl KafkaTopicReader {
                     let (partition, offset) = (message.partition(), message.offset());
                     let wanted = ends.get(&partition).is_some_and(|end| offset < *end);
                     if wanted && !take(&message) {
-                        return Ok(false);
+                        return Ok(TailRead::Ended);
                     }
                     (partition, offset + 1)
                 }
@@ -243,7 +255,7 @@ impl KafkaTopicReader {
                 ends.remove(&partition);
             }
         }
-        Ok(true)
+        Ok(TailRead::ToTheEnd { whole })
     }
 
     fn poll(&mut self, deadline: Instant) -> KafkaResult<Polled<'_>> {
@@ -278,14 +290,14 @@ impl TopicReader for KafkaTopicReader {
         from_unix_us: i64,
         within: Duration,
         take: &mut dyn FnMut(&Outbound<'_>) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let tail = TopicTail { topic, from_unix_us, partitions: TailPartitions::InSync };
         let take = &mut |message: &BorrowedMessage<'_>| take_record(message, take);
         match self.read_tail(&tail, Instant::now() + within, take) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err("it has too many records".to_owned()),
+            Ok(TailRead::ToTheEnd { whole }) => Ok(whole),
+            Ok(TailRead::Ended) => Err("it has too many records".to_owned()),
             // Then it holds nothing, and the sink says so with the first event.
-            Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => Ok(()),
+            Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => Ok(true),
             Err(error) => Err(reason(&error, topic)),
         }
     }

@@ -2,9 +2,12 @@
 
 use amq_protocol::frame::{AMQPFrame, parse_frame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
+use amq_protocol::types::AMQPValue;
 
 use super::connection_loss::ConnectionLoss;
 
+/// Of the properties with which a server introduces itself.
+const CLUSTER_NAME: &str = "cluster_name";
 pub(super) const METHOD_FRAME: u8 = 1;
 pub(super) const HEADER_FRAME: u8 = 2;
 pub(super) const BODY_FRAME: u8 = 3;
@@ -46,6 +49,8 @@ pub(super) enum FrameMeaning {
     Part,
     /// The connection is blocked, or no longer.
     Blocked(bool),
+    /// The first of a connection; with the name of the cluster, which may be empty.
+    Started(String),
     Closed(ConnectionLoss),
     Other,
 }
@@ -112,6 +117,11 @@ fn unreadable() -> FrameMeaning {
 /// A method of the connection.
 fn connection_method(method: connection::AMQPMethod) -> FrameMeaning {
     match method {
+        connection::AMQPMethod::Start(start) => {
+            let name = start.server_properties.inner().get(CLUSTER_NAME);
+            let name = name.and_then(AMQPValue::as_long_string).map(ToString::to_string);
+            FrameMeaning::Started(name.unwrap_or_default())
+        }
         connection::AMQPMethod::Blocked(_) => FrameMeaning::Blocked(true),
         connection::AMQPMethod::Unblocked(_) => FrameMeaning::Blocked(false),
         connection::AMQPMethod::Close(close) => FrameMeaning::Closed(ConnectionLoss::refused(

@@ -31,6 +31,7 @@ use super::settings::{RabbitLogin, RabbitSettings};
 use super::tls;
 use super::uri::RabbitHost;
 use crate::base::error::Fault;
+use crate::base::fingerprint::fingerprint;
 use crate::sink::UNREACHABLE;
 
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
@@ -141,6 +142,12 @@ impl AmqpConnection {
         let probe = Probe(Arc::new(connection));
         let _socket = socket;
         Ok(AmqpConnection { probe, channel, frame_bytes_max, multiplexer, host, events, _socket })
+    }
+
+    /// Fingerprint of the broker: of cluster and virtual host, not of the address.
+    pub(super) fn broker(&self, settings: &RabbitSettings) -> u64 {
+        let (cluster, vhost) = (self.multiplexer.cluster_name(), &settings.vhost);
+        fingerprint(&format!("rabbitmq/{cluster}/{vhost}"))
     }
 
     /// Appends the frames of a publish for [`Multiplexer::publish`].

@@ -58,6 +58,7 @@ struct State {
     channel: Option<u16>,
     answers: Vec<Answer>,
     blocked: bool,
+    cluster_name: String,
     /// The broker reads no more publishes.
     closed: bool,
     /// The task, while it has nothing to write.
@@ -114,6 +115,11 @@ impl Multiplexer {
     /// True while a resource alarm of the broker blocks publishers (`connection.blocked`).
     pub(super) fn is_blocked(&self) -> bool {
         self.shared.state().blocked
+    }
+
+    /// With which the server has introduced itself.
+    pub(super) fn cluster_name(&self) -> String {
+        self.shared.state().cluster_name.clone()
     }
 
     /// Waits until there is an answer.
@@ -304,6 +310,7 @@ impl<S: AmqpSocket> Forwarder<S> {
                     continue;
                 }
                 FrameMeaning::Blocked(blocked) => state.blocked = blocked,
+                FrameMeaning::Started(cluster_name) => state.cluster_name = cluster_name,
                 FrameMeaning::Closed(loss) => {
                     state.closed = true;
                     state.publishes.clear();

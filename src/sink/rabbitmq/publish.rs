@@ -2,7 +2,7 @@
 //! thread, and checks the broker before the first.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
 use super::doctor;
 use super::message::{self, AmqpMessage};
-use super::publisher::{PublishOrder, Publisher};
+use super::publisher::{PublishOrder, Publisher, PublisherState};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -41,6 +41,8 @@ pub(super) struct RabbitSink {
     has_ended: bool,
     /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
+    /// Fingerprint of the broker of the last connection.
+    broker: Arc<AtomicU64>,
     key_hasher: KeyHasher,
 }
 
@@ -61,13 +63,16 @@ impl RabbitSink {
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
         let blocked = Arc::<AtomicBool>::default();
-        let publisher = Publisher::new(settings.clone(), ordered, reporting, Arc::clone(&blocked));
+        let id = first.as_ref().map(|connection| connection.broker(settings));
+        let broker = Arc::new(AtomicU64::new(id.unwrap_or_default()));
+        let shared = PublisherState { blocked: Arc::clone(&blocked), broker: Arc::clone(&broker) };
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared);
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
         let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
-        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, key_hasher })
+        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, broker, key_hasher })
     }
 
     fn gather(
@@ -145,6 +150,10 @@ async fn checked_connection(
 }
 
 impl Sink for RabbitSink {
+    fn broker(&mut self) -> u64 {
+        self.broker.load(Ordering::Acquire)
+    }
+
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.gather(sequence, event, AmqpMessage::event)
     }

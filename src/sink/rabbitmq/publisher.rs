@@ -2,7 +2,7 @@
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -41,13 +41,21 @@ pub(super) enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
+/// What the sink sees of its thread at any time.
+#[derive(Debug)]
+pub(super) struct PublisherState {
+    /// Set while the broker accepts no messages.
+    pub(super) blocked: Arc<AtomicBool>,
+    /// Fingerprint of the broker of the last connection.
+    pub(super) broker: Arc<AtomicU64>,
+}
+
 pub(super) struct Publisher {
     settings: RabbitSettings,
     /// Closed when the sink is dropped.
     orders: UnboundedReceiver<Vec<PublishOrder>>,
     reports: Sender<Vec<SinkReport>>,
-    /// Set while the broker accepts no messages.
-    blocked: Arc<AtomicBool>,
+    shared: PublisherState,
     unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
     backoff: Backoff,
@@ -64,13 +72,13 @@ impl Publisher {
         settings: RabbitSettings,
         orders: UnboundedReceiver<Vec<PublishOrder>>,
         reports: Sender<Vec<SinkReport>>,
-        blocked: Arc<AtomicBool>,
+        shared: PublisherState,
     ) -> Publisher {
         Publisher {
             settings,
             orders,
             reports,
-            blocked,
+            shared,
             unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
@@ -94,6 +102,8 @@ impl Publisher {
                     // The host that was lost may stay away for
                     // a while: the next one is tried first.
                     host = connection.host + 1;
+                    let broker = connection.broker(&self.settings);
+                    self.shared.broker.store(broker, Ordering::Release);
                     let Err(loss) = self.use_connection(&mut connection).await else {
                         return connection.close().await;
                     };
@@ -145,7 +155,7 @@ impl Publisher {
         loop {
             if connection.multiplexer.is_blocked() != blocked {
                 (blocked, flows_since) = (!blocked, Instant::now());
-                self.blocked.store(blocked, Ordering::Relaxed);
+                self.shared.blocked.store(blocked, Ordering::Relaxed);
             }
             while let Ok(orders) = self.orders.try_recv() {
                 self.take(orders);
@@ -170,7 +180,7 @@ impl Publisher {
                         // The flag is set before the report. The connection may be unblocked again
                         // by now; the next turn of the loop sees that.
                         (blocked, flows_since) = (true, Instant::now());
-                        self.blocked.store(true, Ordering::Relaxed);
+                        self.shared.blocked.store(true, Ordering::Relaxed);
                         let trouble = format!("the broker takes no messages for now: {reason}");
                         self.report_waiting(trouble);
                     }
@@ -280,7 +290,7 @@ impl Publisher {
         }
         self.backoff.succeeded();
         // A blocked broker still confirms what it has read already.
-        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
+        if !self.shared.blocked.load(Ordering::Relaxed) && !self.overdue {
             self.report_reachable();
         }
         let mut reports = Vec::with_capacity(outcomes.len());
@@ -326,7 +336,7 @@ impl Publisher {
         }
         self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
         self.exchanges = KnownExchanges::default();
-        self.blocked.store(false, Ordering::Relaxed);
+        self.shared.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
     }
 

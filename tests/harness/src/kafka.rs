@@ -83,9 +83,12 @@ impl Kafka {
         let path = process.folder().join("server.properties");
         std::fs::write(&path, properties(process.folder(), (port, controller_port), options))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
-        // Every broker gets the same identity; they never meet.
-        let mut copy = process.command("cp");
-        process::run(copy.arg("-r").arg(&install.formatted).arg(process.folder().join("data")))?;
+        // Every broker gets the same identity, since they never meet, but a cluster of its own.
+        let (mut copy, data) = (process.command("cp"), process.folder().join("data"));
+        process::run(copy.arg("-r").arg(&install.formatted).arg(&data))?;
+        let cluster = format!("s/^cluster.id=.{{8}}/cluster.id={port:08}/");
+        let mut named = process.command("sed");
+        process::run(named.args(["-i", "-E", &cluster]).arg(data.join("meta.properties")))?;
         let mut kafka = Kafka { process, install, port };
         kafka.launch()?;
         Ok(kafka)

@@ -2,7 +2,9 @@
 //!
 //! Truth is the outbox table, read after the run: whatever a writer believed, a row that is there
 //! was committed and one that is not was not. `seq` rises per key in commit order because the
-//! writers take it under a row lock. A relay may repeat, never lose, invent, alter or reorder.
+//! writers take it under a row lock. A relay may repeat, never lose, invent, alter or reorder; and
+//! when all is quiet, the last record of every key is its latest event. Order is that of offsets
+//! within a partition, and that of the messages within a queue.
 
 mod confirmed;
 
@@ -99,10 +101,23 @@ pub struct Verdict {
     pub wrong_key: Offences,
     /// Payload bytes differ from the row's, in a first delivery or a repeated one.
     pub altered: Offences,
+    /// Keys whose last record in a partition or queue is not that of their latest event there.
+    pub stale_last: Offences,
+}
+
+/// A key in one partition or queue, as far as its records were looked at.
+#[derive(Clone, Copy)]
+struct KeyEnd<'r> {
+    /// The highest `seq` of a first delivery, and where it is.
+    newest: (i64, i64),
+    /// The records with the highest `seq` and the last; those of dead-lettered rows do not count.
+    latest: Option<(i64, &'r Record)>,
+    last: Option<(i64, &'r Record)>,
 }
 
 /// Compares what was committed with what was delivered. `dead_lettered` ids are excused from
-/// delivery; an id of it that is delivered all the same is judged like any other.
+/// delivery; an id of it that is delivered all the same is judged like any other, but may be the
+/// last of its key, because a replay puts it there.
 pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<String>) -> Verdict {
     let rows: HashMap<&str, &TruthRow> = truth.iter().map(|row| (row.id.as_str(), row)).collect();
     let mut verdict = Verdict {
@@ -112,7 +127,7 @@ pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<S
     };
     let mut seen: HashSet<&str> = HashSet::with_capacity(truth.len());
     let mut homes: HashMap<(&str, &str), i32> = HashMap::new();
-    let mut last: HashMap<(&str, i32, &str), (i64, i64)> = HashMap::new();
+    let mut ends: HashMap<(&str, i32, &str), KeyEnd<'_>> = HashMap::new();
     for record in in_offset_order(delivered) {
         let Some(row) = rows.get(record.id.as_str()) else {
             verdict.invented.add(|| describe(record));
@@ -128,21 +143,29 @@ pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<S
         if home != record.partition {
             verdict.split_keys.add(|| format!("{}, earlier in partition {home}", describe(record)));
         }
+        let end = ends.entry((&record.topic, record.partition, &row.key)).or_insert(KeyEnd {
+            newest: (i64::MIN, -1),
+            latest: None,
+            last: None,
+        });
+        if !dead_lettered.contains(&row.id) {
+            end.last = Some((row.seq, record));
+            end.latest = end.latest.filter(|(seq, _)| *seq >= row.seq).or(end.last);
+        }
         if !seen.insert(&row.id) {
             verdict.duplicates += 1;
             continue;
         }
-        let slot =
-            last.entry((&record.topic, record.partition, &row.key)).or_insert((i64::MIN, -1));
-        if row.seq <= slot.0 {
-            let (seq, offset) = *slot;
+        let (seq, offset) = end.newest;
+        if row.seq <= seq {
             let what = format!("{}, seq {} behind {seq} at {offset}", describe(record), row.seq);
             verdict.out_of_order.add(|| what);
         } else {
-            *slot = (row.seq, record.offset);
+            end.newest = (row.seq, record.offset);
         }
     }
     verdict.distinct = seen.len() as u64;
+    verdict.stale_last = stale_last(ends.into_values().collect());
     for row in truth.iter().filter(|row| !seen.contains(row.id.as_str())) {
         if dead_lettered.contains(&row.id) {
             verdict.dead_lettered += 1;
@@ -151,6 +174,20 @@ pub fn check(truth: &[TruthRow], delivered: &[Record], dead_lettered: &HashSet<S
         }
     }
     verdict
+}
+
+/// Keys that end with an event older than the newest that was delivered.
+fn stale_last(mut ends: Vec<KeyEnd<'_>>) -> Offences {
+    ends.sort_by_key(|end| end.last.map(|(_, record)| (record.partition, record.offset)));
+    let mut stale = Offences::default();
+    for KeyEnd { latest, last, .. } in ends {
+        let Some(((newest, latest), (seq, last))) = latest.zip(last) else { continue };
+        if seq < newest {
+            let at = latest.offset;
+            stale.add(|| format!("{}, seq {seq} behind {newest} at {at}", describe(last)));
+        }
+    }
+    stale
 }
 
 fn describe(record: &Record) -> String {
@@ -175,6 +212,7 @@ impl Verdict {
             ("missing", &self.missing),
             ("out of order", &self.out_of_order),
             ("split keys", &self.split_keys),
+            ("stale last", &self.stale_last),
             ("wrong key", &self.wrong_key),
         ])
     }

@@ -51,12 +51,13 @@ impl Handler for Billing {
         Ok(())
     }
 
-    /// Which failures may pass. Of Postgres the default knows that.
+    /// Which failures may pass, and which are not the event's fault. Of Postgres the default knows that.
     fn classify(&self, error: &BillingError) -> Failure {
         match error {
             BillingError::Unreadable(_) => Failure::Permanent,
             BillingError::Refused => Failure::PermanentAs("billing.refused".into()),
-            BillingError::Busy | BillingError::Down => Failure::Transient,
+            BillingError::Busy => Failure::Transient,
+            BillingError::Down => Failure::Hold,
             BillingError::Postgres(error) => walrelay_inbox::classify(error),
         }
     }

@@ -20,6 +20,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
@@ -114,7 +115,7 @@ impl SlotFeed {
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.control.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let Downstream { admitter, policy, .. } = down;
+        let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
         let (floor, continuation) = session::judge(source, known, seen, &opened)?;
         match continuation {
@@ -125,8 +126,13 @@ impl SlotFeed {
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
+        if continuation != Continuation::Same {
+            self.replication.untraced = Some(floor);
+        }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
-        admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        admitter.state_file.marks.broker(driver.broker());
+        let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog);
@@ -234,7 +240,7 @@ impl Feed for SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.seen());
         let looks_up = self.catalog.is_some() || reads_topic;
         let full = !self.replication.window.has_room();
         self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
@@ -285,6 +291,22 @@ impl Feed for SlotFeed {
                     stream.reset_silence(now);
                     return Ok(false);
                 }
+                PacketOutcome::TraceDue(position) => {
+                    if let Err(error) = stream.report(position, unix_now_us(), false) {
+                        return self.ended(&StreamError::Io(error));
+                    }
+                    self.replication.progress.on_reported(position);
+                    admission.admitter.state_file.marks.traced(position);
+                }
+                PacketOutcome::ClaimRefuted => {
+                    tracing::info!(
+                        "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                    );
+                    self.replication.forget(admission.admitter, admission.policy);
+                    self.slot = None;
+                    self.disconnect(Connection::Closed);
+                    return Ok(false);
+                }
                 PacketOutcome::SinkBroken => {
                     driver.break_sink("it refuses every event", self.replication.window.events());
                     return Ok(false);
@@ -320,9 +342,14 @@ impl Feed for SlotFeed {
     fn confirmed(
         &mut self,
         event: Sequence,
-        _cause: Option<&DeadLetterCause>,
+        cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        self.replication.confirmed(event)
+        self.replication.confirmed(event, cause.is_some())
+    }
+
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        let Replication { transaction, window, .. } = &mut self.replication;
+        transaction.settled(window.settled_below())
     }
 
     fn position_of(&self, event: Sequence) -> Position {

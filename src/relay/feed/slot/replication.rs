@@ -9,6 +9,7 @@ use crate::base::lsn::Lsn;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
+use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::{NotInFlight, SettledEvent, Window};
 use crate::health::Pass;
@@ -23,7 +24,7 @@ use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::catalog::Catalog;
 use crate::source::faults::publication_gap;
-use crate::source::progress::Progress;
+use crate::source::progress::{self, Progress};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
@@ -40,6 +41,11 @@ pub(super) enum PacketOutcome {
     /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
+    /// This position must be reported first, as a trace in the slot; offer it again then.
+    TraceDue(Lsn),
+    /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
+    /// since its begin may be reported.
+    ClaimRefuted,
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
@@ -47,6 +53,7 @@ pub(super) struct Replication {
     pub(super) window: Window,
     pub(super) progress: Progress,
     pub(super) admitted: Admitted,
+    pub(super) transaction: OpenTransaction,
     ledger: Ledger,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
@@ -58,6 +65,8 @@ pub(super) struct Replication {
     /// The transaction that is being received, or was received last.
     commit_lsn: Lsn,
     xid: u32,
+    /// Where the slot stood when this relay took it, until a transaction comes behind that.
+    pub(super) untraced: Option<Lsn>,
     source: SourceSettings,
 }
 
@@ -70,6 +79,7 @@ impl Replication {
         Ok(Replication {
             window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
+            transaction: OpenTransaction::default(),
             ledger: Ledger::default(),
             admitted: Admitted::default(),
             outboxes: outboxes?,
@@ -79,6 +89,7 @@ impl Replication {
             catalog_is_fresh: false,
             commit_lsn: Lsn::ZERO,
             xid: 0,
+            untraced: None,
             source: source.clone(),
         })
     }
@@ -110,6 +121,7 @@ impl Replication {
         self.window.forget();
         admitter.forget();
         policy.forget(self.window.next());
+        self.transaction.renumbered();
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
     }
@@ -127,6 +139,7 @@ impl Replication {
         self.window.forget();
         policy.forget(self.window.next());
         self.ledger.forget();
+        self.transaction.forget();
         self.progress.forget();
     }
 
@@ -139,7 +152,12 @@ impl Replication {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_connected();
         self.ledger.rewind();
-        policy.rewind(self.window.rewind());
+        self.transaction.rewind();
+        let renumbered = self.window.rewind();
+        if renumbered {
+            self.transaction.renumbered();
+        }
+        policy.rewind(renumbered);
     }
 
     pub(super) fn between_transactions(&self) -> bool {
@@ -152,14 +170,17 @@ impl Replication {
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// The broker has confirmed this event. Returns when it was committed, and its mark.
+    /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
+    /// its mark.
     pub(super) fn confirmed(
         &mut self,
         event: Sequence,
+        is_dead_letter: bool,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
         let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
         let is_marked = fingerprint != Fingerprint::NONE;
-        let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
+        let position = self.position_of(event);
+        let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
         Ok((commit_unix_us, mark))
     }
 
@@ -218,16 +239,23 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
+                if let Some(trace) = self.trace_before(final_lsn) {
+                    return Ok(PacketOutcome::TraceDue(trace));
+                }
                 (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
                 if let Known::New { already } = self.admitted.begin(final_lsn) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
+                    self.transaction.begins(final_lsn, already);
                 }
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
                 if commit_lsn != self.commit_lsn {
                     return Err(self.garbled("commit of another transaction"));
+                }
+                if self.transaction.ends(commit_lsn).is_err() {
+                    return Ok(PacketOutcome::ClaimRefuted);
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
@@ -249,11 +277,22 @@ impl Replication {
                     return Ok(PacketOutcome::Done);
                 };
                 let candidate = Candidate::Message(plan, lsn, content);
-                return admit(&mut self.window, &mut self.admitted, &candidate, admission);
+                let Replication { window, admitted, transaction, .. } = self;
+                return admit((window, admitted, transaction), &candidate, admission);
             }
             Message::Origin | Message::Type => {}
         }
         Ok(PacketOutcome::Done)
+    }
+
+    /// The first transaction that this relay receives of a slot that it has taken: before anything of
+    /// it is published, the slot must show that, or a relay that had the slot before could believe
+    /// that nothing was published since. Where no trace fits in between, that remains possible until
+    /// the transaction is confirmed.
+    fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
+        let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
+        // Else the slot has moved already.
+        if self.progress.reported() == floor { progress::trace(floor, commit_lsn) } else { None }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
@@ -313,7 +352,8 @@ impl Replication {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
-        admit(&mut self.window, &mut self.admitted, &Candidate::Row(plan, tuple), admission)
+        let Replication { window, admitted, transaction, .. } = self;
+        admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
     }
 
     /// A change that is not an event.
@@ -347,8 +387,7 @@ impl Replication {
 /// Offers a candidate, unless it was admitted before or there is no room for it.
 #[inline]
 fn admit(
-    window: &mut Window,
-    admitted: &mut Admitted,
+    (window, admitted, transaction): (&mut Window, &mut Admitted, &mut OpenTransaction),
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
@@ -368,20 +407,23 @@ fn admit(
     let position = admitted.next().unwrap_or_default();
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
     let Admission { admitter, policy, sink, meter } = admission;
-    Ok(match admitter.offer(candidate, number, policy, &mut **sink)? {
+    let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink)? {
         Offered::Taken { bytes, commit_unix_us, fingerprint } => {
             window.admit(bytes, commit_unix_us, fingerprint);
-            admitted.advance();
-            PacketOutcome::Done
+            fingerprint
         }
-        Offered::Known(from) => {
+        Offered::Known(from, fingerprint) => {
             meter.known(from);
             window.pass_over();
-            admitted.advance();
-            PacketOutcome::Done
+            fingerprint
         }
-        Offered::Full => PacketOutcome::Full,
-        Offered::SinkBroken => PacketOutcome::SinkBroken,
+        Offered::Full => return Ok(PacketOutcome::Full),
+        Offered::SinkBroken => return Ok(PacketOutcome::SinkBroken),
+    };
+    admitted.advance();
+    Ok(match transaction.admitted(fingerprint, window.next()) {
+        Ok(()) => PacketOutcome::Done,
+        Err(PrefixRefuted) => PacketOutcome::ClaimRefuted,
     })
 }
 

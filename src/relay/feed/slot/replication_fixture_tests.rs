@@ -102,7 +102,8 @@ impl Fixture {
             origin: Instant::now(),
         };
         let mut relay = Relay::new(parts, feed).unwrap();
-        relay.down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        let claim = relay.down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        claim.into_iter().for_each(|it| relay.feed.replication.transaction.claim(it));
         Fixture { relay, broker, metrics, now: Moment::now(), next: 1, state_file }
     }
 
@@ -210,9 +211,34 @@ impl Fixture {
                 return Ok(last);
             }
         }
-        let commit = Encoder::tag(b'C').u8(0).u64(number * 100).u64(number * 100 + 1).u64(0);
-        self.give(&commit.0)?;
+        self.receive_commit(number);
         Ok(last)
+    }
+
+    /// The begin of a large transaction, as far as it is taken in without its commit.
+    pub(crate) fn receive_part(&mut self, number: u64, events: &[Event<'_>]) -> PacketOutcome {
+        self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(1).0).unwrap();
+        for event in events {
+            let content = content(event);
+            let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
+            let packet = head.u32(content.len() as u32).bytes(&content).0;
+            let mut taken = self.give(&packet).unwrap();
+            while taken == PacketOutcome::Full {
+                self.settle().unwrap();
+                taken = self.give(&packet).unwrap();
+            }
+            if taken != PacketOutcome::Done {
+                return taken;
+            }
+        }
+        self.settle().unwrap();
+        PacketOutcome::Done
+    }
+
+    /// Its commit.
+    pub(crate) fn receive_commit(&mut self, number: u64) -> PacketOutcome {
+        let commit = Encoder::tag(b'C').u8(0).u64(number * 100).u64(number * 100 + 1).u64(0);
+        self.give(&commit.0).unwrap()
     }
 
     /// Takes in all that the sink has to tell, and what follows from it; the first fault.
@@ -221,7 +247,10 @@ impl Fixture {
         loop {
             self.sink().poll(Duration::ZERO, &mut reports);
             if reports.is_empty() {
-                self.relay.down.admitter.state_file.marks.write();
+                let Relay { feed, down, .. } = &mut self.relay;
+                down.admitter.state_file.marks.write();
+                let prefix = feed.confirmed_prefix();
+                prefix.into_iter().for_each(|it| down.admitter.state_file.marks.prefix(it));
                 return outcome;
             }
             for item in reports.drain(..) {

@@ -2,6 +2,9 @@
 
 use super::super::PacketOutcome;
 use super::fixture::{Fixture, failure, pairs};
+use crate::base::event::Position;
+use crate::delivery::known::{Fingerprint, Mark};
+use crate::delivery::prefix::STEP;
 use crate::metrics::KnownFrom;
 use crate::sink::Disposition;
 
@@ -160,5 +163,61 @@ fn marks_do_not_outlive_a_timeline_or_what_another_relay_has_confirmed() {
         third.forget();
         third.commit(&[("e1", "t", "a")]).unwrap();
         assert_eq!(passed_over(&mut third), 0);
+    }
+}
+
+/// A process that was killed within a transaction, of which no mark is left.
+fn killed_within(names: &[String]) -> Fixture {
+    let mut first = Fixture::new(&[]);
+    let events: Vec<_> = names.iter().map(|name| (name.as_str(), "t", "a")).collect();
+    assert_eq!(first.receive_part(1, &events), PacketOutcome::Done);
+    let marks = &mut first.relay.down.admitter.state_file.marks;
+    for event in 1..=1 << 18 {
+        let fingerprint = Fingerprint { event, key: 0 };
+        marks.push(Mark { position: Position::default(), fingerprint, is_dead_letter: false });
+    }
+    marks.write();
+    first
+}
+
+fn names(count: u64) -> Vec<String> {
+    (0..count).map(|number| format!("e{number}")).collect()
+}
+
+#[test]
+fn of_a_large_transaction_the_beginning_is_known_when_its_marks_are_gone() {
+    let names = names(3 * STEP);
+    let half = STEP as usize / 2;
+    let first = killed_within(&names[..2 * STEP as usize + half]);
+    // WHEN the next process receives all of it THEN only what follows the known part is repeated
+    let mut second = first.successor();
+    let events: Vec<_> = names.iter().map(|name| (name.as_str(), "t", "a")).collect();
+    assert_eq!(second.receive_part(1, &events), PacketOutcome::Done);
+    assert_eq!(second.receive_commit(1), PacketOutcome::Done);
+    second.settle().unwrap();
+    assert_eq!((passed_over(&mut second), second.forgotten()), (2 * STEP, 1));
+    assert_eq!(second.published().len(), names.len() + half);
+}
+
+#[test]
+fn another_transaction_in_its_place_is_never_reported_as_published() {
+    for count in [2 * STEP, STEP] {
+        let first = killed_within(&names(2 * STEP));
+        let mut second = first.successor();
+        let others: Vec<String> = (0..count).map(|number| format!("other{number}")).collect();
+        let events: Vec<_> = others.iter().map(|name| (name.as_str(), "t", "a")).collect();
+        // WHEN other events come, or fewer THEN that is seen before its commit is taken in
+        let taken = second.receive_part(1, &events);
+        let refuted = PacketOutcome::ClaimRefuted;
+        assert!(taken == refuted || second.receive_commit(1) == refuted, "{taken:?}");
+        assert_eq!(second.forgotten(), 0);
+        // AND when it is read again, all of it is published
+        second.forget();
+        assert_eq!(second.receive_part(1, &events), PacketOutcome::Done);
+        assert_eq!(second.receive_commit(1), PacketOutcome::Done);
+        second.settle().unwrap();
+        let published = second.published();
+        assert!(others.iter().all(|name| published.contains(name)));
+        assert_eq!(second.forgotten(), 1);
     }
 }

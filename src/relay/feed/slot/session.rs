@@ -9,6 +9,7 @@ use crate::relay::control::{
     ConfirmedPosition, Control, OpenedSession, PeerProgress, SystemTimeline,
 };
 use crate::relay::faults;
+use crate::source::progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -68,16 +69,20 @@ pub(super) fn judge(
         return Ok((slot_confirmed, Continuation::OtherTimeline));
     }
     let floor = by_peers.max(ours);
-    if slot_confirmed > floor {
+    // A relay that was not seen has taken the slot and confirmed nothing.
+    let traced = progress::is_trace_after(floor, slot_confirmed);
+    if slot_confirmed > floor && !traced {
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
+    let floor = floor.max(slot_confirmed);
     let received = received.max(floor);
     if wal_end < received {
         return Err(faults::went_back(source, received, wal_end));
     }
-    let Some(peers) = peers.filter(|_| floor > ours) else {
+    if floor == ours {
         return Ok((floor, Continuation::Same));
-    };
+    }
+    let peers = peers.unwrap_or(PeerProgress { confirmed: floor, gap: None });
     log_takeover(&source.slot, ours, peers);
     Ok((floor, Continuation::AfterPeers))
 }

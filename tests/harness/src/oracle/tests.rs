@@ -86,11 +86,53 @@ fn repeats_are_counted_and_bounded_but_no_fault() {
 }
 
 #[test]
+fn a_key_that_ends_with_a_repeat_of_an_older_event_is_stale() {
+    // GIVEN 1, 3, 5, and then a repeat of 3
+    let (truth, mut delivered) = clean();
+    delivered.push(delivery(3, "a", 7));
+    let verdict = judge(&truth, &delivered);
+    assert_eq!((verdict.duplicates, red(&verdict)), (1, vec!["stale last"]));
+    assert_eq!(verdict.stale_last.first, ["t/0@7 id id-3 key a, seq 3 behind 5 at 5"]);
+    assert!(!verdict.is_exact(1));
+    // WHEN the latest event is repeated as well THEN it is the last again
+    delivered.push(delivery(5, "a", 8));
+    judge(&truth, &delivered).assert_exact(2);
+}
+
+#[test]
+fn what_is_latest_is_judged_by_key_partition_and_topic() {
+    let (truth, delivered) = clean();
+    for repeat in [
+        // The other key has newer events.
+        delivery(5, "a", 7),
+        Record { topic: "other".into(), ..delivery(3, "a", 7) },
+    ] {
+        let all: Vec<Record> = delivered.iter().cloned().chain([repeat]).collect();
+        judge(&truth, &all).assert_exact(1);
+    }
+}
+
+#[test]
+fn a_dead_letter_that_is_replayed_may_be_the_last_of_its_key() {
+    let (truth, mut delivered) = clean();
+    let replayed = delivered.remove(2);
+    delivered.push(Record { offset: 7, ..replayed });
+    let parked = HashSet::from(["id-3".to_owned()]);
+    assert_eq!(red(&check(&truth, &delivered, &parked)), ["out of order"]);
+    assert_eq!(red(&judge(&truth, &delivered)), ["out of order", "stale last"]);
+    // Nor need one that arrived all the same be the last.
+    let (truth, mut delivered) = clean();
+    delivered.push(delivery(3, "a", 7));
+    let parked = HashSet::from(["id-5".to_owned()]);
+    check(&truth, &delivered, &parked).assert_exact(1);
+}
+
+#[test]
 fn two_first_deliveries_of_a_key_swapped_are_out_of_order() {
     let (truth, mut delivered) = clean();
     (delivered[2].offset, delivered[4].offset) = (delivered[4].offset, delivered[2].offset);
     let verdict = judge(&truth, &delivered);
-    assert_eq!(red(&verdict), ["out of order"]);
+    assert_eq!(red(&verdict), ["out of order", "stale last"]);
     assert_eq!(verdict.out_of_order.first, ["t/0@5 id id-3 key a, seq 3 behind 5 at 3"]);
 }
 
@@ -117,7 +159,7 @@ fn other_keys_may_overtake() {
 fn altered_bytes_are_found_in_first_deliveries_and_in_repeats() {
     let (truth, mut delivered) = clean();
     delivered[0].hash ^= 1;
-    delivered.push(Record { hash: 0, ..delivery(2, "b", 50) });
+    delivered.push(Record { hash: 0, ..delivery(6, "b", 50) });
     let verdict = judge(&truth, &delivered);
     assert_eq!(red(&verdict), ["altered"]);
     assert_eq!(verdict.altered.count, 2);

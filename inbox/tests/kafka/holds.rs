@@ -1,0 +1,117 @@
+//! Failures that no message has caused: a lane is held, and nothing becomes a dead letter.
+
+use std::time::{Duration, Instant};
+
+use super::fixture::Fixture;
+use crate::support::{Calls, until};
+
+#[test]
+fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
+    // GIVEN a handler whose table is missing
+    let fixture = Fixture::new("migration");
+    fixture.database.execute("ALTER TABLE handled RENAME TO handled_later");
+    fixture.send("a", "a-1", "fail 1");
+    fixture.send("a", "a-2", "ok");
+    fixture.send("c", "c-1", "ok");
+    fixture.flush();
+    // WHEN messages come
+    let inbox = fixture.start();
+    inbox.wait_held("handler", 2.0);
+    until("it is tried again", || (inbox.calls.of("a-1").len() > 1).then_some(()));
+    // THEN nothing is settled, and nothing counted
+    assert_eq!(inbox.counted("consumer_messages_total", ""), 0.0);
+    assert_eq!((fixture.database.deferred(), fixture.committed()), (0, 0));
+    // WHEN the migration comes THEN all is handled, and what fails by itself fails for the first time
+    fixture.database.execute("ALTER TABLE handled_later RENAME TO handled");
+    fixture.database.wait_handled(3);
+    assert_eq!(fixture.database.handled_of("a"), ["a-1", "a-2"]);
+    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    inbox.wait_held("handler", 0.0);
+    inbox.stop();
+    assert!(fixture.dead_letters().is_empty());
+}
+
+#[test]
+fn a_handler_holds_its_lane_and_other_lanes_go_on() {
+    // GIVEN a dependency that is away, and a message of another lane that does not need it
+    let fixture = Fixture::new("hold");
+    let calls = Calls::new();
+    calls.set_dependency_away(true);
+    fixture.send("a", "a-1", "hold");
+    fixture.send("a", "a-2", "ok");
+    fixture.send("c", "c-1", "ok");
+    let inbox = fixture.start_with(fixture.settings(), &calls);
+    fixture.database.wait_handled(1);
+    inbox.wait_held("handler", 1.0);
+    // WHEN the inbox stops meanwhile THEN it does so at once, and the message comes again
+    let began = Instant::now();
+    inbox.stop();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(fixture.database.handled(), ["c-1"]);
+    // WHEN the dependency is back THEN the lane goes on, in order
+    let inbox = fixture.start_with(fixture.settings(), &calls);
+    inbox.wait_held("handler", 1.0);
+    calls.set_dependency_away(false);
+    fixture.database.wait_handled(3);
+    assert_eq!(fixture.database.handled_of("a"), ["a-1", "a-2"]);
+    assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
+    inbox.stop();
+}
+
+#[test]
+fn a_dependency_that_is_away_makes_no_more_dead_letters_than_the_burst() {
+    // GIVEN messages that all fail, and have no retry level left
+    let fixture = Fixture::new("breaker");
+    let (messages, burst) = (30, 5);
+    for number in 0..messages {
+        fixture.send(&format!("k{}", number % 6), &format!("e-{number:02}"), "down");
+    }
+    fixture.flush();
+    let calls = Calls::new();
+    calls.set_dependency_away(true);
+    let settings = fixture.settings().levels([]);
+    let settings = settings.dead_letter_burst(burst, Duration::from_secs(60));
+    // WHEN they are read
+    let inbox = fixture.start_with(settings, &calls);
+    inbox.wait_held("breaker", 3.0);
+    // THEN the burst is dead, and all lanes are held
+    assert_eq!(fixture.dead_letters().len(), burst);
+    // WHEN the dependency is back THEN all others are handled
+    calls.set_dependency_away(false);
+    fixture.database.wait_handled(messages - burst);
+    inbox.wait_held("breaker", 0.0);
+    inbox.stop();
+    assert_eq!(fixture.dead_letters().len(), burst);
+    assert_eq!(fixture.database.handled().len(), messages - burst);
+    fixture.wait_committed(messages as i64);
+}
+
+#[test]
+fn a_conflict_of_transactions_is_repeated_at_once_and_three_times() {
+    // GIVEN handlers that lose against other transactions, one of them at the commit
+    let fixture = Fixture::new("conflict");
+    fixture.database.execute(
+        "CREATE SEQUENCE conflicts;
+         CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             IF nextval('conflicts') <= 3 THEN
+                 RAISE EXCEPTION 'at the commit' USING ERRCODE = '40001';
+             END IF;
+             RETURN NULL;
+         END $$;
+         CREATE CONSTRAINT TRIGGER conflict AFTER INSERT ON handled
+             DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW WHEN (new.message_id = 'c-1') EXECUTE FUNCTION conflict()",
+    );
+    fixture.send("a", "a-1", "conflict 3");
+    fixture.send("b", "b-1", "conflict 4");
+    fixture.send("c", "c-1", "ok");
+    // WHEN they are handled
+    let inbox = fixture.start();
+    fixture.database.wait_handled(3);
+    // THEN those that lose three times need no retry level, and the other one needs one
+    let calls = ["a-1", "b-1", "c-1"].map(|id| inbox.calls.of(id).len());
+    assert_eq!(calls, [4, 5, 4]);
+    assert_eq!(inbox.counted("consumer_retries_total", ""), 1.0);
+    until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
+    inbox.stop();
+}

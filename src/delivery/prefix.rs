@@ -1,0 +1,140 @@
+//! How far into a transaction everything is confirmed, in a few words whatever its size.
+//!
+//! A transaction of a million events is confirmed in order but for what is in flight, and Postgres is
+//! told only once all of it is. For the next process, marks of single events reach back only so far;
+//! a [`ConfirmedPrefix`] says of all before them: the first so many events are confirmed, and this is
+//! their digest.
+//!
+//! A number alone could pass over the wrong events, because which changes count as events depends on
+//! the configuration. So the next process takes the claim on trust only until it has received as many
+//! events: then their digest must be the same, or it begins anew without the claim
+//! ([`OpenTransaction::admitted`]). Until then nothing of the transaction can be reported, since its
+//! commit comes behind all of its events.
+
+use std::collections::VecDeque;
+
+use super::known::Fingerprint;
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+
+/// Events between two prefixes that can be claimed.
+pub const STEP: u64 = 1024;
+
+/// The first events of a transaction, all of which are confirmed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConfirmedPrefix {
+    pub commit_lsn: Lsn,
+    pub events: u64,
+    pub digest: u64,
+}
+
+impl ConfirmedPrefix {
+    #[inline]
+    pub fn contains(&self, position: Position) -> bool {
+        position.commit_lsn == self.commit_lsn && position.ordinal < self.events
+    }
+}
+
+/// What an earlier process has claimed of this transaction is not so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefixRefuted;
+
+/// The transaction that is being received, as far as its events were admitted.
+#[derive(Debug, Default)]
+pub struct OpenTransaction {
+    commit_lsn: Lsn,
+    events: u64,
+    /// Of these events; none if one of them was not identified.
+    digest: Option<u64>,
+    /// What an earlier process has left, until it is verified.
+    claim: Option<ConfirmedPrefix>,
+    /// Prefixes of this transaction and of those before it, each with the number of the event behind
+    /// it: once all events below that are settled, it is confirmed.
+    unconfirmed: VecDeque<(Sequence, ConfirmedPrefix)>,
+}
+
+impl OpenTransaction {
+    /// An earlier process has left this.
+    pub fn claim(&mut self, claim: ConfirmedPrefix) {
+        self.claim = Some(claim);
+    }
+
+    /// A transaction begins, of which so many events were `already` admitted.
+    pub fn begins(&mut self, commit_lsn: Lsn, already: u64) {
+        if already == 0 {
+            (self.commit_lsn, self.events) = (commit_lsn, 0);
+            self.digest = Some(commit_lsn.to_wire());
+        } else if self.commit_lsn != commit_lsn || self.events != already {
+            self.digest = None;
+            self.events = already;
+            self.commit_lsn = commit_lsn;
+        }
+    }
+
+    /// The next event was admitted; `next` is the number of the one behind it.
+    #[inline]
+    pub fn admitted(
+        &mut self,
+        fingerprint: Fingerprint,
+        next: Sequence,
+    ) -> Result<(), PrefixRefuted> {
+        let digest = self.digest.filter(|_| fingerprint != Fingerprint::NONE);
+        self.digest = digest.map(|digest| {
+            (digest.rotate_left(5) ^ fingerprint.event).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        self.events += 1;
+        if self.events.is_multiple_of(STEP) { self.step(next) } else { Ok(()) }
+    }
+
+    fn step(&mut self, next: Sequence) -> Result<(), PrefixRefuted> {
+        let OpenTransaction { commit_lsn, events, digest, .. } = *self;
+        if let Some(claim) = self.claim.filter(|claim| claim.commit_lsn == commit_lsn) {
+            if events < claim.events {
+                return Ok(());
+            }
+            self.claim = None;
+            if events != claim.events || digest != Some(claim.digest) {
+                return Err(PrefixRefuted);
+            }
+        }
+        let prefix = digest.map(|digest| ConfirmedPrefix { commit_lsn, events, digest });
+        self.unconfirmed.extend(prefix.map(|prefix| (next, prefix)));
+        Ok(())
+    }
+
+    /// Every event below this one is settled. Returns the longest prefix that is confirmed only now.
+    pub fn settled(&mut self, settled_below: Sequence) -> Option<ConfirmedPrefix> {
+        let mut confirmed = None;
+        while let Some((_, prefix)) = self.unconfirmed.pop_front_if(|it| it.0 <= settled_below) {
+            confirmed = Some(prefix);
+        }
+        confirmed
+    }
+
+    /// This transaction ends. A claim of more events than it has is refuted.
+    pub fn ends(&mut self, commit_lsn: Lsn) -> Result<(), PrefixRefuted> {
+        match self.claim.take_if(|claim| claim.commit_lsn == commit_lsn) {
+            Some(_) => Err(PrefixRefuted),
+            None => Ok(()),
+        }
+    }
+
+    /// Events are admitted once more under the same numbers, and some of them not looked at.
+    pub fn rewind(&mut self) {
+        self.digest = None;
+    }
+
+    /// Numbers from here on mean other events. A claim is still to be verified: events may have been
+    /// passed over for it.
+    pub fn renumbered(&mut self) {
+        self.unconfirmed.clear();
+    }
+
+    pub fn forget(&mut self) {
+        *self = OpenTransaction::default();
+    }
+}
+
+#[cfg(test)]
+#[path = "prefix_tests.rs"]
+mod tests;

@@ -1,0 +1,94 @@
+use super::*;
+
+const LSN: Lsn = Lsn::from_wire(8);
+
+/// So many events, which differ from those of another `kind`.
+fn receive(open: &mut OpenTransaction, kind: u64, events: u64) -> Result<(), PrefixRefuted> {
+    (0..events).try_for_each(|number| {
+        let fingerprint = Fingerprint { event: kind << 32 | number | 1, key: 1 };
+        open.admitted(fingerprint, open.events + 1)
+    })
+}
+
+fn prefix_of(kind: u64, steps: u64) -> ConfirmedPrefix {
+    let mut open = OpenTransaction::default();
+    open.begins(LSN, 0);
+    receive(&mut open, kind, steps * STEP).unwrap();
+    open.settled(steps * STEP).unwrap()
+}
+
+fn claimed(steps: u64) -> OpenTransaction {
+    let mut open = OpenTransaction::default();
+    open.claim(prefix_of(0, steps));
+    open.begins(LSN, 0);
+    open
+}
+
+#[test]
+fn a_prefix_is_confirmed_once_all_of_its_events_are() {
+    let mut open = OpenTransaction::default();
+    open.begins(LSN, 0);
+    receive(&mut open, 0, 3 * STEP + 5).unwrap();
+    assert_eq!(open.settled(STEP - 1), None);
+    let prefix = open.settled(2 * STEP + 7).unwrap();
+    assert_eq!((prefix.commit_lsn, prefix.events), (LSN, 2 * STEP));
+    assert_eq!(open.settled(2 * STEP + 7), None);
+    let inside = |commit_lsn, ordinal| prefix.contains(Position { commit_lsn, ordinal });
+    assert!(inside(LSN, 0) && inside(LSN, 2 * STEP - 1) && !inside(LSN, 2 * STEP));
+    assert!(!inside(Lsn::from_wire(4), 0));
+}
+
+#[test]
+fn a_claim_is_verified_when_as_many_events_were_received() {
+    let mut open = claimed(2);
+    receive(&mut open, 0, 2 * STEP - 1).unwrap();
+    // Until then the process claims nothing itself.
+    assert_eq!(open.settled(u64::MAX), None);
+    let mut open = claimed(2);
+    receive(&mut open, 0, 3 * STEP).unwrap();
+    assert_eq!(open.settled(u64::MAX), Some(prefix_of(0, 3)));
+    assert_eq!(open.ends(LSN), Ok(()));
+}
+
+#[test]
+fn other_events_in_their_places_or_fewer_refute_it() {
+    assert_eq!(receive(&mut claimed(1), 7, STEP), Err(PrefixRefuted));
+    let mut open = claimed(2);
+    receive(&mut open, 0, STEP + 1).unwrap();
+    assert_eq!(open.ends(LSN), Err(PrefixRefuted));
+    // One of them was not looked at.
+    let mut open = claimed(1);
+    receive(&mut open, 0, 1).unwrap();
+    open.rewind();
+    open.begins(LSN, 1);
+    assert_eq!(receive(&mut open, 0, STEP - 1), Err(PrefixRefuted));
+}
+
+#[test]
+fn a_transaction_goes_on_over_a_new_connection() {
+    let mut open = claimed(1);
+    let fingerprint = |number: u64| Fingerprint { event: number | 1, key: 1 };
+    (0..10).try_for_each(|number| open.admitted(fingerprint(number), number + 1)).unwrap();
+    open.begins(LSN, 10);
+    (10..STEP).try_for_each(|number| open.admitted(fingerprint(number), number + 1)).unwrap();
+    assert_eq!(open.settled(STEP), Some(prefix_of(0, 1)));
+    // Another transaction neither has the claim nor loses it.
+    let mut open = claimed(1);
+    open.begins(Lsn::from_wire(4), 0);
+    receive(&mut open, 3, STEP).unwrap();
+    assert_eq!(open.ends(Lsn::from_wire(4)), Ok(()));
+    open.begins(LSN, 0);
+    assert_eq!(receive(&mut open, 3, STEP), Err(PrefixRefuted));
+}
+
+#[test]
+fn numbers_that_mean_other_events_confirm_nothing() {
+    let mut open = claimed(2);
+    open.begins(Lsn::from_wire(4), 0);
+    receive(&mut open, 3, STEP).unwrap();
+    open.renumbered();
+    assert_eq!(open.settled(u64::MAX), None);
+    // What was passed over for a claim is still to be verified.
+    open.begins(LSN, 0);
+    assert_eq!(receive(&mut open, 3, 2 * STEP), Err(PrefixRefuted));
+}

@@ -1,0 +1,40 @@
+use std::sync::Arc;
+
+use super::super::testing::OwnPath;
+use super::*;
+use crate::base::os_ffi::SharedWords;
+use crate::relay::state_file::header::WORDS;
+
+fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(number)
+}
+
+#[test]
+fn a_slot_that_stands_where_no_report_has_left_it_was_another_relays() {
+    let path = OwnPath::new();
+    drop(path.open());
+    let file = std::fs::File::options().read(true).write(true).open(&path.0).unwrap();
+    let words: Words = Arc::new(SharedWords::map(&file, WORDS).unwrap());
+    let reports = Reports(&words);
+    // GIVEN a process that took the slot at 800, left a trace, and has made reports since
+    reports.begin(lsn(800));
+    reports.push_trace(lsn(803));
+    for position in (808..=880).step_by(8) {
+        reports.push(lsn(position));
+        reports.push(lsn(position));
+    }
+    let another = |position| reports.show_another_relay(lsn(position));
+    // THEN Postgres may not have read the last of them
+    assert!([880, 872, 808, 803, 800].iter().all(|position| !another(*position)));
+    // A relay that took the slot at any of them has left a trace; or it has confirmed events.
+    assert!([888, 881, 879, 873, 805, 801].iter().all(|position| another(*position)));
+    // Postgres has crashed, and the slot is back at an older report.
+    assert!([792, 8].iter().all(|position| !another(*position)));
+    assert!([793, 799].iter().all(|position| another(*position)), "traces of other relays");
+    // WHEN many reports follow THEN those of long ago count as set back, and own traces as well
+    for position in (888..2000).step_by(8) {
+        reports.push(lsn(position));
+    }
+    assert!([1992, 1880, 808, 803, 800].iter().all(|position| !another(*position)));
+    assert!([2000, 1993, 1889, 804].iter().all(|position| another(*position)));
+}
