@@ -11,7 +11,7 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint bench bench-inbox bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak lint deny bench bench-inbox bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -31,11 +31,12 @@ test: setup ## Run all tests against real services (17 minutes on two cores, 5-1
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
 	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
 
-lint: ## Check formatting and lints; dependencies if cargo-deny is there
+lint: ## Check formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \
-		echo 'skipped: cargo deny (cargo install --locked cargo-deny)'; fi
+
+deny: ## Check licences, bans and sources of dependencies (seconds; the first time compiles cargo-deny, 1-2 minutes)
+	@scripts/deny
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)

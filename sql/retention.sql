@@ -30,8 +30,9 @@
 --    The mark holds the LSN and the snapshot's xmin. A row's xmin that is older than it belongs
 --    to a transaction that had ended. (A frozen row may keep an xmin that looks young: such a row
 --    stays longer than it had to, which is the harmless direction.)
---    After a slot was re-created, do not call the function before the backfill is done: the new
---    slot counts as confirmed what the old one never delivered.
+--    After a slot was re-created, do not call the function before the rows that the old one never
+--    delivered were published ("A lost slot" in docs/operations.md): the new slot counts them as
+--    confirmed.
 
 CREATE TABLE IF NOT EXISTS public.outbox_retention_mark (
     slot          name        PRIMARY KEY,

@@ -17,6 +17,8 @@ mod graph;
 mod imports;
 #[path = "tidy/logs.rs"]
 mod logs;
+#[path = "tidy/markdown.rs"]
+mod markdown;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/shape.rs"]
@@ -234,6 +236,13 @@ fn dashboards_are_as_grafana_reads_them() {
     let exists = |path: &str| root().join(path).exists();
     wrong.extend(dashboards::compose_violations(&read("docker-compose.yml"), exists));
     assert_none(wrong);
+}
+
+#[test]
+fn tables_and_headings_are_shown_as_such() {
+    let pages =
+        files("docs", "md").into_iter().chain(["README.md", "CHANGELOG.md"].map(str::to_owned));
+    assert_none(pages.flat_map(|path| markdown::violations(&path, &read(&path))));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
@@ -30,7 +30,7 @@ use self::hosts::AllowedHosts;
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::health::StateReason;
+use crate::health::{HealthState, StateReason};
 
 pub(crate) mod address;
 mod answer;
@@ -211,10 +211,20 @@ async fn livez(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Respon
     verdict(&headers, "live", view.judge().1.stuck().as_slice(), json!({}))
 }
 
-async fn readyz(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
+/// With `?standby=ok` a relay that waits behind its peer is well: rollouts wait for readiness.
+async fn readyz(
+    State(view): State<Arc<AdminView>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let (_, health) = view.judge();
-    let state = json!({ "state": health.state.text(), "reason": health.reason.map(status::reason),
+    let mut state = json!({ "state": health.state.text(), "reason": health.reason.map(status::reason),
         "since_seconds": status::since_seconds(&view, &health) });
+    let standby_is_ok = query.is_some_and(|query| query.split('&').any(|it| it == "standby=ok"));
+    if standby_is_ok && health.state == HealthState::Standby {
+        state["ready"] = false.into();
+        return verdict(&headers, "standby", &health.reasons_but_standby(), state);
+    }
     verdict(&headers, "ready", &health.reasons, state)
 }
 

@@ -116,6 +116,25 @@ fn readiness_follows_the_facts_and_tells_its_reasons() {
 }
 
 #[test]
+fn a_relay_that_stands_by_is_well_for_those_who_say_so_unless_its_broker_is_away() {
+    let mut stage = stage();
+    let standby = Pass { phase: Phase::Standby, ..streaming() };
+    stage.recorder.pass(&standby, 0);
+    assert_eq!(get(stage.addr, "/readyz").0, 503);
+    assert_eq!(get(stage.addr, "/readyz?standby=no").0, 503);
+    assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "standby\n".into()));
+    let (_, _, body) = get_with(stage.addr, "/readyz?standby=ok", "Accept: application/json\r\n");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((&body["standby"], &body["ready"]), (&true.into(), &false.into()));
+    stage.recorder.pass(&Pass { sink_reachable: false, ..standby }, 0);
+    let (code, body) = get(stage.addr, "/readyz?standby=ok");
+    assert_eq!((code, body.as_str()), (503, "sink_down: broker unreachable for 0 s\n"));
+    // Whoever streams is judged as ever.
+    stage.recorder.pass(&streaming(), 0);
+    assert_eq!(get(stage.addr, "/readyz?standby=ok"), (200, "ready\n".into()));
+}
+
+#[test]
 fn verdicts_are_json_for_those_who_ask() {
     let stage = stage();
     let (code, head, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");

@@ -14,11 +14,11 @@ use crate::base::finding::Finding;
 use crate::config::Config;
 use crate::{relay, trace};
 
-/// Relays until it is stopped.
-pub fn run(config: &Config) -> Result<(), Fault> {
+/// Relays until it is stopped. `on_hangup` is called for each SIGHUP.
+pub fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
     match &config.polling {
-        Some(polling) => polling::run(config, polling),
-        None => streaming::run(config),
+        Some(polling) => polling::run(config, polling, on_hangup),
+        None => streaming::run(config, on_hangup),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{Observability, Running, ShutdownSignals, host_name, panicked, stop};
+use super::threads::{Observability, ReceivedSignals, Running, host_name, panicked, stop};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -35,16 +35,20 @@ const LATE_MAX: usize = 1024;
 /// Limit for writing the last verdicts.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
+pub(super) fn run(
+    config: &Config,
+    polling: &PollingSettings,
+    on_hangup: &dyn Fn(),
+) -> Result<(), Fault> {
     let observability = Observability::open(config)?;
     let runtime = runtime::current_thread()?;
     // One listener for the whole run, so that a signal between checking the table and polling it is
     // not lost.
-    let mut signals = runtime.block_on(async { ShutdownSignals::listen() })?;
+    let mut signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
             prepared = prepare(config, polling, &observability.system) => prepared.map(Some),
-            _ = signals.next() => Ok(None),
+            _ = signals.next_stop() => Ok(None),
         }
     });
     let Some(statements) = prepared? else { return Ok(()) };
@@ -105,7 +109,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
 /// Waits until the loop has ended and its verdicts are written.
 async fn supervise(
     flags: &StopFlags,
-    mut signals: ShutdownSignals,
+    mut signals: ReceivedSignals<'_>,
     stop_workers: watch::Sender<bool>,
     running: &mut Running,
     maintenance: Maintenance,
@@ -125,7 +129,7 @@ async fn supervise(
             outcome = &mut running.ended => break outcome.unwrap_or(Ok(())),
             Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
             Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
-            signal = signals.next() => stop(flags, signal),
+            signal = signals.next_stop() => stop(flags, signal),
         }
         if found.is_some() {
             flags.stop.store(true, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::threads::{Observability, Running, ShutdownSignals, stop};
+use super::threads::{Observability, ReceivedSignals, Running, stop};
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
@@ -13,9 +13,10 @@ use crate::relay::control::{Control, StopFlags};
 use crate::relay::{Relay, SlotFeed};
 use crate::source::sightings::Sightings;
 
-pub(super) fn run(config: &Config) -> Result<(), Fault> {
+pub(super) fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
     let observability = Observability::open(config)?;
     let runtime = runtime::current_thread()?;
+    let signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
     let known = Arc::<KnownPublication>::default();
     let sightings = Arc::<Sightings>::default();
     let control = Control {
@@ -45,7 +46,7 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
         Relay::new(parts, feed)?.run()
     };
     let mut running = observability.start(config, carry)?;
-    let outcome = runtime.block_on(supervise(&flags, watch, &mut running));
+    let outcome = runtime.block_on(supervise(&flags, signals, watch, &mut running));
     running.finish(runtime, outcome)
 }
 
@@ -53,10 +54,10 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
 /// that the slot watch finds, only requests its end.
 async fn supervise(
     flags: &StopFlags,
+    mut signals: ReceivedSignals<'_>,
     watch: SlotWatch,
     running: &mut Running,
 ) -> Result<(), Fault> {
-    let mut signals = ShutdownSignals::listen()?;
     let watching = slot_watch::watch(watch);
     tokio::pin!(watching);
     let mut found = None;
@@ -71,7 +72,7 @@ async fn supervise(
                 found = Some(fault);
                 flags.stop.store(true, Ordering::Relaxed);
             }
-            signal = signals.next() => stop(flags, signal),
+            signal = signals.next_stop() => stop(flags, signal),
         }
     }
 }

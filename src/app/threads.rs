@@ -1,5 +1,5 @@
 //! The threads that every relay has: the loop, the admin server, the reader of the dead-letter
-//! topic; and the signals that end them.
+//! topic; and the signals, most of which end them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -161,25 +161,32 @@ pub(super) fn panicked() -> Fault {
     )
 }
 
-pub(super) struct ShutdownSignals {
+pub(super) struct ReceivedSignals<'a> {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
+    on_hangup: &'a dyn Fn(),
 }
 
-impl ShutdownSignals {
-    pub(super) fn listen() -> Result<ShutdownSignals, Fault> {
+impl ReceivedSignals<'_> {
+    pub(super) fn listen(on_hangup: &dyn Fn()) -> Result<ReceivedSignals<'_>, Fault> {
         let listen = |kind, name| signal(kind).map_err(|error| runtime::refused(name, &error));
-        Ok(ShutdownSignals {
+        Ok(ReceivedSignals {
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
+            hangup: listen(SignalKind::hangup(), "SIGHUP")?,
+            on_hangup,
         })
     }
 
-    /// The name of the next signal. The future may be dropped without losing one.
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+    /// The name of the next signal that asks to stop. The future may be dropped without losing one.
+    pub(super) async fn next_stop(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hangup.recv() => (self.on_hangup)(),
+            }
         }
     }
 }

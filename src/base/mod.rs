@@ -8,6 +8,7 @@ pub mod event;
 pub(crate) mod figures;
 pub mod finding;
 pub(crate) mod fingerprint;
+pub(crate) mod host;
 pub(crate) mod http;
 pub mod log;
 pub(crate) mod log_queue;

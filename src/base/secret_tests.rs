@@ -1,8 +1,25 @@
 use super::*;
+use crate::base::testing::TempFolder;
 
 #[test]
 fn a_secret_prints_as_stars() {
     let secret = Secret::new("hunter2");
     assert_eq!(format!("{secret} {secret:?}"), "*** ***");
     assert_eq!(secret.expose(), "hunter2");
+}
+
+#[test]
+fn a_secret_of_a_file_is_read_again_and_says_so_if_it_cannot() {
+    let folder = TempFolder::new();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "one\r\n").unwrap();
+    let secret = Secret::of_file(&path).unwrap();
+    assert_eq!((secret.expose(), secret.is_of_file()), ("one", true));
+    std::fs::write(&path, "two").unwrap();
+    assert_eq!(secret.current().unwrap().expose(), "two");
+    std::fs::remove_file(&path).unwrap();
+    let fault = secret.current().unwrap_err().fault("sink.kafka.properties.\"sasl.password\"");
+    assert_eq!(fault.code, SECRET_UNREAD);
+    assert!(fault.to_string().contains(path.to_str().unwrap()), "{fault}");
+    assert_eq!(Secret::new("fixed").current().unwrap().expose(), "fixed");
 }

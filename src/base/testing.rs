@@ -1,8 +1,9 @@
-//! A TLS server for unit tests, with a certificate that `openssl` makes.
+//! For unit tests: a TLS server, with a certificate that `openssl` makes, and folders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
@@ -38,4 +39,28 @@ pub(crate) fn tls_acceptor(folder: &Path) -> TlsAcceptor {
         .with_single_cert(chain, key)
         .unwrap();
     TlsAcceptor::from(Arc::new(config))
+}
+
+/// A folder of its own, gone with the value.
+pub(crate) struct TempFolder(PathBuf);
+
+impl TempFolder {
+    pub(crate) fn new() -> TempFolder {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("walrelay-test-{}-{serial}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        TempFolder(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
 }

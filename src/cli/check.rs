@@ -31,8 +31,8 @@ use crate::relay;
 use crate::source::connect;
 use crate::source::facts::system_id;
 use crate::source::sampled_topics::{self, SampledTopics};
-use crate::source::settings::SourceSettings;
-use crate::source::sql::{self, Sql};
+use crate::source::settings::{PostgresHost, SourceSettings};
+use crate::source::sql::{self, LinkSafety, Sql};
 
 /// How long the dead-letter topic is read for dead letters of others.
 const OTHERS_WITHIN: Duration = Duration::from_secs(2);
@@ -130,15 +130,7 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
             Some(polling) => inspect_polled(client, settings, polling).await?,
             None => inspect(client, settings).await?,
         };
-        findings.extend(sql.exposed.then(|| {
-            Finding::warn(
-                "source.no-tls",
-                format!(
-                    "the connection to {} is not encrypted, so events can be read on the way; set ssl = on in Postgres and sslmode=verify-full in source.url",
-                    sql.server
-                ),
-            )
-        }));
+        findings.extend(unsafe_link(sql.link, &sql.server));
         let mut topics = Vec::new();
         if is_sound(&findings) {
             for outbox in &settings.outboxes {
@@ -151,6 +143,24 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
     inspected.await.unwrap_or_else(|fault| SourceCheck {
         findings: vec![Finding::fail(fault)],
         ..SourceCheck::default()
+    })
+}
+
+fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
+    Some(match link {
+        LinkSafety::Safe => return None,
+        LinkSafety::Exposed => Finding::warn(
+            "source.no-tls",
+            format!(
+                "the connection to {server} is not encrypted, so events can be read on the way; set ssl = on in Postgres and sslmode=verify-full in source.url"
+            ),
+        ),
+        LinkSafety::Unverified => Finding::warn(
+            "source.tls-unverified",
+            format!(
+                "TLS to {server} verifies nothing, so whoever is on the way can pose as Postgres; write sslmode=verify-full in source.url, with sslrootcert=FILE if its authority is not one of the system's"
+            ),
+        ),
     })
 }
 

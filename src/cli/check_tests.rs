@@ -45,3 +45,12 @@ fn scripts_get_the_same_as_people() {
     assert_eq!(value["findings"][2]["exit"], 3);
     assert_eq!(value["findings"][0]["level"], "ok");
 }
+
+#[test]
+fn a_link_that_anybody_can_read_or_pose_as_the_end_of_is_warned_of() {
+    let server = PostgresHost { name: "db".into(), port: 5432, password: None };
+    let topic = |link| unsafe_link(link, &server).map(|finding| (finding.level, finding.topic));
+    assert_eq!(topic(LinkSafety::Safe), None);
+    assert_eq!(topic(LinkSafety::Exposed), Some((Level::Warn, "source.no-tls")));
+    assert_eq!(topic(LinkSafety::Unverified), Some((Level::Warn, "source.tls-unverified")));
+}

@@ -54,7 +54,7 @@ pub(super) fn run(
 pub(super) fn relay(log: LogOptions<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
     let order = RelayOrder::receive()?;
     let config = prepare(log, &order.request(request))?;
-    app::run(&order.adapt(&config)?)?;
+    app::run(&order.adapt(&config)?, &|| {})?;
     Ok(Exit::Done)
 }
 

@@ -16,6 +16,7 @@ fn config(source: SourceSettings) -> Config {
         dead_letter: DeadLetterSettings::default(),
         admin: AdminSettings::default(),
         tracing: crate::trace::TracingSettings::default(),
+        log: crate::config::LogSettings::default(),
     }
 }
 

@@ -17,6 +17,7 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::output::put;
@@ -26,11 +27,13 @@ use crate::base::error::{Exit, Fault};
 use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::{escaped, json_lines_shown};
 use crate::base::{log, log_queue};
-use crate::config::{self, Config, Request};
+use crate::config::{self, Config, Effective, Loaded, LogSettings, Request};
 
 const DEFAULT_LEVEL: &str = "info";
 /// Of a longer line only the beginning of its message is written.
 const LINE_BYTES_MAX: usize = 64 << 10;
+const LEVEL_FLAG: &str = "--log or WALRELAY_LOG";
+const LEVEL_KEY: &str = "log.level";
 /// Target of audit lines, which say who did what.
 const AUDIT: &str = "audit";
 /// The AMQP client logs whole messages that the broker returns, and payloads must not be logged. A
@@ -47,10 +50,87 @@ pub(super) struct LogOptions<'a> {
     pub(super) is_service: bool,
 }
 
+impl<'a> LogOptions<'a> {
+    fn level(&self) -> Option<&'a str> {
+        self.level.filter(|level| !level.is_empty())
+    }
+}
+
+/// Sets the level of a log that is being written.
+type LevelSwitch = Box<dyn Fn(EnvFilter) + Send + Sync>;
+
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    let ((), loaded) = both(start(log).map_err(Vec::from), config::load(request))?;
-    Ok(loaded.config)
+    prepare_reloading(log, request).map(|(config, _)| config)
+}
+
+/// The same, and what reads the level of the log again.
+pub(super) fn prepare_reloading<'a>(
+    log: LogOptions<'a>,
+    request: &'a Request,
+) -> Result<(Config, LogReload<'a>), Vec<Fault>> {
+    let (switch, loaded) = both(start(log).map_err(Vec::from), config::load(request))?;
+    let Loaded { config, effective } = loaded;
+    let reload = LogReload { given: log.level(), request, effective, switch };
+    reload.follow(&config.log)?;
+    Ok((config, reload))
+}
+
+/// Reads the level of the log again, for SIGHUP.
+pub(super) struct LogReload<'a> {
+    /// By a flag or `WALRELAY_LOG`, which cannot change.
+    given: Option<&'a str>,
+    request: &'a Request,
+    /// The configuration of this process.
+    effective: Effective,
+    switch: LevelSwitch,
+}
+
+impl LogReload<'_> {
+    /// Secrets in files need nothing: they are read for each connection. All other keys hold from
+    /// the next start on, which is logged.
+    pub(super) fn run(&self) {
+        let loaded = config::load(self.request);
+        let followed = loaded.and_then(|loaded| Ok((self.follow(&loaded.config.log)?, loaded)));
+        let (level, loaded) = match followed {
+            Ok(followed) => followed,
+            Err(faults) => {
+                for fault in faults {
+                    let Fault { code: fault_code, what, place, mend, .. } = fault;
+                    tracing::warn!(
+                        code = "run.not-reloaded",
+                        fault_code,
+                        place,
+                        mend,
+                        "SIGHUP: nothing was changed: {what}"
+                    );
+                }
+                return;
+            }
+        };
+        tracing::info!(target: AUDIT, log_level = level, "SIGHUP: the level of the log was read again, and secrets can be read");
+        let mut changed = loaded.effective.changed_since(&self.effective);
+        changed.retain(|key| key != LEVEL_KEY);
+        if !changed.is_empty() {
+            let keys = changed.join(", ");
+            tracing::warn!(
+                code = "run.restart-needed",
+                keys,
+                "these keys have changed and hold from the next start on"
+            );
+        }
+    }
+
+    /// Sets the level of the log; returns it.
+    fn follow(&self, log: &LogSettings) -> Result<String, Fault> {
+        let (level, place) = match (self.given, &log.level) {
+            (Some(given), _) => (given, LEVEL_FLAG),
+            (None, Some(level)) => (level.as_str(), LEVEL_KEY),
+            (None, None) => (DEFAULT_LEVEL, LEVEL_KEY),
+        };
+        (self.switch)(filter(level, place)?);
+        Ok(level.to_owned())
+    }
 }
 
 /// Both results, or the faults of both.
@@ -69,10 +149,9 @@ pub(super) fn both<A, B>(
 }
 
 /// Starts logging. A panic is written in the style of a fault.
-fn start(options: LogOptions<'_>) -> Result<(), Fault> {
-    let LogOptions { level, faults, is_service } = options;
-    let level = level.filter(|level| !level.is_empty());
-    let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
+fn start(options: LogOptions<'_>) -> Result<LevelSwitch, Fault> {
+    let LogOptions { faults, is_service, .. } = options;
+    let filter = filter(options.level().unwrap_or(DEFAULT_LEVEL), LEVEL_FLAG)?;
     std::panic::set_hook(Box::new(move |panic| {
         let backtrace = std::backtrace::Backtrace::capture();
         put(
@@ -84,35 +163,48 @@ fn start(options: LogOptions<'_>) -> Result<(), Fault> {
     if is_service {
         log_queue::start(move |lost| style.lost(lost))?;
     }
-    match lines(filter, style, StandardError, Instant::now).try_init() {
+    let (lines, switch) = lines(filter, style, StandardError, Instant::now);
+    match lines.try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
-        Ok(()) | Err(_) => Ok(()),
+        Ok(()) | Err(_) => Ok(switch),
     }
 }
 
-/// The subscriber that writes log lines.
-fn lines<W, C>(filter: EnvFilter, style: Style, writer: W, clock: C) -> Dispatch
+/// The subscriber that writes log lines, and what sets its level.
+fn lines<W, C>(filter: EnvFilter, style: Style, writer: W, clock: C) -> (Dispatch, LevelSwitch)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
     C: Fn() -> Instant + Send + Sync + 'static,
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match style {
-        Style::Text { coloured } => Dispatch::new(
-            builder
+        Style::Text { coloured } => {
+            let lines = builder
                 .with_writer(writer)
                 .with_ansi(coloured)
                 .fmt_fields(format::debug_fn(field).delimited(" "))
                 .event_format(Limited::new(style, ForPeople::default(), clock))
-                .finish(),
-        ),
+                .with_filter_reloading();
+            let switch = switch(lines.reload_handle());
+            (Dispatch::new(lines.finish()), switch)
+        }
         Style::Json => {
             let writer = Escaping(writer);
-            let lines = Limited::new(style, Format::default().json().flatten_event(true), clock);
+            let format = Limited::new(style, Format::default().json().flatten_event(true), clock);
             // The fields of a span are formatted by what `json` sets.
-            Dispatch::new(builder.with_writer(writer).json().event_format(lines).finish())
+            let lines = builder.with_writer(writer).json().event_format(format);
+            let lines = lines.with_filter_reloading();
+            let switch = switch(lines.reload_handle());
+            (Dispatch::new(lines.finish()), switch)
         }
     }
+}
+
+fn switch<S: 'static>(handle: Handle<EnvFilter, S>) -> LevelSwitch {
+    Box::new(move |filter| {
+        // Fails only where a second command line of one process has kept the first subscriber.
+        let _is_used = handle.reload(filter).is_ok();
+    })
 }
 
 /// Writes one field of a line for people, escaped because its value may come from outside.
@@ -300,7 +392,7 @@ impl Visit for CodeHash {
     }
 }
 
-fn filter(level: &str) -> Result<EnvFilter, Fault> {
+fn filter(level: &str, place: &str) -> Result<EnvFilter, Fault> {
     // Audit lines are written at every level, and so are counts of lines that were not.
     let always = format!("{NEVER_LOGGED}=off,{AUDIT}=info,{}=info", log::COUNTS);
     EnvFilter::builder().parse(format!("{level},{always}")).map_err(|error| {
@@ -308,7 +400,7 @@ fn filter(level: &str) -> Result<EnvFilter, Fault> {
             Exit::Usage,
             "config.bad-value",
             format!("{level:?} is no log filter: {error}"),
-            "--log or WALRELAY_LOG",
+            place,
             "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
         )
     })

@@ -35,7 +35,7 @@ fn written_at(
 ) -> String {
     let written = Written::default();
     let own = written.clone();
-    let lines = lines(filter(level).unwrap(), style, move || own.clone(), clock);
+    let (lines, _) = lines(filter(level, "test").unwrap(), style, move || own.clone(), clock);
     tracing::dispatcher::with_default(&lines, log);
     String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
 }
@@ -115,8 +115,8 @@ fn a_fault_is_a_block_for_people_or_a_line_of_json() {
 
 #[test]
 fn levels_and_filters_are_understood() {
-    assert!(filter("debug").is_ok() && filter("warn,walrelay=trace").is_ok());
-    let fault = filter("walrelay=loud").unwrap_err();
+    assert!(filter("debug", "test").is_ok() && filter("warn,walrelay=trace", "test").is_ok());
+    let fault = filter("walrelay=loud", "test").unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Usage, "config.bad-value"));
 }
 

@@ -32,7 +32,7 @@ mod status;
 mod style;
 
 use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, both, prepare};
+use logging::{LogOptions, both, prepare, prepare_reloading};
 use output::print;
 use style::Style;
 
@@ -90,7 +90,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             print(&json_lines_shown(&config::show(&config::load(&request)?.effective)))?
         }
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
-        Command::Run => app::run(&prepared()?).map(|()| Exit::Done)?,
+        Command::Run => {
+            let (config, log) = prepare_reloading(log, &request)?;
+            app::run(&config, &|| log.run()).map(|()| Exit::Done)?
+        }
         Command::Check { json } => check::run(&prepared()?, json)?,
         Command::Init { sql, role } => init::run(&prepared()?, sql, role.as_deref())?,
         Command::Compare(args) => {

@@ -9,7 +9,6 @@ use super::check;
 use super::output::{Table, Width, json_line, print, print_line, print_note};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
-use crate::base::text::escaped;
 use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
@@ -60,15 +59,34 @@ async fn list(
     };
     let which = RowFilter { ids: Vec::new(), key: args.key.clone() };
     let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
-    let found = rows.list(client, status, &which, i64::from(args.limit)).await?;
-    let lines = match args.json {
-        true => found.iter().map(json_line).collect::<Result<_, _>>()?,
-        false if found.is_empty() => vec![format!("no row is {}", escaped(status))],
-        false => [TABLE.head()].into_iter().chain(found.iter().map(table_row)).collect(),
+    let limit = args.limit.or((!args.json).then_some(TABLE_ROWS_MAX));
+    let (mut count, mut is_cut) = (0, false);
+    // One more than is shown, to know whether there are more.
+    let asked = limit.map(|limit| i64::from(limit) + 1);
+    let mut show = |row: &AdminRow| {
+        if limit == Some(count) {
+            is_cut = true;
+            return Ok(());
+        }
+        let head = if count == 0 && !args.json { TABLE.head() + "\n" } else { String::new() };
+        count += 1;
+        let line = if args.json { json_line(row)? } else { table_row(row) };
+        print(&(head + &line + "\n")).map(drop)
     };
-    let text: String = lines.into_iter().map(|line| line + "\n").collect();
-    print(&text)
+    rows.list(client, status, &which, asked, &mut show).await?;
+    if count == 0 && !args.json {
+        print_line(&format!("no row is {status}"));
+    }
+    if is_cut {
+        print_note(&format!(
+            "only the first {count} rows are listed; for more: --limit N, or --json"
+        ));
+    }
+    Ok(Exit::Done)
 }
+
+/// A table is for people.
+const TABLE_ROWS_MAX: u32 = 1000;
 
 const TABLE: Table = Table(&[
     ("ID", Width::AtLeast(36)),

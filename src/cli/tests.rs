@@ -85,3 +85,39 @@ fn the_version_names_the_client_library() {
     let version = Args::command().render_long_version();
     assert!(version.contains("librdkafka 2."), "{version}");
 }
+
+/// What stands in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
+fn commands(text: &str) -> Vec<String> {
+    let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines).map(str::to_owned);
+    let prose: String = text.split("```").step_by(2).collect::<Vec<_>>().join(" ");
+    let inline = prose.split('`').skip(1).step_by(2).map(str::to_owned);
+    let all = inline.chain(fenced).flat_map(|line| {
+        let line = line.split(" #").next().unwrap_or_default().to_owned();
+        line.split("&&").map(|it| it.trim().trim_start_matches("$ ").to_owned()).collect::<Vec<_>>()
+    });
+    all.filter(|line| line.starts_with("walrelay ")).collect()
+}
+
+#[test]
+fn commands_of_alerts_and_of_what_they_lead_to_are_commands() {
+    for (path, text) in [
+        ("config/alerts.yml", include_str!("../../config/alerts.yml")),
+        ("docs/runbook.md", include_str!("../../docs/runbook.md")),
+        ("docs/operations.md", include_str!("../../docs/operations.md")),
+    ] {
+        let text = text.replace("{{ $labels.consumer }}", "billing");
+        let found = commands(&text);
+        assert!(found.len() > 5, "{path}: {found:?}");
+        // A command that is named, and one whose arguments are left out, are not to be typed.
+        for line in found.iter().filter(|line| !line.contains(['…', '|', '<', '[', '('])) {
+            let words = line.split_whitespace().map(|word| word.trim_matches(['\'', '"']));
+            if let Err(error) = Args::try_parse_from(words) {
+                use clap::error::ErrorKind::{
+                    DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument,
+                };
+                let named = [DisplayHelpOnMissingArgumentOrSubcommand, MissingRequiredArgument];
+                assert!(named.contains(&error.kind()), "{path}: {line}: {error}");
+            }
+        }
+    }
+}

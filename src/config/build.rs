@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::check;
 use super::effective::Effective;
 use super::layers::Problem;
-use super::sections::{AdminSettings, ConfigFile, SourceSection, path_of};
+use super::sections::{AdminSettings, ConfigFile, LogSettings, SourceSection, path_of};
 use crate::base::secret::Secret;
 use crate::base::settings::kind::Lookup;
 use crate::base::settings::{SettingType as _, Settings as _};
@@ -32,6 +32,7 @@ pub struct Config {
     pub dead_letter: DeadLetterSettings,
     pub admin: AdminSettings,
     pub tracing: TracingSettings,
+    pub log: LogSettings,
 }
 
 /// Returns none when a part cannot be made. Values that could not be
@@ -67,6 +68,7 @@ pub(crate) fn build(
         dead_letter: file.dead_letter,
         admin: file.admin,
         tracing: file.tracing,
+        log: file.log,
     })
 }
 
@@ -89,7 +91,9 @@ fn connection(
         };
         problems.push(effective.problem(&path, "config.bad-value", &error.to_string(), mend));
     };
-    conninfo::parse(url.expose(), env).map_err(refused).ok()
+    let mut info = conninfo::parse(url.expose(), env).map_err(refused).ok()?;
+    info.login_files.url = Some(url.clone()).filter(Secret::is_of_file);
+    Some(info)
 }
 
 fn sink(

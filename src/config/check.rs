@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::effective::Effective;
 use super::layers::{Origin, Problem};
 use super::path::Path;
-use super::sections::{AdminSettings, ConfigFile, SourceMode, SourceSection, path_of};
+use super::sections::{
+    AdminSettings, ConfigFile, SourceMode, SourceSection, TOKEN_BYTES_MIN, path_of,
+};
 use crate::base::event::is_reserved_header;
 use crate::base::settings::name_of;
 use crate::base::settings::units;
@@ -18,7 +20,6 @@ use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
 use crate::trace::{OtlpEndpoint, TracingSettings, parse_headers};
 
-const TOKEN_BYTES_MIN: usize = 16;
 const CONFLICT: &str = "config.conflict";
 const BAD_VALUE: &str = "config.bad-value";
 

@@ -72,6 +72,21 @@ fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
 }
 
 impl Effective {
+    /// The keys whose values are others than in `earlier`, but for those that came from files.
+    pub(crate) fn changed_since(&self, earlier: &Effective) -> Vec<String> {
+        let paths = self.settings.keys().chain(earlier.settings.keys());
+        let of = |all: &Effective, path: &Path| {
+            all.settings.get(path).map(|setting| setting.value.clone())
+        };
+        let is_of_file = |value: &Option<SettingValue>| matches!(value, Some(SettingValue::Secret(secret)) if secret.is_of_file());
+        let is_other = |path: &&Path| {
+            let (before, now) = (of(earlier, path), of(self, path));
+            before != now && !(is_of_file(&before) && is_of_file(&now))
+        };
+        let changed: BTreeSet<&Path> = paths.filter(is_other).collect();
+        changed.into_iter().map(ToString::to_string).collect()
+    }
+
     /// The origin of the value; for a default, the line
     /// of the file where its section begins, if any.
     pub(crate) fn origin(&self, path: &Path) -> Origin {

@@ -139,7 +139,10 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
 fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
     let names = || section.fields().iter().map(|field| field.name);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
-    let mend = match nearest(name, names()).map(str::to_owned).or_else(elsewhere) {
+    let near = || nearest(name, names()).map(str::to_owned);
+    // At the top, a key that is one of a section is meant rather than a section of a similar name.
+    let meant = if path.is_root() { elsewhere().or_else(near) } else { near().or_else(elsewhere) };
+    let mend = match meant {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
             let names = names().collect::<Vec<_>>().join(", ");

@@ -32,7 +32,8 @@ pub use build::Config;
 pub use effective::Effective;
 pub use reference::reference;
 pub use schema::schema;
-pub use sections::AdminSettings;
+pub(crate) use sections::TOKEN_BYTES_MIN;
+pub use sections::{AdminSettings, LogSettings};
 pub use show::show;
 
 /// The configuration file if none is named.

@@ -1,6 +1,7 @@
-//! Adds environment variables and flags to the layers. An unknown `WALRELAY_`
-//! variable is an error like an unknown key, because a misspelt one would be
-//! ignored silently. Errors never quote a value.
+//! Adds environment variables and flags to the layers. An unknown variable whose name has the form
+//! of a key, `WALRELAY_…__…`, is an error, because a misspelt one would be ignored silently. A name
+//! without `__` is one only if it becomes a key with `__` for `_`: Kubernetes sets `WALRELAY_PORT`
+//! and the like in every pod beside a Service named `walrelay`. Errors never quote a value.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,10 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
         let origin = Origin::Variable(name.clone());
         match find(&steps, true) {
             Some(found) => assign(layers, found, value, &origin),
-            None => layers.problems.push(unknown_variable(name, &origin)),
+            None if rest.contains("__") || is_key_but_for_underscores(rest) => {
+                layers.problems.push(unknown_variable(name, &origin));
+            }
+            None => {}
         }
     }
 }
@@ -58,6 +62,28 @@ pub(crate) fn shorthand(layers: &mut Layers, flag: &str, path: Path, value: &str
     if let Some(row) = row {
         layers.set(path, row, RawValue::Word(value.to_owned()), &origin);
     }
+}
+
+/// Whether the name would be that of a key if some of its underscores were double.
+fn is_key_but_for_underscores(name: &str) -> bool {
+    fn fits(wanted: &[&str], words: &[&str]) -> bool {
+        match (wanted, words) {
+            ([], []) => true,
+            // A name that the user chooses.
+            (["*"], [_, ..]) => true,
+            (["[]", wanted @ ..], [word, words @ ..]) => {
+                word.parse::<usize>().is_ok() && fits(wanted, words)
+            }
+            ([step, wanted @ ..], [word, words @ ..]) => step == word && fits(wanted, words),
+            _ => false,
+        }
+    }
+    let name = name.to_lowercase();
+    let words: Vec<&str> = name.split('_').collect();
+    keys().iter().any(|key| {
+        let path = key.path().replace("[]", ".[]");
+        fits(&path.split(['.', '_']).collect::<Vec<_>>(), &words)
+    })
 }
 
 /// What a variable or a flag sets: a key or a section, with its path.

@@ -13,8 +13,10 @@ overridden by an environment variable, and that by `--set KEY=VALUE`. `walrelay 
 each value comes from; `walrelay config schema` prints a JSON Schema for editors. Commented examples are in `config/`.
 
 * An unknown key or variable is an error. All problems are reported at once, each with its place and how to mend it.
+  A variable without `__` is one only if it would be a key with `__` for `_`: Kubernetes sets `WALRELAY_PORT` and the like in
+  every pod beside a Service named `walrelay`, and those are ignored.
 * A **secret** is a value, `{ env = \"NAME\" }` or `{ file = \"/run/secrets/x\" }` (one trailing newline is dropped). It is
-  never printed.
+  never printed. A file is read again for each connection, so that a password can be rotated.
 * A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`. A size is plain bytes or has one: `64MiB`, `64MB`.
 * A template is text with columns in it, `outbox.event.${aggregatetype}`; `$${` is a literal `${`.
 * In a variable, `N` is the index of a table from 0, and `NAME` a name of your choice. A client property is spelt with

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use crate::base::secret::Secret;
-use crate::base::settings::kind::{ADDRESS, HOST_NAME, SettingValue};
+use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME, SettingValue};
 use crate::base::settings::{
     Choice, KeyRow, Row, SettingField, SettingType, Settings, Shape, Used, Values, choice,
     flattened, optional_section, secret, section, section_when, sections, settings, strings, text,
@@ -28,6 +28,16 @@ settings! {
         pub(crate) dead_letter: DeadLetterSettings = section(),
         pub(crate) admin: AdminSettings = section(),
         pub(crate) tracing: TracingSettings = section(),
+        pub(crate) log: LogSettings = section(),
+    }
+}
+
+settings! {
+    #[derive(Clone, Debug)]
+    pub struct LogSettings {
+        /// Level or filter of the log, as in `debug` or `info,walrelay=trace`; `--log` and
+        /// `WALRELAY_LOG` stand over it. `run` reads it again at SIGHUP.
+        pub level: Option<String> = text(FILLED).or_none("`info`"),
     }
 }
 
@@ -57,6 +67,9 @@ impl Choice for SourceMode {
     const WORDS: &'static [(&'static str, SourceMode)] =
         &[("cdc", SourceMode::Cdc), ("polling", SourceMode::Polling)];
 }
+
+/// A shorter token can be guessed.
+pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 
 settings! {
     #[derive(Clone, Debug)]

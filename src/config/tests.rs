@@ -158,8 +158,9 @@ fn unknown_keys_are_found_in_nested_and_repeated_tables() {
 
 #[test]
 fn a_minimal_file_has_the_defaults_of_the_contract() {
-    let Config { source, polling, sink, delivery, dead_letter, admin, tracing } =
+    let Config { source, polling, sink, delivery, dead_letter, admin, tracing, log } =
         loaded(MINIMAL).config;
+    assert_eq!(log.level, None);
     assert_eq!((tracing.sample_ratio, tracing.service_name.as_str()), (1.0, "walrelay"));
     assert!(tracing.endpoint.is_none());
     assert_eq!(polling, None);
@@ -279,18 +280,18 @@ fn a_replaced_value_is_not_complained_about() {
 
 #[test]
 fn unknown_variables_and_flags_are_problems() {
-    let variables = [("WALRELAY_SINK__KAFKA__BROKER", "x:1"), ("WALRELAY_COLOUR", "red")];
+    let variables = [("WALRELAY_SINK__KAFKA__BROKER", "x:1"), ("WALRELAY_SOURCE_SLOT", "orders")];
     let flags = ["source.slott=x", "slot=y", "noequals", "source.outbox.3.table=t"];
     let told = rendered(&load_with(MINIMAL, &variables, &flags).unwrap_err());
     assert_eq!(
         told,
         "\
-error[config.unknown-key]: unknown variable WALRELAY_COLOUR
-  where: environment variable WALRELAY_COLOUR
-  mend:  unset WALRELAY_COLOUR
 error[config.unknown-key]: unknown variable WALRELAY_SINK__KAFKA__BROKER
   where: environment variable WALRELAY_SINK__KAFKA__BROKER
   mend:  did you mean WALRELAY_SINK__KAFKA__BROKERS? or else: unset WALRELAY_SINK__KAFKA__BROKER
+error[config.unknown-key]: unknown variable WALRELAY_SOURCE_SLOT
+  where: environment variable WALRELAY_SOURCE_SLOT
+  mend:  did you mean WALRELAY_SOURCE__SLOT? or else: unset WALRELAY_SOURCE_SLOT
 error[config.unknown-key]: unknown key `source.slott`
   where: --set source.slott
   mend:  did you mean `source.slot`?
@@ -304,6 +305,41 @@ error[config.bad-value]: source.outbox: there is a gap
   where: --set source.outbox.3.table
   mend:  number the tables from 0 without a gap: source.outbox[0] is missing"
     );
+}
+
+/// Kubernetes gives every pod of a namespace variables for each Service in it.
+#[test]
+fn variables_of_a_service_named_like_the_relay_are_ignored() {
+    for service in ["WALRELAY", "WALRELAY_ADMIN", "WALRELAY_SOURCE", "WALRELAY_SINK_KAFKA"] {
+        let tails = [
+            "PORT",
+            "SERVICE_HOST",
+            "SERVICE_PORT",
+            "SERVICE_PORT_METRICS",
+            "PORT_9464_TCP",
+            "PORT_9464_TCP_ADDR",
+            "PORT_9464_TCP_PORT",
+            "PORT_9464_TCP_PROTO",
+        ];
+        for name in tails.map(|tail| format!("{service}_{tail}")) {
+            let loaded = load_with(MINIMAL, &[(&name, "tcp://10.96.0.7:9464")], &[]);
+            assert!(loaded.is_ok(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_variable_with_single_underscores_that_is_nearly_a_key_is_a_problem() {
+    for name in [
+        "WALRELAY_DELIVERY_BACKOFF_BASE",
+        "WALRELAY_SOURCE_OUTBOX_0_TABLE",
+        "WALRELAY_SINK_KAFKA_PROPERTIES_LINGER_MS",
+        "WALRELAY_SINK_RABBITMQ_SERVER_NAME",
+        "WALRELAY_ADMIN__TOKN",
+    ] {
+        let told = rendered(&load_with(MINIMAL, &[(name, "x")], &[]).unwrap_err());
+        assert!(told.contains("did you mean WALRELAY_"), "{told}");
+    }
 }
 
 #[test]

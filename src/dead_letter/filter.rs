@@ -1,6 +1,7 @@
 //! Filters that select dead letters, the same on the command line and in the admin API.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::fold::DeadLetterState;
 use super::record::DeadLetter;
@@ -118,6 +119,12 @@ impl DeadLetterFilter {
         self.since_unix_us
     }
 
+    /// The same for what has failed before `now_unix_us`, unless it ends earlier; and when it ends.
+    pub(crate) fn until_at_most(self, now_unix_us: i64) -> (DeadLetterFilter, i64) {
+        let until = self.until_unix_us.map_or(now_unix_us, |until| until.min(now_unix_us));
+        (DeadLetterFilter { until_unix_us: Some(until), ..self }, until)
+    }
+
     /// Does the filter name anything other than states?
     pub(crate) fn narrows(&self) -> bool {
         self.given.texts().iter().any(|(_, text)| text.is_some())
@@ -167,20 +174,22 @@ fn mentions(letter: &DeadLetter, text: &str) -> bool {
 
 /// A time, or an age before `now_unix_us`.
 pub(crate) fn parse_time(text: &str, now_unix_us: i64) -> Option<i64> {
-    let age = || {
-        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-        let seconds = match unit {
-            "s" => 1,
-            "m" => 60,
-            "h" => 3600,
-            "d" => 86_400,
-            _ => return None,
-        };
-        let number = number.parse::<u32>().ok().filter(|_| !number.starts_with('+'))?;
-        let age_us = i64::from(number).checked_mul(seconds * 1_000_000)?;
-        now_unix_us.checked_sub(age_us)
-    };
+    let age = || now_unix_us.checked_sub(i64::try_from(parse_age(text)?.as_micros()).ok()?);
     parse_rfc3339(text).or_else(age)
+}
+
+/// `90s`, `15m`, `2h`, `30d`.
+pub(crate) fn parse_age(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let number = number.parse::<u32>().ok().filter(|_| !number.starts_with('+'))?;
+    Some(Duration::from_secs(u64::from(number) * seconds))
 }
 
 fn bad(name: &str, text: &str, expected: &str) -> Fault {

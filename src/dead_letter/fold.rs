@@ -213,7 +213,12 @@ impl DeadLetterIndex {
         (letter.position == entry.position).then_some(entry.known)
     }
 
-    /// The same if the dead letter is selected and in one of `states`.
+    /// The state of the dead letter, whichever record opened it.
+    pub(super) fn state(&self, id: DeadLetterId) -> Option<DeadLetterState> {
+        self.letters.get(&id).map(|entry| entry.known.state)
+    }
+
+    /// The same as [`DeadLetterIndex::known`] if the dead letter is selected and in one of `states`.
     pub(crate) fn selected(
         &self,
         states: &[DeadLetterState],

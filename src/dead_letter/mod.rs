@@ -3,8 +3,8 @@
 //! The topic is a log and the only store: dead letters and resolutions are appended, nothing is
 //! ever changed, and what is open is a fold over the log. [`writer`] makes a dead letter and
 //! [`fit`] cuts it, [`record`] is what is read back, [`fold`] says what is open. [`reader`],
-//! [`filter`], [`replay`] and [`release`] serve `walrelay dlq` and the admin API, [`destinations`] says
-//! where a replay may go; [`tail`] keeps a running relay up to date with what [`owner`] says is its own.
+//! [`filter`], [`replay`], [`release`] and [`purge`] serve `walrelay dlq` and the admin API, [`destinations`]
+//! says where a replay may go; [`tail`] keeps a running relay up to date with what [`owner`] says is its own.
 
 pub(crate) mod destinations;
 pub(crate) mod filter;
@@ -14,6 +14,7 @@ mod open_dead_letters;
 pub(crate) mod owner;
 mod parse;
 mod pipeline;
+pub(crate) mod purge;
 pub(crate) mod rate;
 pub(crate) mod reader;
 pub mod record;

@@ -129,7 +129,9 @@ impl<T> ConfirmedPublisher<T> {
                 }
                 SinkReport::Suspect(sequence) => refused(self.in_flight.remove(&sequence), None),
                 SinkReport::Reachable => self.unreachable = None,
-                SinkReport::Unreachable(reason) => self.unreachable = Some(reason),
+                SinkReport::Unreachable(reason) | SinkReport::LoginRefused(reason) => {
+                    self.unreachable = Some(reason);
+                }
                 SinkReport::Broken(reason) => lost = Some(reason),
                 SinkReport::Unable(failure) => lost = Some(failure.reason),
             }

@@ -36,6 +36,7 @@ fn letters_are_listed_by_state() {
         filter: some,
         rate: None,
         destinations: None,
+        expected: None,
         by: "me".to_owned(),
     };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
@@ -95,6 +96,7 @@ fn one_letter_is_found_with_its_history() {
         filter: one,
         rate: None,
         destinations: None,
+        expected: None,
         by: "me".to_owned(),
     };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());

@@ -57,6 +57,7 @@ fn what_was_replayed_is_released_without_a_question() {
         filter,
         rate: None,
         destinations: None,
+        expected: None,
         by: "me".to_owned(),
     };
     assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);

@@ -57,6 +57,8 @@ pub(crate) struct ReplayJob {
     pub(crate) rate: Option<Rate>,
     /// Where events may go; none for anywhere.
     pub(crate) destinations: Option<Destinations>,
+    /// How many the filter matched when somebody looked: with another number nothing is done.
+    pub(crate) expected: Option<usize>,
     /// Who asked for it.
     pub(crate) by: String,
 }
@@ -154,7 +156,18 @@ impl<'a> Replay<'a> {
         progress.meant = index.count_selected(filter.states());
         let (action, count) = (job.action.name(), progress.meant);
         tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
-        if progress.meant == 0 {
+        if let Some(expected) = job.expected.filter(|expected| *expected != count) {
+            return Err(Fault::new(
+                Exit::Failed,
+                "dead-letter.changed",
+                format!(
+                    "{count} dead letters match now, not the {expected} that were seen: nothing was done"
+                ),
+                "expected",
+                "look at them again, and repeat it with what matches now",
+            ));
+        }
+        if count == 0 {
             return Ok(None);
         }
         // Tells two replays of one person apart.

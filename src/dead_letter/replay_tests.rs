@@ -9,6 +9,7 @@ fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
         action,
         filter: filter.clone(),
         rate: None,
+        expected: None,
         destinations: None,
         by: "me".to_owned(),
     }

@@ -23,6 +23,8 @@ pub enum Phase {
     Standby,
     /// Opening the replication stream, or waiting before the next attempt.
     Connecting,
+    /// Postgres refuses the login, which is read again from its file for the next attempt.
+    LoginRefused,
     /// Every server that answers is a standby.
     AwaitingPrimary,
     Streaming,
@@ -37,8 +39,8 @@ pub enum Phase {
 impl Phase {
     /// Whether this process is reading the slot or the table, or has read it and is about to end.
     pub fn has_source(self) -> bool {
-        use Phase::{AwaitingPrimary, Connecting, Standby, Starting};
-        !matches!(self, Starting | Standby | Connecting | AwaitingPrimary)
+        use Phase::{AwaitingPrimary, Connecting, LoginRefused, Standby, Starting};
+        !matches!(self, Starting | Standby | Connecting | LoginRefused | AwaitingPrimary)
     }
 }
 
@@ -90,6 +92,8 @@ pub struct SilentDestination {
 pub struct Pass {
     pub phase: Phase,
     pub sink_reachable: bool,
+    /// It is not, because the broker refuses the login.
+    pub sink_login_refused: bool,
     pub hold: Option<IntakeHold>,
     /// For how long Postgres has been decoding without sending an event.
     pub decoding_for: Option<Duration>,

@@ -38,6 +38,12 @@ impl Health {
     pub fn stuck(&self) -> Option<StateReason> {
         self.reasons.iter().copied().find(|reason| matches!(reason, StateReason::LoopStuck(_)))
     }
+
+    /// The reasons against readiness, but that this relay waits behind its peer.
+    pub fn reasons_but_standby(&self) -> Vec<StateReason> {
+        let others = self.reasons.iter().filter(|reason| **reason != StateReason::SlotBusy);
+        others.copied().collect()
+    }
 }
 
 /// The end of a state.
@@ -118,7 +124,10 @@ fn against_readiness(
     // A relay that stops is said to stop, whatever keeps it.
     causes.extend(if ending { phase } else { stuck });
     causes.extend(if ending { stuck } else { phase });
-    let sink_down = facts.sink_down_since_ms.map(|since| StateReason::SinkDown(age(since)));
+    let sink_down = facts.sink_down_since_ms.map(|since| match facts.pass.sink_login_refused {
+        true => StateReason::LoginRefused { by: "the broker", for_ms: age(since) },
+        false => StateReason::SinkDown(age(since)),
+    });
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
     causes.extend(silent_for(facts, now_ms, limits.stall_ms));
     causes.extend(unsettled_for(facts, now_ms, limits.stall_ms));
@@ -172,6 +181,7 @@ fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)>
         Phase::Starting => StateReason::Starting,
         Phase::Standby => StateReason::SlotBusy,
         Phase::Connecting => StateReason::NotStreaming(for_ms),
+        Phase::LoginRefused => StateReason::LoginRefused { by: "Postgres", for_ms },
         Phase::AwaitingPrimary => StateReason::WaitingForPrimary(for_ms),
         Phase::Streaming | Phase::Polling => return None,
         Phase::Draining => StateReason::Draining,
@@ -185,7 +195,7 @@ fn working(phase: Phase) -> HealthState {
     match phase {
         Phase::Starting => HealthState::Starting,
         Phase::Standby => HealthState::Standby,
-        Phase::Connecting | Phase::AwaitingPrimary => HealthState::Connecting,
+        Phase::Connecting | Phase::LoginRefused | Phase::AwaitingPrimary => HealthState::Connecting,
         Phase::Streaming => HealthState::Streaming,
         Phase::Polling => HealthState::Polling,
         Phase::Draining => HealthState::Draining,

@@ -13,6 +13,11 @@ pub enum StateReason {
     NotStreaming(u64),
     WaitingForPrimary(u64),
     SinkDown(u64),
+    /// A server has answered that user or password are wrong.
+    LoginRefused {
+        by: &'static str,
+        for_ms: u64,
+    },
     /// The broker confirms nothing, and there is room for more events.
     BrokerSilent {
         for_ms: u64,
@@ -52,6 +57,7 @@ impl StateReason {
             StateReason::NotStreaming(_) => "not_streaming",
             StateReason::WaitingForPrimary(_) => "waiting_for_primary",
             StateReason::SinkDown(_) => "sink_down",
+            StateReason::LoginRefused { .. } => "login_refused",
             StateReason::BrokerSilent { .. } => "broker_silent",
             StateReason::DestinationSilent { .. } => "destination_silent",
             StateReason::WindowFull { .. } => "window_full",
@@ -88,6 +94,9 @@ impl fmt::Display for StateReason {
                     f,
                     "{name} confirms nothing while others do: {events} events wait, for {for_s} s"
                 );
+            }
+            StateReason::LoginRefused { by, for_ms } => {
+                return write!(f, "{by} has refused the login for {} s", for_ms / 1000);
             }
             StateReason::WindowFull { for_ms, events } => {
                 let for_s = for_ms / 1000;

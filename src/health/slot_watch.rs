@@ -53,7 +53,7 @@ pub(crate) struct SlotWatch {
 /// Watches until it finds a fault that must stop the relay. It may be cancelled at any time.
 pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     // Until the first session the preflight reports what is wrong.
-    let begins = [Phase::Starting, Phase::Connecting, Phase::AwaitingPrimary];
+    let begins = [Phase::Starting, Phase::Connecting, Phase::LoginRefused, Phase::AwaitingPrimary];
     while begins.contains(&watch.facts.snapshot().pass.phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }

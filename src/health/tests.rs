@@ -45,6 +45,7 @@ fn each_phase_has_its_state_and_its_reason() {
         (Phase::Starting, HealthState::Starting, Some("starting")),
         (Phase::Standby, HealthState::Standby, Some("slot_busy")),
         (Phase::Connecting, HealthState::Connecting, Some("not_streaming")),
+        (Phase::LoginRefused, HealthState::Connecting, Some("login_refused")),
         (Phase::AwaitingPrimary, HealthState::Connecting, Some("waiting_for_primary")),
         (Phase::Streaming, HealthState::Streaming, None),
         (Phase::Draining, HealthState::Draining, Some("draining")),
@@ -147,6 +148,17 @@ fn an_unreachable_broker_is_not_ready_from_the_first_pass_and_live_for_ever() {
     assert_eq!(health.stuck(), None);
     recorder.pass(&streaming(), 15_000);
     assert_eq!(judged(&facts, 15_000).reasons, []);
+}
+
+#[test]
+fn a_broker_that_refuses_the_login_is_told_from_one_that_is_away() {
+    let (mut recorder, facts) = facts(0);
+    let down = Pass { sink_reachable: false, sink_login_refused: true, ..streaming() };
+    recorder.pass(&down, 10_000);
+    let health = judged(&facts, 14_000);
+    let refused = StateReason::LoginRefused { by: "the broker", for_ms: 4_000 };
+    assert_eq!((health.state, health.reasons), (HealthState::Blocked, vec![refused]));
+    assert_eq!(refused.to_string(), "the broker has refused the login for 4 s");
 }
 
 #[test]

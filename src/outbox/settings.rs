@@ -169,7 +169,8 @@ settings! {
         pub key: Option<Template> = template().or_none("the key column"),
         /// Further headers, name to template. NULL leaves the header out.
         pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
-        /// Payload format.
+        /// Payload format. `debezium` is another name of `raw`, the payload of Debezium's Outbox
+        /// Event Router; its headers are those of `preset = "debezium"`.
         pub format: PayloadFormat = choice().default("raw"),
         /// Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`;
         /// `debezium` adds `id` only.

@@ -1,5 +1,8 @@
 //! Lists the rows of a polled table, and puts failed rows back, for the commands.
 
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
 use serde::Serialize;
 use tokio_postgres::Client;
 
@@ -62,14 +65,15 @@ impl<'a> AdminRows<'a> {
         AdminRows { outbox, names: polling.columns.quoted(), values: polling.words.quoted() }
     }
 
-    /// Rows of one status, the oldest first.
+    /// Passes the rows of one status to `take`, the oldest first, one by one: there may be millions.
     pub(crate) async fn list(
         &self,
         client: &Client,
         status: &str,
         filter: &RowFilter,
-        limit: i64,
-    ) -> Result<Vec<AdminRow>, Fault> {
+        limit: Option<i64>,
+        take: &mut dyn FnMut(&AdminRow) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let outbox = self.outbox;
         let WorkColumns {
             status: status_name, retry_count, failure_reason, locked_by, order, ..
@@ -91,9 +95,13 @@ impl<'a> AdminRows<'a> {
             table = quote_table(&outbox.schema, &outbox.table),
             where_ = self.condition(&quote_literal(status), filter),
         );
-        let rows = client.query(&sql, &[&limit]).await;
-        let rows = rows.and_then(|rows| rows.iter().map(AdminRow::read).collect());
-        rows.map_err(|error| query_fault(&error, "listing rows"))
+        let failed = |error| query_fault(&error, "listing rows");
+        let rows = client.query_raw(sql.as_str(), [limit]).await.map_err(failed)?;
+        let mut rows = pin!(rows);
+        while let Some(row) = rows.next().await {
+            take(&row.and_then(|row| AdminRow::read(&row)).map_err(failed)?)?;
+        }
+        Ok(())
     }
 
     /// Makes failed rows pending again, with all their attempts. Returns how many. A row that was

@@ -315,6 +315,7 @@ impl<F: Feed> Relay<F> {
                     driver.reachable(recorder);
                 }
                 SinkReport::Unreachable(reason) => driver.unreachable(reason, recorder),
+                SinkReport::LoginRefused(reason) => driver.login_refused(reason, recorder),
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
@@ -463,6 +464,7 @@ impl<F: Feed> Relay<F> {
         pass.phase = self.ending.unwrap_or(pass.phase);
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         pass.sink_reachable = driver.is_reachable();
+        pass.sink_login_refused = driver.is_login_refused();
         pass.settled_events = driver.settled_events;
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.in_flight_events.set(gauge(pass.in_flight_events));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
+use crate::base::secret::SECRET_UNREAD;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::Recorder;
 use crate::sink::{Sink, SinkReport};
@@ -35,6 +36,7 @@ pub(super) struct SinkDriver {
 /// Why events wait for the broker.
 struct Outage {
     reason: String,
+    is_login_refused: bool,
     /// Only the dead-letter topic cannot be written: a confirmed dead letter ends it.
     dead_letters_only: bool,
 }
@@ -92,7 +94,17 @@ impl SinkDriver {
 
     pub(super) fn unreachable(&mut self, reason: String, recorder: &mut Recorder) {
         recorder.note(&reason);
-        self.outage = Some(Outage { reason, dead_letters_only: false });
+        self.outage = Some(Outage { reason, is_login_refused: false, dead_letters_only: false });
+    }
+
+    /// The broker does not accept user or password.
+    pub(super) fn login_refused(&mut self, reason: String, recorder: &mut Recorder) {
+        self.unreachable(reason, recorder);
+        self.outage.iter_mut().for_each(|outage| outage.is_login_refused = true);
+    }
+
+    pub(super) fn is_login_refused(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.is_login_refused)
     }
 
     /// A dead letter cannot be written for now.
@@ -166,7 +178,16 @@ impl SinkDriver {
         if self.sink.is_some() || now < self.rebuild_at {
             return Ok(false);
         }
-        self.sink = Some((self.factory)()?);
+        match (self.factory)() {
+            Ok(sink) => self.sink = Some(sink),
+            // It may be readable again, as after the replacement of a mounted volume.
+            Err(fault) if fault.code == SECRET_UNREAD => {
+                self.rebuild_at = now + self.backoff.next_delay().max(REBUILD_WAIT_MIN);
+                self.unreachable(format!("{} ({})", fault.what, fault.place), recorder);
+                return Ok(false);
+            }
+            Err(fault) => return Err(fault),
+        }
         self.reachable(recorder);
         Ok(true)
     }

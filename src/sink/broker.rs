@@ -1,9 +1,11 @@
 //! What the rest of the relay knows of a kind of broker, and of a configured broker of that kind.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
@@ -20,6 +22,8 @@ use crate::sink::topic_reader::TopicReader;
 
 /// The code of a fault that may pass by waiting: the broker does not answer.
 pub const UNREACHABLE: &str = "sink.unreachable";
+/// The code of a fault: old dead letters were not deleted.
+pub(super) const NOT_PURGED: &str = "dead-letter.not-purged";
 
 /// Reads a section. Refuses settings that contradict each other, another section or a promise.
 pub(crate) type Configure =
@@ -93,6 +97,23 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         dead_letters: &DeadLetterAddress,
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
+
+    /// Deletes the records of the dead-letter topic that stand before these offsets, by partition;
+    /// `age` is that of the youngest of them. Fails where the broker cannot do that.
+    fn delete_dead_letters(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        _before: &BTreeMap<i32, i64>,
+        _age: Duration,
+    ) -> Result<(), Fault> {
+        Err(Fault::new(
+            Exit::Failed,
+            NOT_PURGED,
+            format!("{} cannot delete single records: nothing was deleted", self.kind().title),
+            format!("dead letters in {}", dead_letters.topic),
+            "stop the relay, and move all dead letters away when none is open and no key is parked",
+        ))
+    }
 
     /// What tells which events a topic holds already; none where published events cannot be read
     /// without taking them away.

@@ -107,10 +107,12 @@ pub enum SinkReport {
     /// This event was refused in a batch, perhaps because of another event of the batch: it must be
     /// published alone before it counts as failed. The sink reports [`SinkReport::Broken`] soon after.
     Suspect(Sequence),
-    /// Ends an `Unreachable`: the broker answers again.
+    /// Ends an `Unreachable` or a `LoginRefused`: the broker takes events again.
     Reachable,
     /// The broker does not answer; events wait.
     Unreachable(String),
+    /// The broker does not accept user or password; events wait, as for `Unreachable`.
+    LoginRefused(String),
     /// An outage of the sink as a whole: the state of everything in flight is unknown, and a new
     /// sink must be built.
     Broken(String),

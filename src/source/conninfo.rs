@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::passfile::{self, PassfileError};
 use super::require_auth::RequireAuth;
-use super::settings::{ConnInfo, PostgresHost, SslMode, TargetSessionAttrs};
+use super::settings::{ConnInfo, LoginFiles, PostgresHost, SslMode, TargetSessionAttrs};
 use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
 use crate::base::settings::Choice;
@@ -56,6 +56,14 @@ const NEUTRAL: [(&str, &[&str]); 5] = [
     ("sslnegotiation", &["postgres"]),
 ];
 
+/// Those of them about the safety of a connection, and their variables: what a variable demands is
+/// refused, too, if it is not what happens.
+const DEMANDED: [(&str, &str); 3] = [
+    ("gssencmode", "PGGSSENCMODE"),
+    ("channel_binding", "PGCHANNELBINDING"),
+    ("sslnegotiation", "PGSSLNEGOTIATION"),
+];
+
 /// The usual cause of a URL that cannot be taken apart.
 const ENCODE: ConnInfoError = ConnInfoError::Malformed(
     "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or `@` in a user or password \
@@ -92,6 +100,12 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
         None => keyword_pairs(url)?,
     };
     let mut params = Params::default();
+    let is_given = |name: &str| pairs.iter().any(|(given, _)| given == name);
+    for (name, variable) in DEMANDED.into_iter().filter(|(name, _)| !is_given(name)) {
+        if let Some(value) = env(variable).filter(|value| !value.is_empty()) {
+            neutral(name, variable, &value)?;
+        }
+    }
     for (name, value) in pairs {
         params.put(&name, value)?;
     }
@@ -118,11 +132,8 @@ impl Params {
             self.0.insert(known, value);
             return Ok(());
         }
-        if let Some((_, supported)) = NEUTRAL.iter().find(|(known, _)| *known == name) {
-            if supported.contains(&value.as_str()) {
-                return Ok(());
-            }
-            return Err(unsupported(name, &value, supported));
+        if NEUTRAL.iter().any(|(known, _)| *known == name) {
+            return neutral(name, name, &value);
         }
         // Any other name may be the tail of a password; it is not shown.
         if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
@@ -191,9 +202,10 @@ impl Params {
             sslkey: self.owned("sslkey"),
             require_auth: self.read("require_auth", RequireAuth::parse)?.unwrap_or_default(),
             target_session_attrs: self.one_of("target_session_attrs")?.unwrap_or(attrs),
+            login_files: LoginFiles::default(),
         };
         if info.password.is_none() {
-            passfile::fill(&mut info, self.owned("passfile"), env)?;
+            info.login_files.passfile = passfile::fill(&mut info, self.owned("passfile"), env)?;
         }
         Ok(info)
     }
@@ -229,6 +241,15 @@ impl Params {
             PostgresHost { name, port: *port, password: None }
         });
         Ok(hosts.collect())
+    }
+}
+
+/// Refuses a value of a neutral parameter that asks for something else; `place` is where it stands.
+fn neutral(name: &str, place: &str, value: &str) -> Result<(), ConnInfoError> {
+    let known = NEUTRAL.iter().find(|(known, _)| *known == name);
+    match known.filter(|(_, supported)| !supported.contains(&value)) {
+        Some((_, supported)) => Err(unsupported(place, value, supported)),
+        None => Ok(()),
     }
 }
 

@@ -60,6 +60,26 @@ fn of_several_hosts_the_primary_is_wanted_unless_told_otherwise() {
 }
 
 #[test]
+fn what_a_variable_demands_of_the_link_is_refused_and_not_ignored() {
+    for (variable, demand, harmless) in [
+        ("PGCHANNELBINDING", "require", "prefer"),
+        ("PGGSSENCMODE", "require", "disable"),
+        ("PGSSLNEGOTIATION", "direct", "postgres"),
+    ] {
+        let with = |value: &'static str| {
+            parse("postgres://u@h/d", &move |name: &str| {
+                (name == variable).then(|| value.to_owned())
+            })
+        };
+        assert!(with(harmless).is_ok() && with("").is_ok(), "{variable}");
+        let refused = with(demand).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{variable}` is `{demand}`")), "{refused}");
+    }
+    let demand = |name: &str| (name == "PGCHANNELBINDING").then(|| "require".to_owned());
+    assert!(parse("postgres://u@h/d?channel_binding=disable", &demand).is_ok());
+}
+
+#[test]
 fn hosts_come_in_all_their_shapes() {
     assert_eq!(at(&read("postgres://u@[::1]:7/d")), [("::1", 7)]);
     assert_eq!(at(&read("postgres://u@[fe80::1],b:9/d")), [("fe80::1", 5432), ("b", 9)]);

@@ -8,6 +8,7 @@ pub(crate) mod facts;
 pub(crate) mod faults;
 pub(crate) mod init;
 pub(crate) mod json_row;
+mod login_files;
 pub(crate) mod oldest_transaction;
 pub mod passfile;
 pub(crate) mod progress;

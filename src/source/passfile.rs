@@ -23,22 +23,27 @@ pub enum PassfileError {
     NotPlain(PathBuf),
 }
 
-/// Gives every host of `info` its password from the passfile.
+/// Gives every host of `info` its password from the passfile. Returns the file, if it is used.
 pub(super) fn fill(
     info: &mut ConnInfo,
     named: Option<PathBuf>,
     env: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), PassfileError> {
-    let text = if let Some(path) = named {
-        read(&path)?
-    } else {
-        let home = env("HOME").filter(|home| !home.is_empty());
-        let default = home.map(|home| PathBuf::from(home).join(".pgpass"));
-        let Some(path) = default.filter(|path| path.exists()) else { return Ok(()) };
-        read(&path)
-            .inspect_err(|error| tracing::warn!(code = "source.passfile-unused", %error, "passfile not used"))
-            .unwrap_or_default()
-    };
+) -> Result<Option<PathBuf>, PassfileError> {
+    if let Some(path) = named {
+        return fill_from(info, &path).map(|()| Some(path));
+    }
+    let home = env("HOME").filter(|home| !home.is_empty());
+    let default = home.map(|home| PathBuf::from(home).join(".pgpass"));
+    let Some(path) = default.filter(|path| path.exists()) else { return Ok(None) };
+    let filled = fill_from(info, &path).inspect_err(
+        |error| tracing::warn!(code = "source.passfile-unused", %error, "passfile not used"),
+    );
+    Ok(filled.is_ok().then_some(path))
+}
+
+/// Gives every host of `info` its password as the file has it now.
+pub(super) fn fill_from(info: &mut ConnInfo, path: &Path) -> Result<(), PassfileError> {
+    let text = read(path)?;
     let (user, dbname) = (&info.user, &info.dbname);
     for host in &mut info.hosts {
         host.password = lookup(&text, host, dbname, user);

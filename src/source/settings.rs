@@ -72,6 +72,7 @@ pub struct ConnInfo {
     pub sslkey: Option<PathBuf>,
     pub require_auth: RequireAuth,
     pub target_session_attrs: TargetSessionAttrs,
+    pub login_files: LoginFiles,
 }
 
 impl Default for ConnInfo {
@@ -90,7 +91,24 @@ impl Default for ConnInfo {
             sslkey: None,
             require_auth: RequireAuth::default(),
             target_session_attrs: TargetSessionAttrs::Any,
+            login_files: LoginFiles::default(),
         }
+    }
+}
+
+/// Where a login comes from that is read again for each connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoginFiles {
+    /// The whole `source.url`, if it is the content of a file.
+    pub(crate) url: Option<Secret>,
+    /// If passwords are in it.
+    pub(super) passfile: Option<PathBuf>,
+}
+
+impl LoginFiles {
+    /// A login that is refused now may be accepted later, without a restart.
+    pub fn are_used(&self) -> bool {
+        self.url.is_some() || self.passfile.is_some()
     }
 }
 

@@ -12,6 +12,7 @@ use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::{ConnectCause, ConnectError, ServerStart};
 use super::settings::{ConnInfo, PostgresHost};
+use super::tls;
 
 /// An SQL connection; dropping it closes it.
 #[derive(Debug)]
@@ -19,8 +20,18 @@ pub struct Sql {
     pub client: Client,
     pub server: PostgresHost,
     pub started: ServerStart,
+    pub link: LinkSafety,
+}
+
+/// How safe a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSafety {
+    /// Within this machine, or with TLS that verifies the server.
+    Safe,
+    /// With TLS that anybody can be the other end of.
+    Unverified,
     /// Without TLS to another machine: others can read what is sent.
-    pub exposed: bool,
+    Exposed,
 }
 
 impl Sql {
@@ -49,6 +60,7 @@ impl Sql {
 
 /// Connects to the first server that fits.
 pub async fn connect(info: &ConnInfo) -> Result<Sql, ConnectError> {
+    let info = &*info.current().map_err(|unread| ConnectError::new("", unread.into()))?;
     dial::first_fit(info, |link| log_in(link, info)).await
 }
 
@@ -63,7 +75,11 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     if let Some(password) = info.password.as_ref().or(server.password.as_ref()) {
         config.password(password.expose());
     }
-    let exposed = socket.exposed;
+    let link = match (socket.exposed, socket.encrypted && !tls::verifies(info)) {
+        (true, _) => LinkSafety::Exposed,
+        (false, true) => LinkSafety::Unverified,
+        (false, false) => LinkSafety::Safe,
+    };
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
     tokio::spawn(connection);
@@ -74,5 +90,5 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     });
     let role = ServerRole::of(|at| row?.get(at));
     let started = role.started.clone();
-    Ok((Sql { client, server, started, exposed }, role))
+    Ok((Sql { client, server, started, link }, role))
 }

@@ -16,13 +16,10 @@ use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
 /// `None` when `info` forbids TLS.
 pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsError> {
-    let verify = match info.sslmode {
-        SslMode::Disable => return Ok(None),
-        SslMode::Prefer | SslMode::Require if info.sslrootcert.is_none() => None,
-        // As libpq: a root certificate turns `require` into `verify-ca`.
-        SslMode::Prefer | SslMode::Require | SslMode::VerifyCa => Some(false),
-        SslMode::VerifyFull => Some(true),
-    };
+    if info.sslmode == SslMode::Disable {
+        return Ok(None);
+    }
+    let verify = verification(info);
     let provider = tls::provider();
     let verifier: Arc<dyn ServerCertVerifier> = match verify {
         None => Arc::new(Unverified { provider: Arc::clone(&provider) }),
@@ -31,6 +28,23 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
     let cert = PemFile { parameter: "sslcert", path: info.sslcert.as_deref() };
     let key = PemFile { parameter: "sslkey", path: info.sslkey.as_deref() };
     tls::client_config(provider, verifier, tls::identity(cert, key)?).map(Some)
+}
+
+/// Whether a connection with TLS proves that the other end is a server that was signed by somebody
+/// who is trusted.
+pub fn verifies(info: &ConnInfo) -> bool {
+    verification(info).is_some()
+}
+
+/// What is verified: nothing, the chain of certificates (false), or the name as well (true).
+fn verification(info: &ConnInfo) -> Option<bool> {
+    match info.sslmode {
+        SslMode::Disable => None,
+        SslMode::Prefer | SslMode::Require if info.sslrootcert.is_none() => None,
+        // As libpq: a root certificate turns `require` into `verify-ca`.
+        SslMode::Prefer | SslMode::Require | SslMode::VerifyCa => Some(false),
+        SslMode::VerifyFull => Some(true),
+    }
 }
 
 /// The name that the certificate must have. A host that is no valid name cannot be verified, and

@@ -57,10 +57,12 @@ impl OtlpEndpoint {
     }
 }
 
+/// Without the path, which may hold a key of the collector's.
 impl fmt::Display for OtlpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.authority, self.path)
+        let path = if self.path == PATH { PATH } else { "/***" };
+        write!(f, "{scheme}://{}{path}", self.authority)
     }
 }
 

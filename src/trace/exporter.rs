@@ -24,7 +24,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
 use crate::base::secret::Secret;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
-use crate::base::{http, runtime};
+use crate::base::{host, http, runtime};
 use crate::metrics::Metrics;
 
 /// A batch that is not full waits so long for more.
@@ -89,6 +89,16 @@ impl SpanExporter {
 pub(crate) fn inspect(settings: &TracingSettings) -> Option<Finding> {
     let client = client(settings, settings.endpoint.as_ref()?);
     Some(match client {
+        Ok(OtlpClient { endpoint, headers, .. })
+            if !headers.is_empty() && !endpoint.tls && !host::is_own(&endpoint.host) =>
+        {
+            Finding::warn(
+                "tracing.no-tls",
+                format!(
+                    "spans go to {endpoint}, and tracing.headers with them can be read on the way; write https:// in tracing.endpoint"
+                ),
+            )
+        }
         Ok(client) => Finding::ok("tracing", format!("spans go to {}", client.endpoint)),
         Err(fault) => Finding::fail(fault),
     })

@@ -69,6 +69,13 @@ fn kafka_properties_that_break_a_promise_are_refused_with_the_promise() {
     scene.sink = format!("{sink}properties = {{ \"no.such.property\" = \"1\" }}\n");
     scene.assert_refused(2, "sink.refused-property", &["no.such.property", "CONFIGURATION.md"]);
     scene.walrelay(&["check"]).assert_says(&["no.such.property", "[sink.refused-property]"]);
+    // Its text quotes the value, which may be a secret.
+    let secret = "\"sasl.oauthbearer.method\" = \"c4n4ry-of-a-secret\"";
+    scene.sink = format!("{sink}properties = {{ {secret} }}\n");
+    for words in [&["run"][..], &["check"], &["init"], &["dlq", "list"]] {
+        let ended = scene.walrelay(words);
+        assert!(ended.code != 0 && !ended.all().contains("c4n4ry"), "{words:?}: {ended}");
+    }
 }
 
 #[test]

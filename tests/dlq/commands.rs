@@ -164,3 +164,31 @@ fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
     }
     assert_eq!(bench.ids(&[]), ["e0"]);
 }
+
+on_both_brokers!(old_records_are_purged_where_the_broker_can_and_nothing_open_is);
+
+fn old_records_are_purged_where_the_broker_can_and_nothing_open_is(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_purge");
+    // GIVEN two letters of a key that are discarded, and behind them one that is open
+    bench.write((0..3).map(|n| Spec::new(n, "one key")));
+    bench.dlq(&["discard", "--id", "e0"]).assert_done();
+    bench.dlq(&["discard", "--id", "e1"]).assert_done();
+    bench.dlq(&["purge", "--older-than", "soon"]).assert_fault(2, "dead-letter.bad-filter", &[]);
+    bench.dlq(&["purge", "--older-than", "1h"]).assert_done().assert_says(&["0 records deleted"]);
+    let would = bench.dlq(&["purge", "--older-than", "0s", "--dry-run"]);
+    would.assert_done().assert_says(&["2 records would be deleted", "an open dead letter stands"]);
+    assert_eq!(bench.ids(&["--state", "all"]).len(), 3);
+    let purged = bench.dlq(&["purge", "--older-than", "0s"]);
+    if kind == BrokerKind::RabbitMq {
+        let words = ["rabbitmqctl set_policy", "{\"max-age\": \"0s\"}", "nothing was deleted"];
+        purged.assert_fault(1, "dead-letter.not-purged", &words);
+        assert_eq!(bench.ids(&["--state", "all"]).len(), 3);
+        return;
+    }
+    purged.assert_done().assert_says(&["2 records deleted"]);
+    assert_eq!(bench.ids(&["--state", "all"]), ["e2"]);
+    // WHEN that one is discarded, too THEN nothing is left
+    bench.dlq(&["discard", "--all"]).assert_done();
+    bench.dlq(&["purge", "--older-than", "0s"]).assert_done().assert_says(&["4 records deleted"]);
+    assert_eq!(bench.ids(&["--state", "all"]), Vec::<String>::new());
+}

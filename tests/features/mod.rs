@@ -8,6 +8,8 @@ mod messages;
 mod rabbitmq;
 mod rabbitmq_setup;
 mod record;
+mod reload;
+mod rotated_login;
 mod shown;
 mod status;
 mod tables;

@@ -64,6 +64,29 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
 on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back);
 
 #[test]
+fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
+    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_list"));
+    let config = config(&site, "interval = \"20ms\"");
+    site.execute(
+        "insert into outbox (id, aggregatetype, aggregateid, type, payload, status)
+         select gen_random_uuid(), 'x', 'k', 'created', '{}', 'failed' from generate_series(1, 1500)",
+    );
+    let list = |more: &[&str]| {
+        let ended = site.command(&config, &[&["outbox", "list"], more].concat()).wait();
+        ended.assert_done();
+        let noted =
+            ended.err.lines().find(|line| line.contains("only the first")).map(str::to_owned);
+        (ended.out.lines().count(), noted.unwrap_or_default())
+    };
+    assert_eq!(list(&["--json"]), (1500, String::new()));
+    let (shown, note) = list(&[]);
+    assert_eq!(shown, 1 + 1000);
+    assert!(note.contains("first 1000 rows"), "{note}");
+    assert_eq!(list(&["--json", "--limit", "1500"]), (1500, String::new()));
+    assert!(list(&["--json", "--limit", "7"]).1.contains("first 7 rows"));
+}
+
+#[test]
 fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_back_at_the_end() {
     let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_waits"));
     let mut config = config(&site, "interval = \"20ms\"");

@@ -234,7 +234,9 @@ impl TestRelay {
                 }
                 SinkReport::Failed(sequence, failure) => self.failed(sequence, failure),
                 SinkReport::Reachable => self.reachability.push(true),
-                SinkReport::Unreachable(_) => self.reachability.push(false),
+                SinkReport::Unreachable(_) | SinkReport::LoginRefused(_) => {
+                    self.reachability.push(false);
+                }
                 SinkReport::Suspect(sequence) => {
                     assert!(self.events.contains_key(&sequence), "{sequence} is not in flight");
                     self.suspects.insert(sequence);

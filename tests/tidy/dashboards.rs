@@ -164,7 +164,8 @@ pub(crate) fn consumer_metric_violations(source: &str, users: &[String]) -> Vec<
 }
 
 /// Alerts without a section of the runbook, a link to it, a test in which they fire, or one in which
-/// they do not; and sections without an alert.
+/// they do not; sections without an alert; and commands of an alert that its section does not have,
+/// or that are not marked as commands. That they are commands is tested in `src/cli`.
 pub(crate) fn alert_violations(rules: &str, tests: &str, runbook: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let alerts: Vec<&str> = rules.split("- alert: ").skip(1).collect();
@@ -189,6 +190,14 @@ pub(crate) fn alert_violations(rules: &str, tests: &str, runbook: &str) -> Vec<S
                 wrong.push(format!("alert {name}: docs/runbook.md has no {part}"));
             }
         }
+        // Folded lines of YAML, and what Prometheus fills in.
+        let flat = rule.replace("{{ $labels.consumer }}", "billing");
+        let flat = flat.split_whitespace().collect::<Vec<_>>().join(" ");
+        let commands = flat.split('`').skip(1).step_by(2).filter(|text| text.contains("walrelay "));
+        let unknown = commands.filter(|command| !section.contains(command));
+        wrong.extend(unknown.map(|it| format!("alert {name}: docs/runbook.md has no `{it}`")));
+        let bare = flat.split('`').step_by(2).any(|text| text.contains("walrelay "));
+        wrong.extend(bare.then(|| format!("alert {name}: a command is not in backticks")));
     }
     let sections = runbook.lines().filter_map(|line| line.strip_prefix("## "));
     let stale = sections.filter(|title| !names.iter().any(|name| name == title));
@@ -201,7 +210,8 @@ fn section<'a>(runbook: &'a str, title: &str) -> Option<&'a str> {
     Some(rest.split("\n## ").next().unwrap_or_default())
 }
 
-/// Images of the compose file that are not pinned, and files that it mounts and that are not there.
+/// Images of the compose file that are not pinned, files that it mounts and that are not there, and a
+/// relay without a place for its state file.
 pub(crate) fn compose_violations(compose: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in compose.lines().map(str::trim) {
@@ -214,6 +224,9 @@ pub(crate) fn compose_violations(compose: &str, exists: impl Fn(&str) -> bool) -
         let gone = sources.filter(|source| !exists(source));
         wrong.extend(gone.map(|source| format!("docker-compose.yml: {source} is not there")));
     }
+    let has_place = !compose.contains("read_only: true") || compose.contains(":/var/lib/walrelay");
+    let missing = "docker-compose.yml: no volume for the state file".to_owned();
+    wrong.extend((!has_place).then_some(missing));
     wrong
 }
 
@@ -279,6 +292,12 @@ mod tests {
         assert_eq!(alert_violations(rules, &tests.replace(" }", ""), runbook).len(), 1);
         assert_eq!(alert_violations(rules, tests, &runbook.replace("**Look.**", "")).len(), 1);
         assert_eq!(alert_violations("", tests, runbook).len(), 1, "a section of no alert");
+        let advised = |words: &str| alert_violations(&rules.replace("d\n", words), tests, runbook);
+        assert_eq!(advised("`walrelay\n  init`\n").len(), 1, "not in the runbook");
+        assert_eq!(advised("run walrelay init\n").len(), 1, "not in backticks");
+        let runbook = runbook.replace("**Mend.**", "**Mend.** `walrelay init`");
+        let rules = rules.replace("d\n", "`walrelay\n  init`\n");
+        assert_eq!(alert_violations(&rules, tests, &runbook), Vec::<String>::new());
     }
 
     #[test]
@@ -288,5 +307,8 @@ mod tests {
         assert!(found(compose).is_empty());
         assert_eq!(found(&compose.replace("a:1", "a")).len(), 1);
         assert_eq!(found(&compose.replace("there", "gone")).len(), 1);
+        let closed = format!("{compose}\n  read_only: true\n");
+        assert_eq!(found(&closed).len(), 1, "nowhere to keep the state file");
+        assert!(found(&format!("{closed}  - state:/var/lib/walrelay\n")).is_empty());
     }
 }

@@ -69,10 +69,12 @@ const PURE: &[&str] = &[
 /// Files among them that are not, and why.
 const NOT_PURE: &[(&str, &str)] = &[
     ("src/base/clock.rs", "the clock that others are handed"),
+    ("src/base/host.rs", "addresses"),
     ("src/base/http.rs", "the HTTP client"),
     ("src/base/os_ffi.rs", "asks the operating system"),
     ("src/base/runtime.rs", "starts threads and runtimes"),
-    ("src/base/settings/kind.rs", "reads secrets out of files, and addresses"),
+    ("src/base/secret.rs", "reads secrets out of files"),
+    ("src/base/settings/kind.rs", "addresses"),
     ("src/base/settings/types.rs", "addresses"),
     ("src/dead_letter/tail.rs", "the thread that follows the topic"),
     ("src/health/slot_watch.rs", "the task that asks Postgres"),

@@ -39,7 +39,7 @@ impl ApiError {
         let Some(fault) = self.0.first() else { return StatusCode::INTERNAL_SERVER_ERROR };
         match (fault.code, fault.exit) {
             ("api.token-missing" | "api.token-wrong", _) => StatusCode::UNAUTHORIZED,
-            ("api.closed", _) => StatusCode::FORBIDDEN,
+            ("api.closed" | "api.token-unread", _) => StatusCode::FORBIDDEN,
             ("api.not-here" | "api.no-job", _) => StatusCode::NOT_FOUND,
             ("dead-letter.unknown" | "dead-letter.not-parked", _) => StatusCode::NOT_FOUND,
             ("api.job-under-way", _) => StatusCode::CONFLICT,

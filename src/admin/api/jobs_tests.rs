@@ -21,6 +21,7 @@ fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
         action: ReplayAction::Discard,
         filter: DeadLetterFilter::default(),
         rate: None,
+        expected: None,
         by: "me".to_owned(),
     };
     // WHEN a job has run

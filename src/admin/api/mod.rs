@@ -28,9 +28,10 @@ pub(crate) use self::jobs::DeadLetterAccess;
 use self::jobs::ReplayJobs;
 use self::token::TokenCheck;
 use super::bounded::AdminClient;
-use crate::base::clock::steady_clock;
+use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::text::escaped;
+use crate::base::time::rfc3339;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
@@ -237,13 +238,16 @@ async fn begin_job(
     request: Request,
     action: ReplayAction,
 ) -> ApiResult {
-    let request::JobRequest { filter, rate, dry_run, any_destination, reason } =
+    let request::JobRequest { filter, rate, expected, dry_run, any_destination, reason } =
         request::job(request).await?;
     if dry_run {
+        // What comes after this answer was not seen by whoever asked.
+        let (filter, until_unix_us) = filter.until_at_most(unix_now_us());
+        let until = rfc3339(until_unix_us);
         let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
             let meant = index.count_selected(filter.states());
-            Ok(json!({ "dry_run": true, "meant": meant, "records": index.records }))
+            Ok(json!({ "dry_run": true, "meant": meant, "until": until, "records": index.records }))
         });
         return count.await;
     }
@@ -259,7 +263,7 @@ async fn begin_job(
         })
     };
     let destinations = (!any_destination).then(|| api.access.destinations.clone());
-    let job = ReplayJob { action, filter, rate, destinations, by: by.clone() };
+    let job = ReplayJob { action, filter, rate, expected, destinations, by: by.clone() };
     let job = api.jobs.begin(api.access.clone(), job, reason.clone(), told)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }

@@ -32,6 +32,7 @@ const BODY: &str = "the body";
 pub(super) struct JobRequest {
     pub(super) filter: DeadLetterFilter,
     pub(super) rate: Option<Rate>,
+    pub(super) expected: Option<usize>,
     pub(super) dry_run: bool,
     pub(super) any_destination: bool,
     pub(super) reason: String,
@@ -54,12 +55,14 @@ pub(super) struct ReleaseBody {
 struct JobOptions {
     all: bool,
     rate: Option<String>,
+    expected: Option<usize>,
     dry_run: bool,
     any_destination: bool,
     reason: Option<String>,
 }
 
-const JOB_OPTIONS: [&str; 5] = ["all", "rate", "dry_run", "any_destination", "reason"];
+const JOB_OPTIONS: [&str; 6] =
+    ["all", "rate", "expected", "dry_run", "any_destination", "reason"];
 
 /// `GET /api/dlq`: a filter, and the limit.
 pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
@@ -108,8 +111,8 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
         rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
     check_selection(filter.narrows(), options.all)?;
     let reason = reason(options.reason.take())?;
-    let JobOptions { dry_run, any_destination, .. } = options;
-    Ok(JobRequest { filter, rate, dry_run, any_destination, reason })
+    let JobOptions { expected, dry_run, any_destination, .. } = options;
+    Ok(JobRequest { filter, rate, expected, dry_run, any_destination, reason })
 }
 
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {

@@ -2,12 +2,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use axum::http::header;
 use serde_json::Value;
 
 use super::super::Admin;
 use super::super::tests::view;
 use super::*;
 use crate::base::secret::Secret;
+use crate::base::testing::TempFolder;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
@@ -169,6 +171,27 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
 }
 
 #[test]
+fn a_token_in_a_file_is_that_of_now_and_one_that_cannot_be_read_opens_nothing() {
+    let folder = TempFolder::new();
+    let path = folder.path().join("token");
+    std::fs::write(&path, TOKEN).unwrap();
+    let check = TokenCheck::new(Some(&Secret::of_file(&path).unwrap()));
+    let answer = |token: &str| {
+        let headers = [(header::AUTHORIZATION, format!("Bearer {token}").parse().unwrap())];
+        let checked = check.check(&headers.into_iter().collect(), ([127, 0, 0, 1], 1).into());
+        checked.map_or_else(|error| error.into_response().status().as_u16(), |()| 200)
+    };
+    assert_eq!(answer(TOKEN), 200);
+    let new = "another-token-of-some-length";
+    std::fs::write(&path, format!("{new}\n")).unwrap();
+    assert_eq!((answer(TOKEN), answer(new)), (401, 200));
+    std::fs::write(&path, "short").unwrap();
+    assert_eq!(answer("short"), 403);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(answer(new), 403);
+}
+
+#[test]
 fn letters_are_listed_with_the_filters_of_the_command_line() {
     let fixture = fixture();
     fixture.write(6, false);
@@ -230,6 +253,26 @@ fn a_replay_is_a_job_and_ends_with_its_outcome() {
     assert_eq!(fixture.ended_job()["progress"]["done"], 4);
     assert_eq!(ids(&fixture.get("/api/dlq").1), Vec::<&str>::new());
     assert_eq!(fixture.arrived().len(), 2);
+}
+
+#[test]
+fn a_job_acts_on_what_was_counted_and_on_nothing_else() {
+    let fixture = fixture();
+    fixture.write(3, false);
+    // GIVEN somebody who has seen that it would be three
+    let (_, seen) = fixture.post("/api/dlq/discard", r#"{"all":true,"dry_run":true}"#);
+    assert_eq!(seen["meant"], 3);
+    let until = seen["until"].as_str().unwrap();
+    // WHEN one of them is resolved before he says so THEN nothing is done, and he is told
+    let job = |expected: usize| format!(r#"{{"until":"{until}","expected":{expected}}}"#);
+    assert_eq!(fixture.post("/api/dlq/discard", r#"{"id":"e1"}"#).0, 202);
+    fixture.ended_job();
+    assert_eq!(fixture.post("/api/dlq/discard", &job(3)).0, 202);
+    let ended = fixture.ended_job();
+    assert_eq!(ended["error"]["code"], "dead-letter.changed", "{ended}");
+    assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0", "e2"]);
+    assert_eq!(fixture.post("/api/dlq/discard", &job(2)).0, 202);
+    assert_eq!(fixture.ended_job()["progress"]["done"], 2);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Checks that a request to `/api` has the token of `admin.token`.
 //!
 //! All bytes of the two hashes are compared, so that the time tells nothing about the token or its
-//! length. Neither the token nor what was sent instead is kept, returned or logged.
+//! length. Neither the token nor what was sent instead is returned or logged. A token in a file is
+//! read for each request; one that cannot be read, or is too short to be one, opens nothing.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -11,16 +12,15 @@ use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 use crate::base::secret::Secret;
+use crate::config::TOKEN_BYTES_MIN;
 
 pub(super) struct TokenCheck {
-    /// SHA-256 of the token.
-    token: Option<[u8; 32]>,
+    token: Option<Secret>,
 }
 
 impl TokenCheck {
     pub(super) fn new(token: Option<&Secret>) -> TokenCheck {
-        let token = token.filter(|token| !token.is_empty());
-        TokenCheck { token: token.map(|token| Sha256::digest(token.expose()).into()) }
+        TokenCheck { token: token.filter(|token| !token.is_empty()).cloned() }
     }
 
     pub(super) fn check(&self, headers: &HeaderMap, from: SocketAddr) -> Result<(), ApiError> {
@@ -35,7 +35,16 @@ impl TokenCheck {
         let Some(sent) = bearer(headers) else {
             return Err(unauthorized("api.token-missing", "no token was sent"));
         };
-        let pairs = token.iter().zip(Sha256::digest(sent));
+        let token = token.current().map_err(|unread| {
+            let (what, mend) = (unread.to_string(), unread.mend());
+            ApiError::new("api.token-unread", what, "admin.token", mend)
+        })?;
+        if token.is_of_file() && token.expose().len() < TOKEN_BYTES_MIN {
+            let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
+            let mend = "make one: openssl rand -hex 32";
+            return Err(ApiError::new("api.token-unread", what, "admin.token", mend));
+        }
+        let pairs = Sha256::digest(token.expose()).into_iter().zip(Sha256::digest(sent));
         if black_box(pairs.fold(0, |differ, (a, b)| differ | (a ^ b))) == 0 {
             return Ok(());
         }

@@ -123,9 +123,11 @@ const WORDS = {
   release: ["Release", "Would release", "Later events of the key are published again, instead of following it to the dead letters."],
 };
 
-// What the API takes of a filter: one that names nothing must say that it means all.
-function bodyOf(action, what) {
-  if (action === "release") return { ...what };
+// What the API takes of a filter: one that names nothing must say that it means all. `counted` is what a dry run has counted: only
+// that is acted on, not what has come since.
+function bodyOf(action, filter, counted) {
+  if (action === "release") return { ...filter };
+  const what = counted ? { ...filter, ...counted } : filter;
   const { state, ...narrows } = what;
   return { ...(Object.keys(narrows).length ? narrows : { all: true }), state };
 }
@@ -141,11 +143,15 @@ export function askAction(action, what, about, run) {
   const reason = el("input", { id: "action-reason", type: "text", maxlength: 500, autocomplete: "off", required: action === "discard",
     autofocus: action !== "replay" });
   const anyway = el("input", { id: "action-anyway", type: "checkbox" });
-  const body = (more) => ({ ...bodyOf(action, what), ...more });
+  let counted;
+  const body = (more) => ({ ...bodyOf(action, what, counted), ...more });
   const dryRun = async () => {
     say(outcome, "Counting…");
+    [counted, go.disabled] = [undefined, true];
     try {
-      const { meant, keys } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
+      const { meant, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
+      if (!keys) counted = { until, expected: meant };
+      go.disabled = false;
       say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(meant, "dead letter")}.`);
     } catch (error) {
       say(outcome, "");

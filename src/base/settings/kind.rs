@@ -3,6 +3,7 @@
 //! An error about a secret never quotes it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use super::units;
@@ -233,27 +234,22 @@ impl ValueKind {
     fn read_secret(self, raw: &RawValue, env: Lookup<'_>) -> Result<Secret, BadValue> {
         let is_url = matches!(self, ValueKind::Url);
         let secret = match raw {
-            RawValue::Word(text) | RawValue::Text(text) => text.clone(),
+            RawValue::Word(text) | RawValue::Text(text) => Secret::new(text),
             // Client properties: `linger.ms = 5`, `enable.idempotence = true`.
-            RawValue::Bool(flag) if !is_url => flag.to_string(),
-            RawValue::Integer(number) if !is_url => number.to_string(),
-            RawValue::Variable(name) => env(name).ok_or_else(|| {
+            RawValue::Bool(flag) if !is_url => Secret::new(flag.to_string()),
+            RawValue::Integer(number) if !is_url => Secret::new(number.to_string()),
+            RawValue::Variable(name) => Secret::new(env(name).ok_or_else(|| {
                 let what = format!("environment variable {name} is not set");
                 bad(what, format!("export {name}=..."))
-            })?,
-            RawValue::File(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    bad(format!("cannot read {path}: {}", error.kind()), format!("ls -l {path}"))
-                })?;
-                let line = text.strip_suffix('\n').unwrap_or(&text);
-                line.strip_suffix('\r').unwrap_or(line).to_owned()
-            }
+            })?),
+            RawValue::File(path) => Secret::of_file(Path::new(path))
+                .map_err(|unread| bad(unread.to_string(), unread.mend()))?,
             other => return Err(self.mismatch(other)),
         };
         if secret.is_empty() && is_url {
             return Err(bad("the value is empty", format!("write {}", self.described().2)));
         }
-        Ok(Secret::new(secret))
+        Ok(secret)
     }
 
     fn read_strings(self, raw: &RawValue, rule: TextRule) -> Result<Vec<String>, BadValue> {

@@ -72,7 +72,10 @@ fn secrets_come_from_variables_and_files() {
     let path = std::env::temp_dir().join(format!("walrelay-secret-{}", std::process::id()));
     std::fs::write(&path, "hunter2\n").unwrap();
     let path_text = path.to_str().unwrap().to_owned();
-    assert_eq!(secret(&RawValue::File(path_text.clone())), hidden);
+    let Ok(SettingValue::Secret(of_file)) = secret(&RawValue::File(path_text.clone())) else {
+        panic!("no secret")
+    };
+    assert_eq!((of_file.expose(), of_file.is_of_file()), ("hunter2", true));
     std::fs::remove_file(&path).unwrap();
     assert!(complaint(secret(&RawValue::File(path_text))).ends_with("entity not found"));
 }

@@ -78,9 +78,15 @@ pub(crate) fn mask_url(url: &str) -> String {
         },
         None => (String::new(), rest),
     };
+    let is_http = scheme.starts_with("http");
+    let shown = |place: &str| match place.split_once('/') {
+        // Services over HTTP have keys in the path.
+        Some((server, path)) if is_http && !path.is_empty() => format!("{server}/{HIDDEN}"),
+        _ => place.to_owned(),
+    };
     let masked = match after.split_once('?') {
-        Some((place, query)) => format!("{place}?{}", mask_query(query)),
-        None => after.to_owned(),
+        Some((place, query)) => format!("{}?{}", shown(place), mask_query(query)),
+        None => shown(after),
     };
     format!("{scheme}://{user}{masked}")
 }

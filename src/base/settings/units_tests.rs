@@ -30,4 +30,6 @@ fn no_part_of_a_password_survives() {
     assert_eq!(mask("postgres://db/app?password=x@y"), "***");
     assert_eq!(mask("host=db password=pw"), "***");
     assert_eq!(mask("pw"), "***");
+    assert_eq!(mask("https://otlp.example:4318/c4n4ry/x"), "https://otlp.example:4318/***");
+    assert_eq!(mask("http://u:pw@mq:15672/"), "http://u:***@mq:15672/");
 }

@@ -45,6 +45,24 @@ pub(crate) enum DlqAction {
     /// Publish the events of a parked key again from now on.
     #[command(after_help = "Example:\n  walrelay dlq release --key customer-7")]
     Release(ReleaseArgs),
+    /// Delete old records of the topic, up to the oldest that is open, parks a key or is younger.
+    ///
+    /// On RabbitMQ, which deletes by age alone, it prints the policy and exits 1.
+    #[command(after_help = "Example:\n  walrelay dlq purge --older-than 30d --dry-run")]
+    Purge(PurgeArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PurgeArgs {
+    /// Age from which on records may be deleted: 30d, 12h.
+    #[arg(long, value_name = "AGE")]
+    pub(crate) older_than: String,
+    /// Only show what would be deleted.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -16,7 +16,9 @@ use clap::{Parser, Subcommand};
 use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
-pub(crate) use dlq::{DlqAction, DlqFrom, ListArgs, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs};
+pub(crate) use dlq::{
+    DlqAction, DlqFrom, ListArgs, PurgeArgs, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs,
+};
 pub(crate) use find::FindArgs;
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 pub(crate) use status::StatusArgs;

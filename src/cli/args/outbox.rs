@@ -48,9 +48,9 @@ pub(crate) struct ListRows {
     /// Only of this ordering key.
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// At most so many.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    pub(crate) limit: u32,
+    /// At most so many [default: 1000; with --json all of them].
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u32>,
     /// Print one JSON object per line.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,9 +1,10 @@
-//! `walrelay dlq list | show | replay | discard | release`.
+//! `walrelay dlq list | show | replay | discard | release | purge`.
 //!
 //! Results go to standard output, notes on them to standard error. Options are checked before the
 //! broker is contacted.
 
 mod of_consumer;
+mod purge;
 mod table;
 
 use std::io::{BufWriter, Write};
@@ -65,6 +66,10 @@ fn act(
         DlqAction::Release(args) => {
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
+        }
+        DlqAction::Purge(args) => {
+            stop_on_signal(stop)?;
+            Ok(purge::run(topic, args, &user_at_host())?)
         }
     }
 }
@@ -151,7 +156,8 @@ fn replay_or_discard(
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let job = ReplayJob { action, filter, rate, destinations, by: user_at_host() };
+    let job =
+        ReplayJob { action, filter, rate, expected: None, destinations, by: user_at_host() };
     let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.meant);
     let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);

@@ -194,6 +194,9 @@ impl<'a> SessionOpener<'a> {
                     let SourceSettings { connection, slot, publication, .. } = self.settings;
                     let fault = error.fault(connection, slot, publication);
                     match error.kind() {
+                        ConnectErrorKind::Fatal if self.may_be_accepted_later(&error) => {
+                            (Phase::LoginRefused, fault, error.to_string())
+                        }
                         ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
                         _ if error.is_wrong_role() => {
                             (Phase::AwaitingPrimary, fault, error.to_string())
@@ -211,7 +214,7 @@ impl<'a> SessionOpener<'a> {
             if fault.code == TWO_SERVERS {
                 tracing::warn!(code = TWO_SERVERS, retry_in_ms, "{why}");
                 tokio::time::sleep(delay).await;
-            } else if phase == Phase::Connecting {
+            } else if phase != Phase::AwaitingPrimary {
                 tracing::warn!(code = "source.no-connection", error = %why, retry_in_ms, "no connection to postgres");
                 tokio::time::sleep(delay).await;
             } else {
@@ -221,6 +224,12 @@ impl<'a> SessionOpener<'a> {
                 tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
             }
         }
+    }
+
+    /// A login that was accepted before is being rotated, and the file may not have the new one yet.
+    fn may_be_accepted_later(&self, error: &ConnectError) -> bool {
+        let was_accepted = self.grace_until.is_none();
+        was_accepted && error.is_refused_login() && self.settings.connection.login_files.are_used()
     }
 
     /// Reports to the loop what the attempt waits for; true when that has changed.

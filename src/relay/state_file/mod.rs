@@ -11,9 +11,9 @@ mod reports;
 #[cfg(test)]
 mod testing;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -126,7 +126,7 @@ impl StateFile {
 /// Whether [`StateFile::open`] would succeed. Creates and changes nothing.
 pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
     const TOPIC: &str = "state-file";
-    let Some(path) = path_of(configured, slot) else { return Finding::ok(TOPIC, WITHOUT) };
+    let Some(path) = path_of(configured, slot) else { return Finding::warn(TOPIC, WITHOUT) };
     let shown = path.display();
     match check(&path) {
         Ok(()) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
@@ -154,11 +154,15 @@ fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> {
     configured.map(Path::to_owned).or_else(by_default)
 }
 
-/// Creates or opens the file. The directory may be writable by everybody, so a symbolic link is not
-/// followed.
+/// Creates or opens the file, which from then on only this user may write: kubelet gives the files
+/// of a volume with an `fsGroup` to a group at each start. The directory may be writable by
+/// everybody, so a symbolic link is not followed.
 fn open(path: &Path) -> std::io::Result<File> {
     let file = options().create(true).truncate(false).mode(0o600).open(path)?;
     let found = length(&file)?;
+    if file.metadata()?.mode() & 0o022 != 0 {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
     if let Some(missing) = BYTES.checked_sub(found as usize) {
         // Written, not only extended: so a full file system is reported here and not as SIGBUS.
         file.write_all_at(&vec![0; missing], found)?;
@@ -185,16 +189,16 @@ fn options() -> OpenOptions {
     options
 }
 
-/// The length of the file. Refuses what is no state file, and a file that another user could change
-/// or truncate while it is mapped.
+/// The length of the file. Refuses what is no state file, and a file of another user, who could
+/// truncate it while it is mapped.
 fn length(file: &File) -> std::io::Result<u64> {
     let no = |text: &str| Err(std::io::Error::other(text));
     let found = file.metadata()?;
     if !found.is_file() {
         return no("it is not a file");
     }
-    if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return no("another user can write it");
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return no("it belongs to another user");
     }
     if found.len() == 0 {
         return Ok(0);

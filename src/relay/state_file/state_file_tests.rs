@@ -1,6 +1,9 @@
+use std::os::unix::fs::PermissionsExt;
+
 use super::testing::OwnPath;
 use super::*;
 use crate::base::event::Position;
+use crate::base::finding::Level;
 use crate::delivery::known::Fingerprint;
 
 const PLACE: u64 = 7;
@@ -133,9 +136,21 @@ fn what_is_not_ours_is_left_alone() {
     let link = OwnPath::new();
     std::os::unix::fs::symlink(&place.0, &link.0).unwrap();
     assert!(link.refusal().contains("state-file.unusable"));
-    // What others can write they can cut, under a mapping.
-    std::fs::write(&place.0, [0; BYTES]).unwrap();
-    let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
-    std::fs::set_permissions(&place.0, open_to_all).unwrap();
-    assert!(place.refusal().contains("another user"), "{}", place.refusal());
+}
+
+/// With `fsGroup` kubelet makes the files of a volume writable by the group at each start of a pod.
+#[test]
+fn the_mode_of_a_file_of_ones_own_is_set_right() {
+    let mode_of = |path: &OwnPath| std::fs::metadata(&path.0).unwrap().mode() & 0o777;
+    for given in [0o660, 0o664, 0o606, 0o777] {
+        let path = OwnPath::new();
+        marked(&path, &[mark(100, 0)], 50);
+        std::fs::set_permissions(&path.0, PermissionsExt::from_mode(given)).unwrap();
+        // `check` accepts it and changes nothing.
+        let found = inspect(Some(&path.0), "slot");
+        assert_eq!(found.level, Level::Ok, "{given:o}: {}", found.text);
+        assert_eq!(mode_of(&path), given);
+        assert_eq!(left(&path, PLACE, BOOT, 50), [mark(100, 0)], "{given:o}");
+        assert_eq!(mode_of(&path), 0o600, "{given:o}");
+    }
 }

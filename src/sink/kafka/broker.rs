@@ -1,6 +1,8 @@
 //! Kafka as a kind of broker, and a configured cluster as a broker.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::dead_letters::KafkaDeadLetterLog;
 use super::publish::KafkaSink;
@@ -85,6 +87,15 @@ impl Broker for KafkaSettings {
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(KafkaDeadLetterLog::open(self, &dead_letters.topic, &from)?))
+    }
+
+    fn delete_dead_letters(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        before: &BTreeMap<i32, i64>,
+        _age: Duration,
+    ) -> Result<(), Fault> {
+        cluster::delete_records(self, &dead_letters.topic, before)
     }
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::fault;
 use super::lost_brokers::LostBrokers;
 use super::producer_ffi::{Producer, ProducerAnswers, TopicId};
 use super::record_limit::RecordLimit;
+use super::sasl_login::SaslLogin;
 use super::settings::KafkaSettings;
+use super::{cluster, fault};
+use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::sink::publish::SinkReport;
 
@@ -24,6 +26,8 @@ const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) struct ProducerClient {
     pub(super) producer: Producer,
+    /// If it comes from files.
+    login: Option<SaslLogin>,
     pub(super) record_limit: RecordLimit,
     /// Bytes of its batches of more than one record.
     batch_bytes_max: usize,
@@ -41,16 +45,18 @@ impl ProducerClient {
     pub(super) fn new(
         settings: &KafkaSettings,
         own: &[(&str, &str)],
-    ) -> Result<ProducerClient, String> {
-        let mut properties = settings.effective_properties();
+    ) -> Result<ProducerClient, Fault> {
+        let mut properties = settings.effective_properties()?;
         properties.extend(own.iter().map(|(name, value)| ((*name).into(), (*value).into())));
         let sizes = properties.iter().rev().filter(|(name, _)| name == BATCH_SIZE);
         let size = sizes.filter_map(|(_, value)| value.trim().parse().ok()).next();
         let record_limit = settings.record_limit.clone();
         let batch_bytes_max = record_limit.batch_bytes_max().min(size.unwrap_or(usize::MAX));
         properties.push((BATCH_SIZE.to_owned(), batch_bytes_max.to_string()));
+        let producer = Producer::new(&properties);
         Ok(ProducerClient {
-            producer: Producer::new(&properties)?,
+            producer: producer.map_err(|reason| cluster::refused_property(settings, &reason))?,
+            login: SaslLogin::of(settings),
             record_limit,
             batch_bytes_max,
             in_flight: 0,
@@ -109,13 +115,14 @@ impl ProducerClient {
     pub(super) fn poll(&mut self, patience: Duration) -> ProducerAnswers {
         self.hurry();
         let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let answers = self.producer.poll(patience_ms);
+        let mut answers = self.producer.poll(patience_ms);
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         self.confirmed_any |= !answers.confirmed.is_empty();
         if !answers.confirmed.is_empty() {
             self.lost_brokers.answered();
         }
         answers.errors.iter().for_each(|(code, _)| self.lost_brokers.reported(*code));
+        self.renew_refused_login(&mut answers.errors);
         if let Some(brokers) = self.lost_brokers.due() {
             self.producer.add_brokers(brokers);
         }
@@ -130,6 +137,18 @@ impl ProducerClient {
         self.producer.purge();
         let confirmed = self.producer.poll(0).confirmed;
         confirmed.into_iter().map(|(sequence, _)| sequence).collect()
+    }
+
+    /// The cluster has refused the login: gives the client the one that the files have now, or says
+    /// why they cannot be read.
+    fn renew_refused_login(&mut self, errors: &mut [(Code, String)]) {
+        let mut refused = errors.iter_mut().filter(|(code, _)| *code == Code::Authentication);
+        let (Some((_, text)), Some(login)) = (refused.next_back(), &mut self.login) else { return };
+        match login.changed() {
+            Ok(Some((user, password))) => self.producer.set_login(user, password),
+            Ok(None) => {}
+            Err(unread) => *text = format!("{text}; {unread}"),
+        }
     }
 
     /// Batches of the topic, with so many bytes in all, were refused because of their size.

@@ -1,6 +1,7 @@
 //! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
 //! and the faults of that.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
@@ -11,14 +12,14 @@ use rdkafka::client::{Client, DefaultClientContext};
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
-use rdkafka::{ClientConfig, ClientContext};
+use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
 
 use super::connection_errors::{LastConnectionError, TopicConsumer};
 use super::fault;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::sink::broker::UNREACHABLE;
+use crate::sink::broker::{NOT_PURGED, UNREACHABLE};
 
 /// How long a broker may take to answer.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -58,13 +59,13 @@ pub(super) fn consumer(
     properties: &[(&str, &str)],
 ) -> Result<TopicConsumer, Fault> {
     let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
-    let shared = settings.effective_properties().into_iter().filter(|(name, _)| is_shared(name));
-    let mut config: ClientConfig = shared.collect();
+    let properties_now = settings.effective_properties()?.into_iter();
+    let mut config: ClientConfig = properties_now.filter(|(name, _)| is_shared(name)).collect();
     for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
         config.set(*name, *value);
     }
     let created = config.create_with_context(LastConnectionError::default());
-    created.map_err(|error| refused_property(&error.to_string()))
+    created.map_err(|error| refused_property(settings, &error.to_string()))
 }
 
 /// A partition as the cluster's metadata shows it.
@@ -167,7 +168,10 @@ pub(super) fn create_topics(
     if topics.is_empty() {
         return Ok(Vec::new());
     }
-    let refused = |error: KafkaError| not_created("any topic", &error.to_string(), settings, "");
+    let refused = |error: KafkaError| {
+        let reason = settings.without_secrets(&error.to_string());
+        not_created("any topic", &reason, settings, "")
+    };
     let (client, options) = admin(settings).map_err(refused)?;
     let created = runtime::block_on(client.create_topics(&topics, &options))?.map_err(refused)?;
     let mut names = Vec::new();
@@ -190,6 +194,41 @@ pub(super) fn create_topics(
         }
     }
     Ok(names)
+}
+
+/// Deletes the records before these offsets, by partition.
+pub(super) fn delete_records(
+    settings: &KafkaSettings,
+    topic: &str,
+    before: &BTreeMap<i32, i64>,
+) -> Result<(), Fault> {
+    let refused = |error: KafkaError| {
+        let (reason, mend) = match error.rdkafka_error_code() {
+            Some(Code::TopicAuthorizationFailed) => (
+                "this login has no right to".to_owned(),
+                format!(
+                    "kafka-acls.sh --add --allow-principal User:… --operation Delete --topic {topic}"
+                ),
+            ),
+            _ => {
+                let reason = settings.without_secrets(&error.to_string());
+                (
+                    reason,
+                    "see the broker's log; the topic's cleanup.policy must be delete".to_owned(),
+                )
+            }
+        };
+        let what = format!("records of {topic} cannot be deleted: {reason}");
+        Fault::new(Exit::Sink, NOT_PURGED, what, brokers_key(settings), mend)
+    };
+    let (client, options) = admin(settings).map_err(refused)?;
+    let mut offsets = TopicPartitionList::new();
+    for (partition, offset) in before {
+        let added = offsets.add_partition_offset(topic, *partition, Offset::Offset(*offset));
+        added.map_err(refused)?;
+    }
+    let deleted = runtime::block_on(client.delete_records(&offsets, &options))?.map_err(refused)?;
+    deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
 /// Those of the topics that keep only the last record of a key, as far as this login may see it.
@@ -227,13 +266,15 @@ pub(super) fn topic_configs(
 pub(super) fn admin(
     settings: &KafkaSettings,
 ) -> KafkaResult<(AdminClient<DefaultClientContext>, AdminOptions)> {
-    let config: ClientConfig = settings.effective_properties().into_iter().collect();
+    // A command that changes topics ends before a login can be rotated.
+    let config: ClientConfig = settings.properties_at_start().into_iter().collect();
     let within = Some(CHANGE_WITHIN);
     let options = AdminOptions::new().operation_timeout(within).request_timeout(within);
     Ok((config.create()?, options))
 }
 
-pub(super) fn refused_property(reason: &str) -> Fault {
+pub(super) fn refused_property(settings: &KafkaSettings, reason: &str) -> Fault {
+    let reason = settings.without_secrets(reason);
     Fault::new(
         Exit::Usage,
         "sink.refused-property",

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::cluster::{self, ANSWER_WITHIN};
+use super::link_security;
 use super::publish::KafkaSink;
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
@@ -70,7 +71,10 @@ fn wait_for_answer(
         let mut reports = Vec::new();
         sink.poll(Duration::ZERO, &mut reports);
         for report in reports {
-            if let SinkReport::Unreachable(reason) | SinkReport::Broken(reason) = report {
+            if let SinkReport::Unreachable(reason)
+            | SinkReport::LoginRefused(reason)
+            | SinkReport::Broken(reason) = report
+            {
                 reported = Some(reason);
             }
         }
@@ -106,6 +110,7 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
             Some(_) => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
         },
     )];
+    found.extend(link_security::warnings(&settings));
     if let Some(address) = &required.dead_letters {
         found.push(Finding::ok("sink", format!("dead letters go to topic {}", address.topic)));
     }

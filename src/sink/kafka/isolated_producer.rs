@@ -17,6 +17,7 @@ use super::fault;
 use super::in_flight::InFlight;
 use super::record::Record;
 use super::settings::KafkaSettings;
+use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyLanes;
@@ -142,7 +143,7 @@ impl IsolatedProducer {
             let Some((sequence, record)) = next else { return };
             let client = match self.client() {
                 Ok(client) => client,
-                Err(reason) => return self.reports.push(SinkReport::Broken(reason)),
+                Err(fault) => return self.reports.push(SinkReport::Broken(fault.what)),
             };
             let sent = client.producer.topic(&record.topic).and_then(|topic| {
                 let partition = record.partition;
@@ -157,11 +158,12 @@ impl IsolatedProducer {
         }
     }
 
-    fn client(&mut self) -> Result<&mut ProducerClient, String> {
-        if self.client.is_none() {
-            self.client = Some(ProducerClient::new(&self.settings, PROPERTIES)?);
-        }
-        self.client.as_mut().ok_or_else(String::new)
+    fn client(&mut self) -> Result<&mut ProducerClient, Fault> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => ProducerClient::new(&self.settings, PROPERTIES)?,
+        };
+        Ok(self.client.insert(client))
     }
 
     /// Collects answers, waiting at most `patience` for the first. Returns whether anything was

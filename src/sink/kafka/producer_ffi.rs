@@ -239,6 +239,16 @@ impl Producer {
         }
     }
 
+    /// User and password of SASL for the connections to come.
+    pub(super) fn set_login(&mut self, user: &str, password: &str) {
+        let (Ok(user), Ok(password)) = (CString::new(user), CString::new(password)) else { return };
+        // SAFETY: `rk` lives; both texts are copied; destroying no error does nothing.
+        unsafe {
+            let error = c::rd_kafka_sasl_set_credentials(self.rk, user.as_ptr(), password.as_ptr());
+            c::rd_kafka_error_destroy(error);
+        }
+    }
+
     /// Names the brokers again, as `host:port,host:port`.
     pub(super) fn add_brokers(&mut self, brokers: &str) {
         // SAFETY: `rk` lives.

@@ -22,7 +22,7 @@ use super::producer_ffi::{Producer, TopicId};
 use super::reachability::Reachability;
 use super::record::Record;
 use super::settings::KafkaSettings;
-use super::{cluster, fault, record_limit};
+use super::{fault, record_limit};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::fingerprint::fingerprint;
@@ -62,8 +62,7 @@ pub(super) struct KafkaSink {
 impl KafkaSink {
     /// The producer connects in the background.
     pub(super) fn new(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
-        let normal = ProducerClient::new(settings, &[]);
-        let mut normal = normal.map_err(|reason| cluster::refused_property(&reason))?;
+        let mut normal = ProducerClient::new(settings, &[])?;
         for topic in settings.record_limit.refusing() {
             normal.producer.ask_record_limit(&topic);
         }

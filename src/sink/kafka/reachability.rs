@@ -18,7 +18,7 @@ pub(super) struct Reachability {
     /// While the cluster is unreachable: when that was reported, or the cluster probed, last.
     unreachable_at: Option<Instant>,
     /// Why the last connection failed, of those since the cluster answered last.
-    cause: Option<String>,
+    cause: Option<(Code, String)>,
 }
 
 impl Reachability {
@@ -26,7 +26,7 @@ impl Reachability {
     /// is not, and "all brokers are down" only follows from the errors before it.
     pub(super) fn failed(&mut self, code: Code, text: &str) -> Option<SinkReport> {
         if let Some(cause) = connection_error(code, text) {
-            self.cause = Some(cause.to_owned());
+            self.cause = Some((code, cause.to_owned()));
         }
         if !matches!(code, Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve)
         {
@@ -34,7 +34,11 @@ impl Reachability {
             return None;
         }
         self.unreachable_at = Some(Instant::now());
-        Some(SinkReport::Unreachable(self.cause.clone().unwrap_or_else(|| text.to_owned())))
+        Some(match &self.cause {
+            Some((Code::Authentication, reason)) => SinkReport::LoginRefused(reason.clone()),
+            Some((_, reason)) => SinkReport::Unreachable(reason.clone()),
+            None => SinkReport::Unreachable(text.to_owned()),
+        })
     }
 
     /// The cluster has answered. Returns what is to be reported.

@@ -20,6 +20,12 @@ fn that_all_brokers_are_down_is_told_with_the_reason() {
     let refused = "b:9093/bootstrap: Connect to ipv4#127.0.0.1:9093 failed: Connection refused";
     assert_eq!(reachability.failed(Code::BrokerTransportFailure, refused), None);
     assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(refused));
+    // GIVEN a login that was refused THEN that is told apart
+    let wrong =
+        "sasl_plaintext://b:9093/bootstrap: SASL authentication error: Authentication failed";
+    let login_refused = Some(SinkReport::LoginRefused(wrong.to_owned()));
+    assert_eq!(reachability.failed(Code::Authentication, wrong), login_refused);
+    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), login_refused);
     // WHEN the cluster has answered THEN all of that is over
     assert_eq!(reachability.answered(), Some(SinkReport::Reachable));
     assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(DOWN));

@@ -210,7 +210,7 @@ impl<'s> TopicSearch<'s, '_> {
         let of_key = || {
             // Some partitioners spread records whose key is empty.
             let key = route.key.as_deref().filter(|key| !key.is_empty())?;
-            Some(key_partition(&self.settings.effective_properties(), key, count))
+            Some(key_partition(&self.settings.properties_at_start(), key, count))
         };
         route.partition.or_else(of_key).filter(|own| (0..count).contains(own) && count > 1)
     }

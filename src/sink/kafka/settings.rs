@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::forbidden_topics::ForbiddenTopics;
 use super::properties::{DEFAULTS, broken_rule};
 use super::record_limit::RecordLimit;
+use crate::base::error::Fault;
 use crate::base::secret::Secret;
 use crate::base::settings::kind::{TOPIC, TextRule};
 use crate::base::settings::{integer, map, name_of, secret, settings, strings, text, units};
@@ -35,6 +36,12 @@ const OPEN_PROPERTIES: &[&str] = &[
     "reconnect.", "request.", "retries", "retry.", "sasl.mechanism", "security.protocol", "socket.",
     "ssl.ca.location", "ssl.endpoint.", "statistics.", "sticky.", "topic.",
 ];
+
+/// What the names of properties begin with that say how to log in.
+const LOGIN: &[&str] = &["sasl.", "ssl."];
+const HIDDEN: &str = "***";
+/// The beginning of a secret that a text may end with by chance.
+const HEAD_BYTES_MIN: usize = 3;
 
 settings! {
     /// The `[sink.kafka]` section.
@@ -91,13 +98,48 @@ impl KafkaSettings {
         invalid
     }
 
-    /// The librdkafka properties in force: those of the relay, then the user's.
-    pub(super) fn effective_properties(&self) -> Vec<(String, String)> {
+    /// The librdkafka properties in force: those of the relay, then the user's as they were at the
+    /// start.
+    pub(super) fn properties_at_start(&self) -> Vec<(String, String)> {
         let defaults = DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let brokers = ("bootstrap.servers".to_owned(), self.brokers.clone());
         let own = self.properties.iter().map(|(name, it)| (name.clone(), it.expose().to_owned()));
         defaults.chain([brokers]).chain(own).collect()
     }
+
+    /// The properties for a new client: what belongs to the login is as its files have it now.
+    pub(super) fn effective_properties(&self) -> Result<Vec<(String, String)>, Fault> {
+        let mut properties = self.properties_at_start();
+        for (name, value) in &self.properties {
+            if LOGIN.iter().any(|prefix| name.starts_with(prefix)) {
+                let key = format!("sink.kafka.properties.{name:?}");
+                let now = value.current().map_err(|unread| unread.fault(&key))?;
+                properties.push((name.clone(), now.expose().to_owned()));
+            }
+        }
+        Ok(properties)
+    }
+
+    /// A text of librdkafka without the values of properties that may be secret.
+    pub(super) fn without_secrets(&self, text: &str) -> String {
+        let is_open = |name: &str| OPEN_PROPERTIES.iter().any(|prefix| name.starts_with(prefix));
+        let secret = self.properties.iter().filter(|(name, it)| !is_open(name) || it.is_of_file());
+        secret.fold(text.to_owned(), |text, (_, secret)| without(&text, secret.expose()))
+    }
+}
+
+/// The text without the value. librdkafka cuts its texts, so the end may be the beginning of it.
+fn without(text: &str, value: &str) -> String {
+    if value.is_empty() {
+        return text.to_owned();
+    }
+    let mut text = text.replace(value, HIDDEN);
+    let begins = (HEAD_BYTES_MIN..value.len()).rev().filter_map(|length| value.get(..length));
+    if let Some(cut) = begins.into_iter().find(|begin| text.ends_with(begin)) {
+        text.truncate(text.len() - cut.len());
+        text.push_str(HIDDEN);
+    }
+    text
 }
 
 /// What is wrong with a client queue that is smaller than the window: it would fill first.
@@ -119,3 +161,7 @@ fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Str
     let what = || format!("the client's queue ({size}) is smaller than the window ({shown})");
     (limit < window).then(what)
 }
+
+#[cfg(test)]
+#[path = "settings_tests.rs"]
+mod tests;

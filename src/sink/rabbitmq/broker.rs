@@ -1,16 +1,19 @@
 //! RabbitMQ as one of the sinks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::publish::RabbitSink;
 use super::settings::{self, RabbitSettings};
 use super::{bench_target, dead_letters, doctor, fault, init, search};
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
+use crate::sink::broker::NOT_PURGED;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::settings::{InvalidSetting, Surroundings};
@@ -69,6 +72,28 @@ impl Broker for RabbitSettings {
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(dead_letters::open(self, dead_letters, from)?))
+    }
+
+    /// A stream deletes by age or size alone, whatever a record is.
+    fn delete_dead_letters(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        _before: &BTreeMap<i32, i64>,
+        age: Duration,
+    ) -> Result<(), Fault> {
+        let (topic, vhost) = (&dead_letters.topic, &self.vhost);
+        let pattern = format!("^{}$", topic.replace('.', "[.]"));
+        let max_age = format!("{{\"max-age\": \"{}s\"}}", age.as_secs());
+        Err(Fault::new(
+            Exit::Failed,
+            NOT_PURGED,
+            "RabbitMQ deletes records of a stream by their age only, open dead letters among them: nothing was deleted",
+            format!("queue {topic}, virtual host {vhost}"),
+            format!(
+                "when nothing that old is open and no key is parked (walrelay dlq list --until {}s): rabbitmqctl set_policy -p {vhost:?} --apply-to queues walrelay-dead-letters '{pattern}' '{max_age}'",
+                age.as_secs(),
+            ),
+        ))
     }
 
     fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {

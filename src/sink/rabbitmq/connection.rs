@@ -118,11 +118,15 @@ impl AmqpConnection {
     ) -> AmqpResult<AmqpConnection> {
         let limit = settings.connect_timeout;
         let late = || ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
+        let login = settings.current_login().map_err(|unread| {
+            let mend = "let the user of the relay read the file of sink.rabbitmq.url; it is read for each connection";
+            ConnectionLoss::of(unread).caused_by("sink.login-unread", mend, false)
+        })?;
         let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
         let (stream, multiplexer, socket) = dialled.map_err(|_| late())??;
         let opening = async {
-            let connection =
-                shake_hands(uri(settings, &settings.hosts[host], frame_bytes_max), stream).await?;
+            let uri = uri(settings, &login, &settings.hosts[host], frame_bytes_max);
+            let connection = shake_hands(uri, stream).await?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -255,8 +259,13 @@ async fn shake_hands(uri: AMQPUri, stream: TcpStream) -> lapin::Result<lapin::Co
     lapin::Connection::connector(uri, runtime, connect, properties).await
 }
 
-fn uri(settings: &RabbitSettings, host: &RabbitHost, frame_bytes_max: u32) -> AMQPUri {
-    let (userinfo, mechanism) = match &settings.login {
+fn uri(
+    settings: &RabbitSettings,
+    login: &RabbitLogin,
+    host: &RabbitHost,
+    frame_bytes_max: u32,
+) -> AMQPUri {
+    let (userinfo, mechanism) = match login {
         RabbitLogin::Plain(user, password) => (
             AMQPUserInfo { username: user.clone(), password: password.expose().to_owned() },
             SASLMechanism::Plain,

@@ -145,6 +145,12 @@ impl ConnectionLoss {
             || self.meaning().is_some_and(|meaning| refused.contains(&meaning))
     }
 
+    /// Of a connection that could not be opened: true if the broker does not accept user or
+    /// password, the certificate, or the virtual host.
+    pub(super) fn is_login_refused(&self) -> bool {
+        self.code == Some(ACCESS_REFUSED) || self.meaning() == Some(CloseMeaning::LoginRefused)
+    }
+
     /// The failure with which the relay stops, if this broker can never take a message.
     pub(super) fn halts(&self, settings: &RabbitSettings) -> Option<Failure> {
         (self.meaning() == Some(CloseMeaning::NotImplemented)).then(|| Failure {

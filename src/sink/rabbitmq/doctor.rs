@@ -5,7 +5,6 @@
 //! anything.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
@@ -17,6 +16,7 @@ use super::setup_faults::{DIRECT, NOT_A_STREAM, Purpose, SetupFaults};
 use super::uri::NAME_BYTES_MAX;
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
+use crate::base::host;
 use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Requirements;
@@ -125,10 +125,7 @@ impl Doctor<'_> {
 
     fn unencrypted(&mut self) {
         let settings = self.settings;
-        let is_remote = |name: &str| {
-            let address = name.parse::<IpAddr>();
-            name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
-        };
+        let is_remote = |name: &str| !host::is_own(name);
         let remote = settings.hosts.iter().find(|host| is_remote(&host.name));
         if let Some(host) = remote.filter(|_| !settings.is_encrypted) {
             self.warn(format!(

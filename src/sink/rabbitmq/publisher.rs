@@ -103,6 +103,7 @@ impl Publisher {
                 Some(connection) => Ok(connection),
                 None => AmqpConnection::open(&self.settings, host).await,
             };
+            let is_login_refused = opened.as_ref().is_err_and(ConnectionLoss::is_login_refused);
             let (loss, trouble) = match opened {
                 Ok(mut connection) => {
                     // The host that was lost may stay away for
@@ -129,8 +130,12 @@ impl Publisher {
             if let Some(failure) = loss.halts(&self.settings) {
                 self.report(vec![SinkReport::Unable(failure)]);
             }
-            if let Some(trouble) = trouble {
-                self.report_waiting(trouble);
+            match trouble {
+                Some(why) if is_login_refused => {
+                    self.report_waiting_as(why, SinkReport::LoginRefused);
+                }
+                Some(why) => self.report_waiting(why),
+                None => {}
             }
             let delay = self.backoff.next_delay();
             let waiting = async {
@@ -420,8 +425,12 @@ impl Publisher {
 
     /// Reports what keeps events waiting, unless it was reported last.
     fn report_waiting(&mut self, text: String) {
+        self.report_waiting_as(text, SinkReport::Unreachable);
+    }
+
+    fn report_waiting_as(&mut self, text: String, report: fn(String) -> SinkReport) {
         if self.waiting_reason.as_ref() != Some(&text) {
-            self.report(vec![SinkReport::Unreachable(text.clone())]);
+            self.report(vec![report(text.clone())]);
             self.waiting_reason = Some(text);
         }
     }

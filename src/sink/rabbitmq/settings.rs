@@ -108,6 +108,18 @@ pub(super) enum RabbitLogin {
     External,
 }
 
+impl RabbitLogin {
+    fn of(auth: RabbitAuth, user: Option<String>, password: Option<Secret>) -> RabbitLogin {
+        match (auth, user) {
+            (RabbitAuth::External, _) => RabbitLogin::External,
+            (RabbitAuth::Plain, Some(user)) => {
+                RabbitLogin::Plain(user, password.unwrap_or_default())
+            }
+            (RabbitAuth::Plain, None) => RabbitLogin::Plain(GUEST.to_owned(), Secret::new(GUEST)),
+        }
+    }
+}
+
 /// AMQP carries a routing key of any bytes, up to this many.
 pub(super) fn check_routing_key(key: &str) -> Result<(), (String, String)> {
     let bytes = key.len();
@@ -146,15 +158,7 @@ impl RabbitSettings {
             Err(error) => invalid.push(bad_uri(URL, error)),
             Ok(uri) => {
                 invalid.extend(settings.contradictions(&uri));
-                settings.login = match (settings.auth, uri.user) {
-                    (RabbitAuth::External, _) => RabbitLogin::External,
-                    (RabbitAuth::Plain, Some(user)) => {
-                        RabbitLogin::Plain(user, uri.password.unwrap_or_default())
-                    }
-                    (RabbitAuth::Plain, None) => {
-                        RabbitLogin::Plain(GUEST.to_owned(), Secret::new(GUEST))
-                    }
-                };
+                settings.login = RabbitLogin::of(settings.auth, uri.user, uri.password);
                 settings.is_encrypted = uri.tls;
                 (settings.hosts, settings.vhost) = (uri.hosts, uri.vhost);
             }
@@ -165,6 +169,18 @@ impl RabbitSettings {
             invalid.push(taken(EXCHANGE, dead_letters, "dead_letter.exchange"));
         }
         if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
+    }
+
+    /// User and password as they are now: a URL that is in a file is read again. The error never
+    /// quotes it.
+    pub(super) fn current_login(&self) -> Result<RabbitLogin, String> {
+        if !self.url.is_of_file() || self.auth == RabbitAuth::External {
+            return Ok(self.login.clone());
+        }
+        let url = self.url.current().map_err(|unread| unread.to_string())?;
+        let uri = AmqpUri::parse(url.expose())
+            .map_err(|error| format!("the file of sink.rabbitmq.url {}", error.what))?;
+        Ok(RabbitLogin::of(self.auth, uri.user, uri.password))
     }
 
     /// The addresses and the virtual host, without the login.

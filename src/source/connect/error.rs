@@ -14,6 +14,7 @@ use pgwire_replication::protocol::messages::ErrorFields;
 use tokio_postgres::error::DbError;
 
 use crate::base::tls::TlsError;
+use crate::source::login_files::LoginUnread;
 use crate::source::require_auth::RefusedAuth;
 use crate::source::settings::TargetSessionAttrs;
 
@@ -137,6 +138,9 @@ pub enum ConnectCause {
     NoTls,
     #[error("the server asks for a password, and none was given")]
     NoPassword,
+    /// The login is in a file that cannot be read now.
+    #[error("no login: {0}")]
+    LoginUnread(#[from] LoginUnread),
     #[error(transparent)]
     Refused(#[from] RefusedAuth),
     /// The server asks for, or does, something in the login that is not supported.
@@ -181,6 +185,7 @@ impl ConnectError {
             | ConnectCause::Io(_)
             | ConnectCause::Timeout(_)
             | ConnectCause::Protocol(_)
+            | ConnectCause::LoginUnread(_)
             | ConnectCause::WrongRole(_) => Retry,
             ConnectCause::TlsSettings(_)
             | ConnectCause::Untrusted(_)
@@ -196,6 +201,15 @@ impl ConnectError {
                 let any = |kind: &ConnectErrorKind| each.iter().any(|error| error.kind() == *kind);
                 [Stopping, Busy].into_iter().find(any).unwrap_or(Retry)
             }
+        }
+    }
+
+    /// The server knows no such user, or the password is not his.
+    pub fn is_refused_login(&self) -> bool {
+        match &self.cause {
+            ConnectCause::NoPassword => true,
+            ConnectCause::Server(error) => error.sqlstate.starts_with("28"),
+            _ => false,
         }
     }
 

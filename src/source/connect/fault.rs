@@ -49,6 +49,10 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
             "source.no-tls",
             "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url".into(),
         ),
+        ConnectCause::LoginUnread(_) => (
+            "source.login-unread",
+            "let the user of the relay read that file; it is read for each connection".into(),
+        ),
         ConnectCause::Login(_) => (
             "source.login",
             "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".into(),
@@ -153,6 +157,7 @@ fn server(
 fn wrong_password(info: &ConnInfo) -> String {
     let in_passfile = info.hosts.iter().any(|host| host.password.is_some());
     let origin = match (&info.password, in_passfile) {
+        _ if info.login_files.url.is_some() => "the password came from the file of source.url",
         (Some(_), _) => "the password came from source.url or PGPASSWORD",
         (None, true) => "the password came from the passfile (PGPASSFILE or ~/.pgpass)",
         (None, false) => "no password was given",

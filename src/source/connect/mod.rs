@@ -87,6 +87,7 @@ pub struct ReplicationSession {
 
 /// Connects to the first server that fits.
 pub async fn open(info: &ConnInfo) -> Result<ReplicationClient, ConnectError> {
+    let info = &*info.current().map_err(|unread| ConnectError::new("", unread.into()))?;
     dial::first_fit(info, |link| log_in(link, info)).await
 }
 

@@ -27,6 +27,8 @@ pub(in crate::source) struct ServerSocket {
     kind: SocketKind,
     /// Without TLS to another machine: others can read what is sent.
     pub(in crate::source) exposed: bool,
+    /// With TLS to another machine.
+    pub(in crate::source) encrypted: bool,
     first_message: Option<FirstMessage>,
 }
 
@@ -42,13 +44,15 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncSocket for T {}
 impl ServerSocket {
     pub(super) fn new(kind: SocketKind) -> ServerSocket {
         // The address decides, because a name may resolve to anything.
-        let exposed = match &kind {
-            SocketKind::Tls(_) | SocketKind::Unix(_) => false,
-            SocketKind::Tcp(socket) => {
-                !socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
-            }
+        let is_remote = |socket: &TcpStream| {
+            !socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
         };
-        ServerSocket { kind, exposed, first_message: None }
+        let (exposed, encrypted) = match &kind {
+            SocketKind::Unix(_) => (false, false),
+            SocketKind::Tcp(socket) => (is_remote(socket), false),
+            SocketKind::Tls(stream) => (false, is_remote(stream.get_ref().0)),
+        };
+        ServerSocket { kind, exposed, encrypted, first_message: None }
     }
 
     /// Fails the read of the first message unless `rules` allow to answer it.

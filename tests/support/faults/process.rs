@@ -113,6 +113,11 @@ impl Relay {
         Ended { words: self.words.clone(), code, out: read(&self.out), err: read(&self.err) }
     }
 
+    /// The file of what it logs.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.err.clone()
+    }
+
     /// What it has said so far.
     pub(crate) fn said(&self) -> String {
         self.ended(0).all()

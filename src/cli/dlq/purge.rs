@@ -1,0 +1,61 @@
+//! `walrelay dlq purge`: deletes old records of the dead-letter topic.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::clock::unix_now_us;
+use crate::base::error::{Exit, Fault};
+use crate::cli::args::PurgeArgs;
+use crate::cli::output::{print, print_json};
+use crate::dead_letter::filter::parse_age;
+use crate::dead_letter::purge::{PartitionPurge, plan};
+use crate::dead_letter::reader::DeadLetterTopic;
+
+pub(super) fn run(topic: &DeadLetterTopic<'_>, args: &PurgeArgs, who: &str) -> Result<Exit, Fault> {
+    let age = parse_age(&args.older_than).ok_or_else(|| bad_age(&args.older_than))?;
+    let before_unix_us = unix_now_us().saturating_sub_unsigned(age.as_micros() as u64);
+    let purges = plan(topic, before_unix_us)?;
+    let name = &topic.address.topic;
+    let count: u64 = purges.iter().map(|purge| purge.records).sum();
+    if !args.dry_run && count > 0 {
+        delete(topic, &purges, age, who)?;
+    }
+    if args.json {
+        return print_json(&purges);
+    }
+    let verb = if args.dry_run { "would be deleted" } else { "deleted" };
+    let lines = purges.iter().map(|PartitionPurge { partition, records, before, kept }| {
+        let kept = if kept.is_empty() { String::new() } else { format!(", where {kept} stands") };
+        format!(
+            "{name}, partition {partition}: {records} records {verb}, up to offset {before}{kept}\n"
+        )
+    });
+    let lines: String = lines.collect();
+    print(&(lines + &format!("{count} records {verb}\n")))
+}
+
+fn delete(
+    topic: &DeadLetterTopic<'_>,
+    purges: &[PartitionPurge],
+    age: Duration,
+    who: &str,
+) -> Result<(), Fault> {
+    let count: u64 = purges.iter().map(|purge| purge.records).sum();
+    let name = &topic.address.topic;
+    tracing::info!(target: "audit", who, action = "purge", topic = name, count, "dead letters: purge begins");
+    let before: BTreeMap<i32, i64> = purges.iter().map(|it| (it.partition, it.before)).collect();
+    let deleted = topic.broker.delete_dead_letters(topic.address, &before, age);
+    let ended = deleted.as_ref().map_or_else(|fault| fault.code, |()| "done");
+    tracing::info!(target: "audit", who, action = "purge", topic = name, count, ended, "dead letters: purge ended");
+    deleted
+}
+
+fn bad_age(text: &str) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "dead-letter.bad-filter",
+        format!("{text:?} is not an age"),
+        "--older-than",
+        "expected an age, as in 30d or 12h",
+    )
+}

@@ -1,0 +1,33 @@
+//! User and password of SASL that come from files. A client keeps what it was made with, so when the
+//! cluster refuses it, it is given what the files have then.
+
+use super::settings::KafkaSettings;
+use crate::base::secret::{Secret, SecretUnread};
+
+const USER: &str = "sasl.username";
+const PASSWORD: &str = "sasl.password";
+
+#[derive(Clone)]
+pub(super) struct SaslLogin {
+    user: Secret,
+    password: Secret,
+}
+
+impl SaslLogin {
+    /// None if neither comes from a file.
+    pub(super) fn of(settings: &KafkaSettings) -> Option<SaslLogin> {
+        let property = |name| settings.properties.get(name).cloned();
+        let login = SaslLogin { user: property(USER)?, password: property(PASSWORD)? };
+        (login.user.is_of_file() || login.password.is_of_file()).then_some(login)
+    }
+
+    /// User and password, if they are others than when this was asked last.
+    pub(super) fn changed(&mut self) -> Result<Option<(&str, &str)>, SecretUnread> {
+        let user = self.user.current()?.into_owned();
+        let password = self.password.current()?.into_owned();
+        let now = SaslLogin { user, password };
+        let is_other = (&now.user, &now.password) != (&self.user, &self.password);
+        *self = now;
+        Ok(is_other.then(|| (self.user.expose(), self.password.expose())))
+    }
+}

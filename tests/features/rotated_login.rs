@@ -1,0 +1,127 @@
+//! A password that is changed under a running relay: what is given as a file is read again for each
+//! connection, and until both sides agree `/readyz` says that the login is refused.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use walrelay_harness::relay::get;
+use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, Postgres, PostgresOptions, free_port};
+
+use crate::support::LIMIT;
+use crate::support::faults::{CliFixture, OUTBOX_SQL, Relay};
+use crate::support::rabbitmq::{ALL, shared, waiting};
+
+/// A fixture whose relay can be asked, and the file with its secret.
+fn with_secret(scene: &mut CliFixture<'_>, secret: &str) -> PathBuf {
+    scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
+    let path = scene.folder().join("secret");
+    std::fs::write(&path, format!("{secret}\n")).unwrap();
+    path
+}
+
+/// The login is refused for as long as the file has the old secret; with `new` events go on.
+fn assert_rotates(scene: &CliFixture<'_>, relay: &mut Relay, file: &Path, new: &str) {
+    let admin: SocketAddr = scene.listen.parse().unwrap();
+    let answer = || get(admin, "/readyz", LIMIT).map(|it| it.body).unwrap_or_default();
+    relay.wait_until("the refusal", || answer().starts_with("login_refused: "));
+    assert_eq!(get(admin, "/livez", LIMIT).unwrap().status, 200);
+    // GIVEN a moment without the file, as when it is replaced THEN that is no end either
+    std::fs::remove_file(file).unwrap();
+    let (log, unread) = (relay.log(), format!("cannot read {}", file.display()));
+    relay.wait_until("the reason", || {
+        let page = get(admin, "/", LIMIT).map(|it| it.body).unwrap_or_default();
+        page.contains(&unread) || std::fs::read_to_string(&log).unwrap().contains(&unread)
+    });
+    std::fs::write(file, new).unwrap();
+    scene.insert("2", "{}");
+    scene.wait_confirmed(relay);
+    relay.wait_until("readiness", || answer() == "ready\n");
+}
+
+#[test]
+fn a_password_of_postgres_is_rotated_under_a_running_relay() {
+    let hba = Some("host all all 127.0.0.1/32 scram-sha-256".to_owned());
+    let postgres = Postgres::start(PostgresOptions { hba, ..PostgresOptions::default() }).unwrap();
+    let mut scene = CliFixture::on(&postgres, "rotated_postgres");
+    scene.sql(OUTBOX_SQL);
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    scene.make_topic(&scene.topic(), 1);
+    scene.insert("1", "{}");
+    scene.sql("CREATE ROLE relay SUPERUSER LOGIN PASSWORD 'one'");
+    let url = |password: &str| {
+        format!("postgres://relay:{password}@127.0.0.1:{}/rotated_postgres", postgres.port())
+    };
+    let file = with_secret(&mut scene, &url("one"));
+    scene.env.push(("WALRELAY_SOURCE__URL".into(), format!("{{ file = {file:?} }}")));
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    // WHEN the password is another one, and every connection is lost
+    scene.sql(
+        "ALTER ROLE relay PASSWORD 'two';
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'relay'",
+    );
+    assert_rotates(&scene, &mut relay, &file, &url("two"));
+    relay.stop();
+}
+
+#[test]
+fn a_password_of_rabbitmq_is_rotated_under_a_running_relay() {
+    let mut scene = waiting("rotated_rabbitmq", ALL);
+    let name = scene.name.clone();
+    shared().exchange(&name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
+    shared().queue(&name, "all", r#"{"durable": true}"#, ("outbox.events", "#"));
+    let url = |password: &str| {
+        format!("amqp://{name}:{password}@127.0.0.1:{}/{name}", shared().node.port())
+    };
+    let file = with_secret(&mut scene, &url(&name));
+    scene.sink =
+        format!("[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = {{ file = {file:?} }}\n");
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    // WHEN the password is another one, and the connection is lost
+    shared().api("PUT", &format!("users/{name}"), r#"{"password": "two", "tags": ""}"#);
+    let close = format!(
+        "[rabbit_networking:close_connection(Pid, \"rotated\") || Pid <- rabbit_networking:connections(), \
+         rabbit_networking:connection_info(Pid, [user]) == [{{user, <<\"{name}\">>}}]]"
+    );
+    shared().node.eval(&close).unwrap();
+    assert_rotates(&scene, &mut relay, &file, &url("two"));
+    relay.stop();
+    shared().assert_holds(&name, "all", 2);
+}
+
+#[test]
+fn a_password_of_kafka_is_rotated_under_a_running_relay() {
+    let port = free_port().unwrap();
+    let mut scene = CliFixture::waiting("rotated_kafka");
+    let file = with_secret(&mut scene, "one");
+    let known = scene.folder().join("known.properties");
+    std::fs::write(&known, "relay=one\n").unwrap();
+    let listener =
+        KafkaListener { name: "STRICT", protocol: "SASL_PLAINTEXT", port, advertised_port: port };
+    let extra = format!(
+        "config.providers=file\n\
+         config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n\
+         sasl.enabled.mechanisms=PLAIN\n\
+         listener.name.strict.plain.sasl.jaas.config=\
+         org.apache.kafka.common.security.plain.PlainLoginModule required \
+         user_relay=\"${{file:{}:relay}}\";\n",
+        known.display()
+    );
+    let mut kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra }).unwrap();
+    walrelay_harness::consumer::create_topic(&kafka.bootstrap(), &scene.topic(), 1, &[]).unwrap();
+    scene.sink = format!(
+        "[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n[sink.kafka.properties]\n\
+         \"security.protocol\" = \"SASL_PLAINTEXT\"\n\"sasl.mechanism\" = \"PLAIN\"\n\
+         \"sasl.username\" = \"relay\"\n\"sasl.password\" = {{ file = {file:?} }}\n"
+    );
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    // WHEN the password is another one, and the connection is lost
+    kafka.kill9().unwrap();
+    std::fs::write(&known, "relay=two\n").unwrap();
+    kafka.start_again().unwrap();
+    assert_rotates(&scene, &mut relay, &file, "two");
+    relay.stop();
+}
