@@ -14,6 +14,7 @@ use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
 use crate::doctor::polled_table;
+use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::maintenance::{self, Maintenance};
@@ -59,6 +60,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
         open: AtomicBool::default(),
         connected: AtomicBool::default(),
+        lease: ClaimLease::new(polling.lease, Instant::now()),
         live: Mutex::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),

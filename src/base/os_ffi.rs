@@ -1,10 +1,11 @@
-//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `mmap` and `_exit`.
+//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SO_LINGER`,
+//! `mmap` and `_exit`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,6 +23,22 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
         )
     };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes a socket, and drops what it has not sent yet.
+pub(crate) fn close_unsent(socket: OwnedFd) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    let length = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the descriptor is open until it is dropped; the option is a `linger`.
+    let _best_effort = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const at_once).cast(),
+            length,
+        )
+    };
 }
 
 /// Ends the process without the exit handlers of C libraries. OpenSSL's frees what threads of librdkafka

@@ -2,7 +2,7 @@
 //! log, a fault or a table, so that they cannot move the cursor of a terminal, change the direction
 //! of a line, or forge a line of the relay.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Bytes as text: control characters and what is not UTF-8 are escaped.
 pub(crate) fn shown(bytes: &[u8]) -> String {
@@ -35,6 +35,37 @@ pub(crate) fn quoted(text: &str) -> String {
 pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
+}
+
+/// The beginning of an escaped text, without memory of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ShortText {
+    bytes: [u8; ShortText::BYTES_MAX],
+    length: usize,
+}
+
+impl ShortText {
+    const BYTES_MAX: usize = 120;
+
+    pub(crate) fn new(text: &str) -> ShortText {
+        let text = escaped(text);
+        let text = truncated(&text, ShortText::BYTES_MAX);
+        let mut bytes = [0; ShortText::BYTES_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        ShortText { bytes, length: text.len() }
+    }
+}
+
+impl fmt::Display for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Escapes JSON: what [`escaped`] escapes occurs only in JSON strings, so it is written as `\uXXXX`.

@@ -77,7 +77,7 @@ pub struct KnownEvents {
     until: Lsn,
     /// Keys whose events are published again.
     republished: HashSet<u32>,
-    /// A topic has overruled a mark.
+    /// Something was published again although it is marked.
     overruled: bool,
 }
 
@@ -121,8 +121,8 @@ impl KnownEvents {
         self.prefix = Some(prefix);
     }
 
-    /// Whether a topic has overruled marks since the last call: they are wrong for other events of it
-    /// as well, where the next process cannot read it.
+    /// Whether marks were overruled since the last call: then the next process must not believe them,
+    /// which may know less.
     pub fn takes_overruled(&mut self) -> bool {
         std::mem::take(&mut self.overruled)
     }
@@ -150,11 +150,13 @@ impl KnownEvents {
         stored: Stored,
     ) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
+        let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
         if self.republished.contains(&key) {
+            // What is confirmed of the transaction says nothing of the order any more.
+            self.overruled |= is_claimed;
             return None;
         }
         let is_dead_letter = self.dead_lettered.remove(&event).is_some();
-        let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
         let is_marked = self.published.remove(&event) || is_dead_letter || is_claimed;
         self.overruled |= stored == Stored::No && is_marked && !is_dead_letter;
         let known = match stored {

@@ -109,3 +109,30 @@ fn what_topics_have_refuted_is_forgotten_but_for_dead_letters() {
     known.begins(Lsn::from_wire(21));
     assert!(!known.is_active());
 }
+
+#[test]
+fn marks_are_overruled_where_a_marked_event_is_published_again() {
+    let prefix = ConfirmedPrefix { commit_lsn: Lsn::from_wire(20), events: 2, digest: 0 };
+    let decide = |known: &mut KnownEvents, (commit, ordinal), stored| {
+        let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 1 };
+        known.passes_over(at(commit, ordinal), fingerprint, stored).is_some()
+    };
+    let claimed = || {
+        let mut known = KnownEvents::default();
+        known.load_prefix(prefix);
+        known
+    };
+    // GIVEN a claim of two events THEN these are known, and no other
+    let mut known = claimed();
+    let found = [0, 1, 2].map(|ordinal| decide(&mut known, (20, ordinal), Stored::Unknown));
+    assert_eq!((found, known.takes_overruled()), ([true, true, false], false));
+    // GIVEN that an earlier event of the key is published again
+    let mut known = claimed();
+    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.takes_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.takes_overruled());
+    // GIVEN that the topic does not hold what is claimed
+    let mut known = claimed();
+    assert!(!decide(&mut known, (20, 0), Stored::No) && known.takes_overruled());
+    known.begins(Lsn::from_wire(21));
+    assert!(!known.is_active());
+}

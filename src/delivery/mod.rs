@@ -26,6 +26,7 @@ pub mod history;
 pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;
+mod overtaken;
 pub mod parked;
 pub mod prefix;
 pub mod retry;

@@ -13,7 +13,6 @@
 
 use std::collections::VecDeque;
 
-use super::known::Fingerprint;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 
@@ -71,17 +70,13 @@ impl OpenTransaction {
         }
     }
 
-    /// The next event was admitted; `next` is the number of the one behind it.
+    /// The next event was admitted, whose fingerprint is 0 if it was not identified; `next` is the
+    /// number of the one behind it.
     #[inline]
-    pub fn admitted(
-        &mut self,
-        fingerprint: Fingerprint,
-        next: Sequence,
-    ) -> Result<(), PrefixRefuted> {
-        let digest = self.digest.filter(|_| fingerprint != Fingerprint::NONE);
-        self.digest = digest.map(|digest| {
-            (digest.rotate_left(5) ^ fingerprint.event).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-        });
+    pub fn admitted(&mut self, event: u64, next: Sequence) -> Result<(), PrefixRefuted> {
+        let digest = self.digest.filter(|_| event != 0);
+        self.digest = digest
+            .map(|digest| (digest.rotate_left(5) ^ event).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         self.events += 1;
         if self.events.is_multiple_of(STEP) { self.step(next) } else { Ok(()) }
     }
@@ -105,8 +100,9 @@ impl OpenTransaction {
     /// Every event below this one is settled. Returns the longest prefix that is confirmed only now.
     pub fn settled(&mut self, settled_below: Sequence) -> Option<ConfirmedPrefix> {
         let mut confirmed = None;
-        while let Some((_, prefix)) = self.unconfirmed.pop_front_if(|it| it.0 <= settled_below) {
-            confirmed = Some(prefix);
+        while let Some((_, prefix)) = self.unconfirmed.front().filter(|it| it.0 <= settled_below) {
+            confirmed = Some(*prefix);
+            self.unconfirmed.pop_front();
         }
         confirmed
     }

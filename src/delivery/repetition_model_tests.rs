@@ -111,7 +111,7 @@ impl World {
             let mut found = stored.another();
             let records = self.records.iter().filter(|(place, _)| *place == Place::Topic(topic));
             for (_, event) in records {
-                if look == Look::Whole || self.events[*event].key % 2 == 0 {
+                if look == Look::Whole || self.events[*event].key.is_multiple_of(2) {
                     self.with(*event, |record| found.add(record));
                 }
             }

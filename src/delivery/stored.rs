@@ -105,7 +105,11 @@ impl StoredEvents {
     }
 
     /// Adds those of another topic, which was read to its end; `whole` if all its partitions were.
-    pub fn append(&mut self, topic: String, others: StoredEvents, whole: bool) {
+    pub fn append(&mut self, topic: String, mut others: StoredEvents, whole: bool) {
+        if others.records.len() > self.records.len() {
+            // The larger table is not copied.
+            std::mem::swap(&mut self.records, &mut others.records);
+        }
         self.records.extend(others.records);
         self.ends.extend(others.ends);
         self.topics.insert(topic, whole);

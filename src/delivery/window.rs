@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::confirm_time::ConfirmTime;
 use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
+use super::overtaken::Overtaken;
 use crate::base::event::Sequence;
 
 /// How many times as many events as may be unsettled the ring has room for.
@@ -37,6 +38,11 @@ pub struct Window {
     /// broker busy: only the upper bound applies, and not the measured limit.
     is_retrying: bool,
     confirm_time: ConfirmTime,
+    overtaken: Overtaken,
+    /// The broker can be reached, as far as is known.
+    is_reachable: bool,
+    /// Something waits for a destination that does not answer.
+    is_lifted: bool,
     /// Since the start of the process.
     confirmed: u64,
     span_max: usize,
@@ -77,6 +83,9 @@ impl Window {
             was_full: false,
             is_retrying: false,
             confirm_time: ConfirmTime::default(),
+            overtaken: Overtaken::default(),
+            is_reachable: true,
+            is_lifted: false,
             confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
@@ -87,9 +96,25 @@ impl Window {
     /// retried. Called in each pass of the loop.
     pub fn adapt(&mut self, now: Instant, is_retrying: bool) {
         let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
-        self.limit.observe(now, self.confirmed, full && !is_retrying);
+        self.limit.observe(now, self.confirmed, full && !is_retrying && !self.is_lifted);
         self.is_retrying = is_retrying;
-        self.confirm_time.observe(now, self.next(), self.settled_below);
+        let (settled_below, next) = (self.settled_below, self.next());
+        self.confirm_time.observe(now, next, settled_below);
+        self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
+        let is_overtaken = settled_below < self.overtaken.below();
+        self.is_lifted = is_overtaken || (self.is_reachable && self.overtaken.stands(now));
+    }
+
+    /// Whether the broker can be reached. While it cannot, more events in flight help nobody.
+    pub fn set_reachable(&mut self, is_reachable: bool) {
+        self.is_reachable = is_reachable;
+    }
+
+    /// The unsettled events that wait while the broker confirms later ones, oldest first.
+    pub fn overtaken(&self) -> impl Iterator<Item = Sequence> {
+        let old = self.overtaken.below().saturating_sub(self.settled_below) as usize;
+        let unsettled = self.ring.iter().take(old).enumerate().filter(|(_, slot)| !slot.settled);
+        unsettled.map(|(index, _)| self.settled_below + index as Sequence)
     }
 
     /// How long the broker usually takes to confirm.
@@ -97,9 +122,11 @@ impl Window {
         self.confirm_time.usual()
     }
 
-    /// How many events may be unsettled.
+    /// How many events may be unsettled. Those that wait for another attempt, or for a destination
+    /// that does not answer, say nothing of what keeps the broker busy: then only the upper bound
+    /// applies.
     pub fn limit(&self) -> usize {
-        if self.is_retrying { self.limit.max() } else { self.limit.limit() }
+        if self.is_retrying || self.is_lifted { self.limit.max() } else { self.limit.limit() }
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
@@ -138,6 +165,7 @@ impl Window {
         let Slot { commit_unix_us, fingerprint, .. } = *slot;
         self.events -= 1;
         self.confirmed += 1;
+        self.overtaken.confirmed(sequence);
         self.bytes -= slot.bytes;
         self.advance();
         Ok(SettledEvent { commit_unix_us, fingerprint })
@@ -175,6 +203,8 @@ impl Window {
         }
         self.events = 0;
         self.bytes = 0;
+        self.overtaken.forget();
+        self.is_lifted = false;
         renumbered
     }
 

@@ -27,6 +27,57 @@ fn only_the_contiguous_prefix_is_settled() {
 }
 
 #[test]
+fn events_that_wait_for_a_silent_destination_do_not_use_up_the_measured_limit() {
+    let (mut window, began) = (Window::new(4096, usize::MAX), Instant::now());
+    let (measured, tick) = (window.limit(), Duration::from_millis(100));
+    // GIVEN events of which every other one is never confirmed
+    let mut pass = 0;
+    while window.has_room() {
+        let sequence = window.admit(10, 0, Fingerprint::NONE);
+        if sequence % 2 == 0 {
+            window.settle(sequence).unwrap();
+        }
+    }
+    assert_eq!(window.events(), measured);
+    // WHEN that lasts
+    while window.limit() == measured && pass < 20 {
+        pass += 1;
+        window.adapt(began + pass * tick, false);
+    }
+    // THEN the unconfirmed are bounded by the window alone
+    assert_eq!(window.limit(), 4096, "after {pass} passes");
+    assert_eq!(window.overtaken().count(), measured);
+    assert!(window.overtaken().all(|sequence| sequence % 2 == 1));
+    // AND when they are confirmed at last, by what keeps the broker busy
+    for sequence in window.overtaken().collect::<Vec<_>>() {
+        window.settle(sequence).unwrap();
+    }
+    window.adapt(began + (pass + 1) * tick, false);
+    assert_eq!(window.limit(), measured);
+}
+
+#[test]
+fn a_silent_destination_that_comes_first_does_not_keep_others_out() {
+    let (mut window, began) = (Window::new(4096, usize::MAX), Instant::now());
+    let measured = window.limit();
+    let after = |window: &mut Window, seconds: std::ops::RangeInclusive<u32>| {
+        seconds.for_each(|second| window.adapt(began + Duration::from_secs(second.into()), false));
+        window.limit()
+    };
+    // GIVEN a full window of which nothing is confirmed
+    while window.has_room() {
+        window.admit(10, 0, Fingerprint::NONE);
+    }
+    // THEN it stays as it is while the broker cannot be reached
+    window.set_reachable(false);
+    assert_eq!(after(&mut window, 0..=30), measured);
+    // AND others may come when it can
+    window.set_reachable(true);
+    assert_eq!(after(&mut window, 31..=32), 4096);
+    assert_eq!(window.overtaken().count(), 0, "none is known to be overtaken");
+}
+
+#[test]
 fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
     let mut window = Window::new(8, 1000);
     window.admit(10, 0, Fingerprint::NONE);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::slot_pin::SlotPin;
 use crate::base::lsn::Lsn;
-use crate::base::text::truncated;
+use crate::base::text::{ShortText, truncated};
 
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
@@ -76,6 +76,15 @@ pub struct Facts {
     pin: Mutex<Option<SlotPin>>,
 }
 
+/// A destination that has confirmed nothing of what it was sent, while others have confirmed later
+/// events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SilentDestination {
+    pub name: ShortText,
+    /// Events that wait for it, or behind it.
+    pub events: u64,
+}
+
 /// What the data thread knows at the end of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -84,6 +93,7 @@ pub struct Pass {
     pub hold: Option<IntakeHold>,
     /// For how long Postgres has been decoding without sending an event.
     pub decoding_for: Option<Duration>,
+    pub silent: Option<SilentDestination>,
     pub settled_events: u64,
     /// Events admitted and not settled, and their bytes.
     pub in_flight_events: u64,
@@ -107,6 +117,7 @@ pub struct Snapshot {
     pub sink_down_since_ms: Option<u64>,
     pub hold_since_ms: Option<u64>,
     pub decoding_since_ms: Option<u64>,
+    pub silent_since_ms: Option<u64>,
     /// When the loop last finished a pass.
     pub heartbeat_ms: u64,
     /// The end of the server's WAL and the slot's confirmed LSN, as the slot watch last saw them.
@@ -209,6 +220,7 @@ impl Recorder {
         }
         keep_since(&mut self.now.hold_since_ms, pass.hold.map(|_| now_ms));
         keep_since(&mut self.now.decoding_since_ms, decoding);
+        keep_since(&mut self.now.silent_since_ms, pass.silent.map(|_| now_ms));
         // `phase` compares the new phase with the old one.
         self.now.pass = Pass { phase: self.now.pass.phase, ..*pass };
         self.phase(pass.phase, now_ms);

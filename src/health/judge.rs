@@ -83,6 +83,7 @@ impl Judge {
         let first = causes.first().copied();
         // What holds back a relay that is still ready may pass by itself.
         let hold_ms = self.limits.hold_ms;
+        let first = first.or_else(|| silent_for(facts, now_ms, hold_ms));
         let first = first.or_else(|| unsettled_for(facts, now_ms, hold_ms));
         let first = first.or_else(|| unread_for(facts, now_ms, hold_ms));
         let first = first.or_else(|| after(hold_ms));
@@ -119,11 +120,20 @@ fn against_readiness(
     causes.extend(if ending { stuck } else { phase });
     let sink_down = facts.sink_down_since_ms.map(|since| StateReason::SinkDown(age(since)));
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
+    causes.extend(silent_for(facts, now_ms, limits.stall_ms));
     causes.extend(unsettled_for(facts, now_ms, limits.stall_ms));
     let decoding = facts.decoding_since_ms.map(|since| StateReason::Decoding(age(since)));
     causes.extend(unread_for(facts, now_ms, limits.stall_ms));
     causes.extend(decoding.map(|reason| (HealthState::Stalled, reason)));
     causes
+}
+
+/// A destination has answered nothing for longer than `limit_ms`, while others have.
+fn silent_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
+    let (silent, since_ms) = facts.pass.silent.zip(facts.silent_since_ms)?;
+    let for_ms = now_ms.saturating_sub(since_ms);
+    let reason = StateReason::DestinationSilent { for_ms, silent };
+    (for_ms > limit_ms).then_some((HealthState::Blocked, reason))
 }
 
 /// Events are in flight, and none has settled for longer than `limit_ms`.

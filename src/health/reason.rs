@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::facts::SilentDestination;
+
 /// A cause, and for how many milliseconds it has lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateReason {
@@ -16,7 +18,12 @@ pub enum StateReason {
         for_ms: u64,
         events: u64,
     },
-    /// The same without room for more events.
+    /// One destination confirms nothing, and others do.
+    DestinationSilent {
+        for_ms: u64,
+        silent: SilentDestination,
+    },
+    /// The broker confirms nothing, and there is no room for more events.
     WindowFull {
         for_ms: u64,
         events: u64,
@@ -46,6 +53,7 @@ impl StateReason {
             StateReason::WaitingForPrimary(_) => "waiting_for_primary",
             StateReason::SinkDown(_) => "sink_down",
             StateReason::BrokerSilent { .. } => "broker_silent",
+            StateReason::DestinationSilent { .. } => "destination_silent",
             StateReason::WindowFull { .. } => "window_full",
             StateReason::LettersUnread(_) => "letters_unread",
             StateReason::LookupPending(_) => "lookup_pending",
@@ -73,6 +81,13 @@ impl fmt::Display for StateReason {
             StateReason::BrokerSilent { for_ms, events } => {
                 let for_s = for_ms / 1000;
                 return write!(f, "the broker has confirmed none of {events} events for {for_s} s");
+            }
+            StateReason::DestinationSilent { for_ms, silent } => {
+                let (for_s, SilentDestination { name, events }) = (for_ms / 1000, silent);
+                return write!(
+                    f,
+                    "{name} confirms nothing while others do: {events} events wait, for {for_s} s"
+                );
             }
             StateReason::WindowFull { for_ms, events } => {
                 let for_s = for_ms / 1000;

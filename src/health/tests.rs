@@ -92,6 +92,29 @@ fn the_first_event_after_an_idle_hour_is_not_a_stall() {
 }
 
 #[test]
+fn a_destination_that_is_silent_is_named_while_others_settle() {
+    // GIVEN events that settle, and one destination that confirms nothing
+    let (mut recorder, facts) = facts(0);
+    let name = crate::base::text::ShortText::new("partition 3 of topic t\n");
+    let silent = SilentDestination { name, events: 12 };
+    for second in 0..=31_u64 {
+        let busy = Pass { in_flight_events: 12, settled_events: second, ..streaming() };
+        recorder.pass(&Pass { silent: Some(silent), ..busy }, second * 1_000);
+    }
+    // THEN it is a reason after three seconds, and against readiness after thirty
+    let reason = |for_ms| StateReason::DestinationSilent { for_ms, silent };
+    let health = judged(&facts, 4_000);
+    assert_eq!((health.state, health.reason), (HealthState::Blocked, Some(reason(4_000))));
+    assert_eq!(health.reasons, []);
+    assert_eq!(judged(&facts, 31_000).reasons, [reason(31_000)]);
+    let text = reason(31_000).to_string();
+    assert!(text.starts_with("partition 3 of topic t\\n confirms nothing"), "{text}");
+    // WHEN it answers THEN it is none any more
+    recorder.pass(&Pass { in_flight_events: 12, settled_events: 40, ..streaming() }, 32_000);
+    assert_eq!(judged(&facts, 32_000).reason, None);
+}
+
+#[test]
 fn a_long_transaction_that_settles_event_by_event_is_no_stall() {
     let (mut recorder, facts) = facts(0);
     for second in 0..300_u64 {

@@ -1,6 +1,6 @@
 //! Claimed rows, which workers pass to the loop, and the verdicts that the loop returns.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio_postgres::Row as SqlRow;
@@ -24,6 +24,8 @@ pub struct PolledRow {
 pub struct Batch {
     /// What the rows are marked with.
     pub claim: String,
+    /// When the claim began.
+    pub claimed_at: Instant,
     /// The server's position when they were claimed.
     pub lsn: Lsn,
     pub rows: Vec<PolledRow>,

@@ -182,16 +182,21 @@ fn millis(span: Duration) -> i64 {
 /// Renews the claims of this process until the future is dropped.
 pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
-    let quarter = shared.polling.lease / 4;
+    let quarter = shared.lease.interval();
     loop {
         let session = reconnect.session().await?;
         let error = loop {
-            let live = shared.live();
-            if !live.is_empty() {
+            let (began, live) = (Instant::now(), shared.live());
+            if live.is_empty() {
+                shared.lease.renewed(began);
+            } else {
                 let whose: [&(dyn ToSql + Sync); 2] = [&live, &millis(quarter)];
                 let renewing = session.client().execute(&shared.statements.renew, &whose);
                 match session.within(quarter, renewing).await {
-                    Ok(_) => reconnect.works(),
+                    Ok(_) => {
+                        shared.lease.renewed(began);
+                        reconnect.works();
+                    }
                     Err(error) => break error,
                 }
             }

@@ -17,10 +17,12 @@
 //! * P3 A row is settled only while it still carries the name of its claim, so a row that another
 //!   claim has taken since is not touched.
 //! * P4 The rows of a claim that is not renewed are free after the lease, so a process that dies loses
-//!   nothing.
+//!   nothing. One that could not renew them for half of it publishes none of them any more
+//!   ([`claim_lease`]).
 
 pub(crate) mod admin_rows;
 pub mod batch;
+pub(crate) mod claim_lease;
 pub(crate) mod claim_schedule;
 pub(crate) mod handover;
 pub(crate) mod maintenance;

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
 use super::batch::{Batch, Verdicts};
+use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::session::{Claim, ClaimLimits, PollingSession, unanswered};
 use super::settings::PollingSettings;
@@ -44,6 +45,7 @@ pub(crate) struct PollingShared {
     pub(crate) open: AtomicBool,
     /// Whether there is a connection. Set by maintenance, which uses its own every second.
     pub(crate) connected: AtomicBool,
+    pub(crate) lease: ClaimLease,
     /// Claims of this process, which must be renewed.
     pub(crate) live: Mutex<BTreeSet<String>>,
     /// Number of the next claim.
@@ -179,7 +181,7 @@ async fn claim_and_settle(
         let claim = shared.next_claim();
         // Before it is made, so that it is renewed from its first moment.
         shared.set_live(&claim, true);
-        let claimed = match take_turn(shared, &session, &claim).await {
+        let (claimed, claimed_at) = match take_turn(shared, &session, &claim).await {
             None => {
                 shared.set_live(&claim, false);
                 return Ok(None);
@@ -195,7 +197,7 @@ async fn claim_and_settle(
             shared.set_live(&claim, false);
             continue;
         }
-        let verdicts = hand_over(shared, &claim, claimed).await;
+        let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
         let mut again = false;
         loop {
             let settled = match &verdicts {
@@ -217,12 +219,13 @@ async fn claim_and_settle(
     }
 }
 
-/// Waits until a claim is due, and claims. None when a stop is requested.
+/// Waits until a claim is due, and claims; with the time at which the claim began. None when a stop
+/// is requested.
 async fn take_turn(
     shared: &PollingShared,
     session: &PollingSession,
     claim: &str,
-) -> Option<Result<Claim, ConnectError>> {
+) -> Option<Result<(Claim, Instant), ConnectError>> {
     let mut stop = shared.stop.clone();
     let mut schedule = tokio::select! {
         schedule = shared.schedule.lock() => schedule,
@@ -252,13 +255,13 @@ async fn take_turn(
         Ok(None) => {
             schedule.failed(began);
             tracing::debug!("another session holds the lock for claiming");
-            Some(Ok(Claim::default()))
+            Some(Ok((Claim::default(), began)))
         }
         Ok(Some(claimed)) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
             schedule.found(ClaimOutcome { taken, ready: claimed.ready, full }, began);
-            Some(Ok(claimed))
+            Some(Ok((claimed, began)))
         }
         Err(error) => {
             schedule.failed(began);
@@ -268,10 +271,15 @@ async fn take_turn(
 }
 
 /// Passes the rows to the loop and waits for the verdicts. None when the loop has ended.
-async fn hand_over(shared: &PollingShared, claim: &str, claimed: Claim) -> Option<Verdicts> {
+async fn hand_over(
+    shared: &PollingShared,
+    claim: &str,
+    claimed: Claim,
+    claimed_at: Instant,
+) -> Option<Verdicts> {
     let (answer, verdicts) = oneshot::channel();
     let Claim { lsn, rows, .. } = claimed;
-    let batch = Batch { claim: claim.to_owned(), lsn, rows, answer };
+    let batch = Batch { claim: claim.to_owned(), claimed_at, lsn, rows, answer };
     // The channel has room for one batch of each worker.
     if shared.batches.try_send(batch).is_err() {
         return None;

@@ -36,6 +36,12 @@
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
+//! # Why nothing old is published behind a peer
+//!
+//! A relay that does not know any more that the slot is its own withdraws what is in flight, before a
+//! peer can have taken over: it drops the sink with what that holds, and the session. It receives
+//! everything again once it has the slot ([`Feed::withdrawal`]).
+//!
 //! A polled row stays unpublished in its table until its verdict is written, under a lease that
 //! ends some time after its process has; points 1, 2, 5 and 6 hold in the same way.
 //!
@@ -68,13 +74,14 @@ pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::read_back::ReadBack;
 use self::sink_driver::{SinkDriver, SinkFactory};
 use self::state_file::StateFile;
-use crate::base::clock::unix_now_us;
+use crate::base::clock::{Clocks, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
+use crate::base::text::ShortText;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
-use crate::health::{IntakeHold, Phase, Recorder};
+use crate::health::{IntakeHold, Phase, Recorder, SilentDestination};
 use crate::metrics::{Metrics, PassMeter, Stage};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
@@ -89,6 +96,9 @@ const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Longest wait for a confirm while the relay stops.
 const DRAIN_TICK: Duration = Duration::from_millis(2);
+
+/// How often silent destinations are looked for.
+const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What the loop is made of besides its feed.
 pub(crate) struct Parts {
@@ -116,6 +126,9 @@ pub(crate) struct Relay<F> {
     /// It was logged that the dead-letter topic must be read first.
     history_wait_logged: bool,
     drain_timeout: Duration,
+    clocks: Clocks,
+    silent: Option<SilentDestination>,
+    silence_look_at: Instant,
     flags: Arc<StopFlags>,
     metrics: Arc<Metrics>,
     origin: Instant,
@@ -143,6 +156,9 @@ impl<F: Feed> Relay<F> {
             ending: None,
             history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
+            clocks: Clocks::new(),
+            silent: None,
+            silence_look_at: Instant::now(),
             flags: parts.flags,
             metrics,
             origin: parts.origin,
@@ -171,6 +187,7 @@ impl<F: Feed> Relay<F> {
     fn pass(&mut self) -> Result<bool, Fault> {
         let now = Instant::now();
         self.feed.ensure_session(&mut self.down, now)?;
+        self.withdraw(now)?;
         self.ensure_sink(now)?;
         self.read_tail_events()?;
         self.retry_due(now);
@@ -197,6 +214,25 @@ impl<F: Feed> Relay<F> {
             _ => IDLE_TICK,
         };
         if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::UNREADABLE_TICK) }
+    }
+
+    /// Withdraws what is in flight when another process may have taken over. Called before anything
+    /// is handed to the sink, so that a process that was frozen publishes nothing first.
+    fn withdraw(&mut self, now: Instant) -> Result<(), Fault> {
+        let frozen = self.clocks.gap(now, unix_now_us());
+        if let Some(reason) = self.feed.withdrawal(now, frozen) {
+            let moment = Moment::now();
+            for report in self.down.driver.withdraw(&reason, self.feed.in_flight()) {
+                if let SinkReport::Confirmed(sequence) = report {
+                    self.confirmed(sequence, moment)?;
+                }
+            }
+            self.down.admitter.state_file.marks.write();
+        }
+        if let Some(sink) = &mut self.down.driver.sink {
+            sink.publish_until(self.feed.publishes_until());
+        }
+        Ok(())
     }
 
     /// Builds the next sink when it is due.
@@ -336,17 +372,20 @@ impl<F: Feed> Relay<F> {
         Ok(outcome)
     }
 
-    /// Finishes the open transaction, settles what is in flight and reports it. After a fault, what
-    /// was admitted before it is still settled.
+    /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
+    /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
+    /// what was admitted before it is still settled.
     fn drain(&mut self, carried: Result<(), Fault>) -> Result<(), Fault> {
         self.ending = Some(Phase::Draining);
         self.feed.close();
         let deadline = Instant::now() + self.drain_timeout;
+        let read_until = deadline - self.drain_timeout / 4;
         let mut outcome = carried;
         let mut last_settled = (self.down.driver.settled_events, Instant::now());
         while Instant::now() < deadline {
             let has_sink = self.down.driver.sink.is_some();
-            let reading = outcome.is_ok() && has_sink && self.feed.is_mid_transaction();
+            let reads = outcome.is_ok() && has_sink && Instant::now() < read_until;
+            let reading = reads && self.feed.is_mid_transaction();
             let in_flight = self.feed.in_flight();
             if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable) {
                 break;
@@ -362,6 +401,12 @@ impl<F: Feed> Relay<F> {
             let step = self.drain_pass(reading);
             outcome = outcome.and(step);
         }
+        if outcome.is_ok() && self.feed.is_mid_transaction() {
+            tracing::warn!(
+                code = "stop.unfinished",
+                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
+            );
+        }
         let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
         if outcome.is_ok() && left > 0 {
             return Err(faults::drain_timed_out(left, self.drain_timeout));
@@ -371,6 +416,7 @@ impl<F: Feed> Relay<F> {
 
     fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
         let now = Instant::now();
+        self.withdraw(now)?;
         let more = if reading {
             self.feed.intake(&mut self.down, now, true)
         } else {
@@ -386,7 +432,23 @@ impl<F: Feed> Relay<F> {
         read
     }
 
+    /// Looks now and then for a destination that does not answer while others do.
+    fn look_for_silence(&mut self) {
+        let now = Instant::now();
+        if now < self.silence_look_at {
+            return;
+        }
+        self.silence_look_at = now + SILENCE_LOOK_EVERY;
+        let overtaken = self.feed.overtaken();
+        let sink = self.down.driver.sink.as_ref();
+        let mut destinations = overtaken.iter().filter_map(|event| sink?.destination(*event));
+        let events = overtaken.len() as u64;
+        let name = destinations.next();
+        self.silent = name.map(|name| SilentDestination { name: ShortText::new(&name), events });
+    }
+
     fn publish_status(&mut self) {
+        self.look_for_silence();
         let FeedStatus { connected, mut pass } = self.feed.status();
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
@@ -398,6 +460,7 @@ impl<F: Feed> Relay<F> {
         }
         self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
         pass.phase = self.ending.unwrap_or(pass.phase);
+        pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         pass.sink_reachable = driver.is_reachable();
         pass.settled_events = driver.settled_events;
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);

@@ -24,8 +24,9 @@ use crate::sink::topic_reader::TopicReader;
 const WITHIN: Duration = Duration::from_secs(10);
 /// Commit times do not follow the order of the commits exactly, and clocks differ.
 const MARGIN_US: i64 = 10_000_000;
-/// Bounds the memory: a record takes 50 to 100 bytes while it is looked for.
-const RECORDS_MAX: usize = 500_000;
+/// Bounds the memory: so many records take 26 MB while they are looked for, and one more would double
+/// the table.
+const RECORDS_MAX: usize = (1 << 20) / 8 * 7;
 const TOPICS_MAX: usize = 64;
 /// The window of an earlier process was hardly larger: what comes behind so many events that are not
 /// stored is not looked for, because that takes time in a long backlog.

@@ -142,6 +142,24 @@ impl SinkDriver {
         );
     }
 
+    /// Drops the sink with what it holds, because another process may publish the same events. That
+    /// is no failure: no attempt is counted, and the next sink is built at once. Returns what the
+    /// sink knew to be confirmed.
+    pub(super) fn withdraw(&mut self, reason: &str, in_flight: usize) -> Vec<SinkReport> {
+        let mut reports = Vec::new();
+        if let Some(mut sink) = self.sink.take() {
+            sink.withdraw(&mut reports);
+            self.rebuild_at = Instant::now();
+            tracing::warn!(
+                code = "sink.withdrawn",
+                reason,
+                in_flight,
+                "what is in flight is withdrawn: it is published again only with the slot, or the rows, in hand"
+            );
+        }
+        reports
+    }
+
     /// Builds the next sink when it is due. True when there is a new one: then everything that is
     /// not settled must be published again.
     pub(super) fn rebuild(&mut self, now: Instant, recorder: &mut Recorder) -> Result<bool, Fault> {

@@ -144,13 +144,22 @@ impl<T: LaneItem> KeyLanes<T> {
 
     /// The oldest event that may be sent now.
     pub(super) fn peek(&self) -> Option<(Sequence, Arc<T>)> {
+        self.peek_if(|_, _| true)
+    }
+
+    /// The oldest event that may be sent now and passes `may_go`.
+    pub(super) fn peek_if(
+        &self,
+        mut may_go: impl FnMut(Sequence, &T) -> bool,
+    ) -> Option<(Sequence, Arc<T>)> {
         let in_flight = self.in_flight.len();
         let most = if self.suspects > 0 { 1 } else { IN_FLIGHT_EVENTS_MAX };
         if in_flight >= most {
             return None;
         }
-        let sequence = *self.ready.first()?;
-        let item = &self.entries.get(&sequence)?.item;
+        let entries = self.ready.iter().map(|sequence| (*sequence, self.entries.get(sequence)));
+        let mut items = entries.filter_map(|(sequence, entry)| Some((sequence, &entry?.item)));
+        let (sequence, item) = items.find(|(sequence, item)| may_go(*sequence, item))?;
         let is_too_much = self.in_flight_bytes + item.size_bytes() > IN_FLIGHT_BYTES_MAX;
         let is_name_taken = item.unique().is_some_and(|name| self.names.contains(name));
         if (is_too_much && in_flight > 0) || is_name_taken {
@@ -263,6 +272,21 @@ impl<T: LaneItem> KeyLanes<T> {
         }
         self.names.clear();
         self.in_flight_bytes = 0;
+    }
+
+    /// The event must be sent alone: the broker may close the connection over it.
+    pub(super) fn suspect(&mut self, sequence: Sequence) {
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            self.suspects += usize::from(!std::mem::replace(&mut entry.suspect, true));
+        }
+    }
+
+    pub(super) fn is_suspect(&self, sequence: Sequence) -> bool {
+        self.entries.get(&sequence).is_some_and(|entry| entry.suspect)
+    }
+
+    pub(super) fn in_flight(&self) -> impl Iterator<Item = (Sequence, &T)> {
+        self.in_flight.iter().filter_map(|sequence| Some((*sequence, self.item(*sequence)?)))
     }
 
     /// The only event in flight, if it was a suspect before.

@@ -4,7 +4,7 @@
 //! not report as confirmed is unconfirmed.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
@@ -48,6 +48,20 @@ pub trait Sink {
     /// answered: it should be polled more often.
     fn holds_back(&self) -> bool {
         false
+    }
+
+    /// Sends nothing after this time, until a later one is given: another process may publish later
+    /// events from then on. A sink whose threads the relay cannot stop in time ignores it.
+    fn publish_until(&mut self, _deadline: Instant) {}
+
+    /// Drops everything that is not published, as far as that can still be stopped, and appends what
+    /// is confirmed by now. The sink is dropped next.
+    fn withdraw(&mut self, _reports: &mut Vec<SinkReport>) {}
+
+    /// Where an event goes that was sent and is not answered, in words; none if it was not sent, or
+    /// if that is not known.
+    fn destination(&self, _sequence: Sequence) -> Option<String> {
+        None
     }
 
     /// Fingerprint of the broker that confirms events: of a name that two brokers of this kind do not

@@ -35,6 +35,9 @@ pub struct Stream {
     pacing: ReadPacing,
     pause: Option<Duration>,
     last_received: Instant,
+    /// When the socket was last found empty.
+    empty_at: Instant,
+    lived_at: Instant,
 }
 
 /// One message of the stream.
@@ -79,6 +82,8 @@ impl Stream {
             pacing: ReadPacing::new(now),
             pause: None,
             last_received: now,
+            empty_at: now,
+            lived_at: now,
         })
     }
 
@@ -118,7 +123,7 @@ impl Stream {
     /// Reads without blocking; true when there is probably more to read.
     pub fn fill(&mut self, now: Instant) -> Result<bool, StreamError> {
         self.make_room()?;
-        let mut read = 0;
+        let (mut read, mut is_empty) = (0, false);
         while self.end < self.buffer.len() {
             match self.transport.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Err(StreamError::Io(ErrorKind::UnexpectedEof.into())),
@@ -129,13 +134,21 @@ impl Stream {
                         break;
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    is_empty = true;
+                    break;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
         }
         if read > 0 {
             self.last_received = now;
+            self.lived_at = self.empty_at;
+        }
+        // A read that leaves room has taken everything; of TLS it may be one record of several.
+        if is_empty || (self.end < self.buffer.len() && !self.transport.is_tls()) {
+            self.empty_at = now;
         }
         self.pause = self.pacing.after_read(now, read);
         Ok(read >= LARGE_READ_BYTES)
@@ -179,6 +192,12 @@ impl Stream {
 
     pub fn last_received(&self) -> Instant {
         self.last_received
+    }
+
+    /// The server was alive at this time or later: what was read last may have waited in the socket
+    /// since that was empty.
+    pub fn lived_at(&self) -> Instant {
+        self.lived_at
     }
 
     /// Counts silence from `now` on, after a time in which the stream was not read on purpose.

@@ -6,6 +6,7 @@
 
 pub(crate) mod api;
 pub(crate) mod fixture;
+mod forbidden;
 mod halt;
 mod kills;
 mod missing;
@@ -14,5 +15,6 @@ mod oversized;
 mod poison;
 mod refused;
 mod replay;
+mod silent;
 mod storm;
 mod takeover;

@@ -2,6 +2,7 @@
 
 mod crash;
 mod failover;
+pub(crate) mod fencing;
 mod idle;
 mod kill;
 mod memory;

@@ -78,6 +78,38 @@ fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     verdict.assert_exact(0);
 }
 
+on_both_brokers!(a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing);
+
+fn a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing(kind: BrokerKind) {
+    let _machine = half_machine();
+    let site = Fixture::on(kind, "stop_outlasted");
+    // GIVEN a relay in a transaction that takes longer than it may; what a topic holds can be read,
+    // and what a queue holds cannot
+    let (rows, window, drain_s) = volume((40_000, 50, 2), (700_000, 4_096, 6));
+    let state_file = match kind {
+        BrokerKind::Kafka => "",
+        BrokerKind::RabbitMq => "state_file = \"state\"\n",
+    };
+    let mut config = site.config();
+    config.extra = format!(
+        "[delivery]\n{state_file}window_events_max = {window}\ndrain_timeout = \"{drain_s}s\"\n"
+    );
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
+    Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
+    reader.wait_until(rows / 10, LIMIT);
+    // WHEN it is told to stop there
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    let seen = reader.count();
+    assert!(seen < rows, "the transaction was over before the time was");
+    assert!(relay.said("stop.unfinished"), "{}", relay.tail(20));
+    // THEN the next process goes on behind what was published
+    relay.restart().unwrap();
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("stopped after {seen} of {rows}: {verdict}");
+    verdict.assert_exact(0);
+}
+
 #[test]
 fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let mut broker = RabbitMq::start().unwrap();

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod failing;
+mod fencing;
 mod kill;
 mod rows;
 mod together;

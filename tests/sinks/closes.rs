@@ -67,17 +67,26 @@ fn by_connection(peer: &mut Peer, code: u16) -> io::Result<()> {
 }
 
 fn only_the_culprit_fails(code: u16, class: &str, by: fn(&mut Peer, u16) -> io::Result<()>) {
+    let expected = (Disposition::Terminal, class);
+    only_the_culprit_fails_as(code, expected, by);
+}
+
+fn only_the_culprit_fails_as(
+    code: u16,
+    expected: (Disposition, &str),
+    by: fn(&mut Peer, u16) -> io::Result<()>,
+) {
     let (server, too_many) = close_over_one(code, by);
     // GIVEN five in flight
     let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
     let sequences: Vec<u64> = five("c").iter().map(|event| relay.publish(event)).collect();
     // WHEN the broker closes over one of them, whenever it comes
     relay.settle();
-    // THEN that one fails for good, and the others are confirmed
+    // THEN that one fails, and the others are confirmed
     assert_eq!(relay.failures.len(), 1, "{:?}", relay.failures);
     let (sequence, failure) = relay.failures[0].clone();
     assert_eq!(sequence, sequences[2]);
-    assert_eq!((failure.disposition, failure.class.as_str()), (Disposition::Terminal, class));
+    assert_eq!((failure.disposition, failure.class.as_str()), expected);
     assert!(failure.subject.contains("c2"), "{}", failure.subject);
     assert!(failure.reason.contains("the broker's words"), "{}", failure.reason);
     assert_eq!(relay.confirmed.len(), 4);
@@ -103,22 +112,12 @@ fn a_connection_closed_over_a_frame_fails_only_the_culprit() {
     only_the_culprit_fails(501, "rabbitmq.frame-error", by_connection);
 }
 
-/// Five are in flight when `close` ends the first connection; the second takes all, one at a time
-/// when the broker may go on closing over one of them.
-fn an_outage(close: fn(&mut Peer) -> io::Result<()>, one_at_a_time: bool) {
+/// Five are in flight when `close` ends the first connection; the second takes all.
+fn an_outage(close: fn(&mut Peer) -> io::Result<()>) {
     let again = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&again);
     let server = Server::start(move |number, socket| {
         let mut peer = Peer::welcome(socket)?;
-        if number > 0 && one_at_a_time {
-            for _ in 0..5 {
-                let message = peer.next()?;
-                assert!(peer.next_within(Duration::from_millis(20))?.is_none(), "two in flight");
-                seen.lock().unwrap().push(message.id().to_owned());
-                peer.ack(message.tag, false);
-            }
-            return peer.until_gone();
-        }
         let messages = collect(&mut peer, 5)?;
         if number == 0 {
             close(&mut peer)?;
@@ -160,23 +159,50 @@ fn a_broker_that_cannot_do_what_is_asked_is_told_as_such() {
 }
 
 #[test]
-fn a_channel_closed_for_want_of_a_right_is_an_outage() {
-    an_outage(|peer| peer.close_channel(403, "ACCESS_REFUSED"), true);
+fn a_channel_closed_for_want_of_a_right_fails_only_the_culprit() {
+    let expected = (Disposition::Transient, "rabbitmq.access-refused");
+    only_the_culprit_fails_as(403, expected, by_channel);
+}
+
+#[test]
+fn a_broker_that_names_where_the_right_is_missing_is_believed() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let server = Server::start(move |number, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        if number == 0 {
+            collect(&mut peer, 5)?;
+            let text =
+                "ACCESS_REFUSED - access to exchange '' in vhost '/' refused for user 'guest'";
+            peer.close_channel(403, text)?;
+            return peer.until_gone();
+        }
+        count.fetch_add(usize::from(peer.next_within(MOMENT)?.is_some()), Ordering::SeqCst);
+        peer.until_gone()
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    let sequences: Vec<u64> = five("c").iter().map(|event| relay.publish(event)).collect();
+    // WHEN the broker refuses the exchange of all of them
+    relay.until("the failures", |relay| relay.failures.len() == 5);
+    // THEN each has failed, and none is sent again before it is retried
+    let failed: Vec<u64> = relay.failures.iter().map(|(sequence, _)| *sequence).collect();
+    assert_eq!(failed, sequences);
+    assert_eq!((relay.confirmed.len(), sent.load(Ordering::SeqCst)), (0, 0));
 }
 
 #[test]
 fn a_connection_that_is_forced_closed_is_an_outage() {
-    an_outage(|peer| peer.close_connection(320, "CONNECTION_FORCED"), false);
+    an_outage(|peer| peer.close_connection(320, "CONNECTION_FORCED"));
 }
 
 #[test]
 fn a_connection_closed_by_an_internal_error_is_an_outage() {
-    an_outage(|peer| peer.close_connection(541, "INTERNAL_ERROR"), false);
+    an_outage(|peer| peer.close_connection(541, "INTERNAL_ERROR"));
 }
 
 #[test]
 fn a_connection_that_is_cut_is_an_outage() {
-    an_outage(|_| Err(io::ErrorKind::ConnectionAborted.into()), false);
+    an_outage(|_| Err(io::ErrorKind::ConnectionAborted.into()));
 }
 
 #[test]

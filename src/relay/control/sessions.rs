@@ -84,6 +84,8 @@ pub struct OpenedSession {
     pub seen: Seen,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
+    /// When it was seen to hold the slot.
+    pub opened_at: Instant,
 }
 
 /// A replication connection that was opened while it was not known yet whether the slot is free.
@@ -335,6 +337,7 @@ impl<'a> SessionOpener<'a> {
         }
         let session = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
+        let opened_at = Instant::now();
         let look = server.look().await?;
         let slot = look.held().unwrap_or_default();
         let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
@@ -360,6 +363,7 @@ impl<'a> SessionOpener<'a> {
             seen,
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
+            opened_at,
         })
     }
 

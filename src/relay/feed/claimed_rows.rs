@@ -6,7 +6,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
@@ -14,6 +14,10 @@ use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::delivery::window::NotInFlight;
 use crate::polling::batch::{Batch, FailedRow, Late, PolledRow, Verdicts};
+
+/// How long a worker waits for all rows of its batch: one may wait for a destination that does not
+/// answer, and others are claimed meanwhile.
+const WORKER_WAITS: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
@@ -37,8 +41,9 @@ struct ClaimedRow {
 struct OpenBatch {
     claim: String,
     lsn: Lsn,
-    /// A row has failed, so verdicts are sent as soon as they are known.
+    /// A row has failed or waits for long, so verdicts are sent as soon as they are known.
     broken_up: bool,
+    taken_at: Instant,
     /// Not sent yet.
     verdicts: Verdicts,
     answer: Option<oneshot::Sender<Verdicts>>,
@@ -67,7 +72,7 @@ impl ClaimedRows {
     /// Takes a batch in. Returns the rows that had failed before they were claimed, with their
     /// attempts.
     pub(super) fn take(&mut self, batch: Batch) -> Vec<(Sequence, u32)> {
-        let Batch { claim, lsn, rows, answer } = batch;
+        let Batch { claim, lsn, rows, answer, .. } = batch;
         let first = self.next;
         let numbered = (first..).zip(&rows).map(|(sequence, row)| (sequence, row.attempts));
         let failed_before = numbered.filter(|(_, attempts)| *attempts > 0).collect();
@@ -80,12 +85,26 @@ impl ClaimedRows {
             claim,
             lsn,
             broken_up: false,
+            taken_at: Instant::now(),
             verdicts: Verdicts::default(),
             answer: Some(answer),
             rows: (first..).zip(rows.into_iter().map(queued)).collect(),
         };
         self.batches.insert(first, batch);
         failed_before
+    }
+
+    /// Releases the rows of a batch that is not taken in.
+    pub(super) fn refuse(&mut self, batch: Batch) {
+        let first = self.next;
+        self.take(batch);
+        self.queue.retain(|sequence| *sequence < first);
+        if let Some(batch) = self.batches.get_mut(&first) {
+            let rows = std::mem::take(&mut batch.rows);
+            self.unsettled -= rows.len();
+            self.held_bytes -= rows.values().map(|it| it.row.tuple.len()).sum::<usize>();
+            batch.verdicts.given_back.extend(rows.into_values().map(|it| it.row.id));
+        }
     }
 
     pub(super) fn has_queued(&self) -> bool {
@@ -206,7 +225,9 @@ impl ClaimedRows {
         let mut all = Vec::new();
         self.batches.retain(|_, batch| {
             let last = batch.rows.is_empty();
-            if last || (batch.broken_up && !batch.verdicts.is_empty()) {
+            let is_old = !batch.broken_up && batch.taken_at.elapsed() >= WORKER_WAITS;
+            batch.broken_up |= is_old;
+            if last || (batch.broken_up && (is_old || !batch.verdicts.is_empty())) {
                 let verdicts = Verdicts { last, ..std::mem::take(&mut batch.verdicts) };
                 all.push((Late { claim: batch.claim.clone(), verdicts }, batch.answer.take()));
             }

@@ -7,7 +7,8 @@ fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
     let row =
         |id: &&str| PolledRow { id: (*id).to_owned(), created_unix_us: 7, ..PolledRow::default() };
     let rows = ids.iter().map(row).collect();
-    (Batch { claim: claim.to_owned(), lsn: Lsn::from_wire(9), rows, answer }, verdicts)
+    let (claim, claimed_at) = (claim.to_owned(), std::time::Instant::now());
+    (Batch { claim, claimed_at, lsn: Lsn::from_wire(9), rows, answer }, verdicts)
 }
 
 fn offer_all(rows: &mut ClaimedRows) -> Vec<Sequence> {
@@ -109,4 +110,19 @@ fn attempts_of_earlier_processes_are_told() {
     let (mut first, _keep) = batch("a", &["1", "2"]);
     first.rows[1].attempts = 3;
     assert_eq!(rows.take(first), [(1, 3)]);
+}
+
+#[test]
+fn a_batch_that_is_too_old_is_released_unread() {
+    let mut rows = ClaimedRows::default();
+    let (first, _kept) = batch("a", &["1"]);
+    assert_eq!(rows.take(first), []);
+    let (old, mut verdicts) = batch("b", &["2", "3"]);
+    rows.refuse(old);
+    // THEN the sink gets none of it, and all of it is free again
+    assert_eq!(offer_all(&mut rows), [0]);
+    assert_eq!(tell(&mut rows), []);
+    let told = verdicts.try_recv().unwrap();
+    assert_eq!((told.given_back, told.last), (vec!["2".to_owned(), "3".to_owned()], true));
+    assert_eq!((rows.unsettled, rows.next), (1, 3));
 }

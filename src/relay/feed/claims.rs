@@ -59,6 +59,12 @@ pub(crate) struct ClaimFeed {
     opens_state_file: bool,
     hold: Option<IntakeHold>,
     closed: bool,
+    /// Rows that were claimed earlier may be another process's by now.
+    trusted_from: Instant,
+    /// Lapses of the lease that were seen.
+    lapses: u64,
+    /// The next rewind releases all rows.
+    gives_back: bool,
 }
 
 impl ClaimFeed {
@@ -83,6 +89,9 @@ impl ClaimFeed {
             opens_state_file: true,
             hold: None,
             closed: false,
+            trusted_from: Instant::now(),
+            lapses: 0,
+            gives_back: false,
         })
     }
 
@@ -93,6 +102,11 @@ impl ClaimFeed {
 
     fn take_batches(&mut self, policy: &mut FailurePolicy) {
         while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
+            let is_old = batch.claimed_at.elapsed() >= self.shared.lease.length();
+            if is_old || batch.claimed_at < self.trusted_from {
+                self.rows.refuse(batch);
+                continue;
+            }
             for (sequence, attempts) in self.rows.take(batch) {
                 policy.retries.has_failed_before(sequence, attempts, unix_now_us());
             }
@@ -151,6 +165,22 @@ impl Feed for ClaimFeed {
             down.admitter.state_file.takes_over("polling", 0, &self.table, None);
         }
         Ok(())
+    }
+
+    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
+        let lease = &self.shared.lease;
+        let lapses = std::mem::replace(&mut self.lapses, lease.lapses());
+        let has_lapsed = lapses != self.lapses || now >= lease.until() || frozen >= lease.length();
+        if !has_lapsed {
+            return None;
+        }
+        self.trusted_from = now;
+        self.gives_back = self.rows.unsettled > 0;
+        self.gives_back.then(|| "its claims were not renewed in time".to_owned())
+    }
+
+    fn publishes_until(&self) -> Instant {
+        self.shared.lease.until()
     }
 
     fn intake(
@@ -215,13 +245,18 @@ impl Feed for ClaimFeed {
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
+        if std::mem::take(&mut self.gives_back) {
+            self.rows.give_back();
+            return policy.rewind(true);
+        }
         self.rows.rewind();
         policy.rewind(false);
     }
 
-    fn report(&mut self, down: &mut Downstream, _now: Instant) {
+    fn report(&mut self, down: &mut Downstream, now: Instant) {
         self.send_verdicts();
-        let wanted = down.driver.sink.is_some()
+        let wanted = now < self.publishes_until()
+            && down.driver.sink.is_some()
             && down.driver.is_reachable()
             && down.policy.gate.admits()
             && !self.closed

@@ -51,6 +51,13 @@ pub(crate) trait Feed {
     /// Opens a connection if there is none, and takes answers from other threads.
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault>;
 
+    /// Why what the sink holds must not be published any more, if that is so: another process may
+    /// publish the same and later events. `frozen` is for how long the process did not run at least.
+    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String>;
+
+    /// Until when nobody else can publish the same events.
+    fn publishes_until(&self) -> Instant;
+
     /// Hands events to the sink until it takes no more. True when there is probably more to read.
     /// With `closing`, only the open transaction is read to its end.
     fn intake(&mut self, down: &mut Downstream, now: Instant, closing: bool)
@@ -94,6 +101,11 @@ pub(crate) trait Feed {
 
     /// Events that the sink has and that are not settled.
     fn in_flight(&self) -> usize;
+
+    /// Unsettled events that wait while the broker confirms later ones, oldest first.
+    fn overtaken(&self) -> Vec<Sequence> {
+        Vec::new()
+    }
 
     fn status(&self) -> FeedStatus;
 

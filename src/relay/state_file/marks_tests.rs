@@ -11,7 +11,7 @@ const SUCCESSOR: (u64, Option<u64>) = (7, Some(9));
 fn mark(number: u64) -> Mark {
     let position = Position { commit_lsn: Lsn::from_wire(number), ordinal: number % 5 };
     let fingerprint = Fingerprint { event: number | 1 << 63, key: number as u32 };
-    Mark { position, fingerprint, is_dead_letter: number % 3 == 0 }
+    Mark { position, fingerprint, is_dead_letter: number.is_multiple_of(3) }
 }
 
 proptest! {

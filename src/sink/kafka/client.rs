@@ -61,8 +61,8 @@ impl ProducerClient {
         })
     }
 
-    /// Hands an event over. For a topic that was missing the cluster is asked again, because
-    /// librdkafka would believe for minutes that it is missing. [`Code::Fatal`] if the producer is
+    /// Hands an event over. For a topic that was missing or forbidden the cluster is asked again,
+    /// because librdkafka would believe for minutes that it still is. [`Code::Fatal`] if the producer is
     /// unusable from now on, whatever the reason.
     pub(super) fn send(
         &mut self,
@@ -72,7 +72,9 @@ impl ProducerClient {
         partition: Option<i32>,
     ) -> Result<(), Code> {
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
-        if outcome == Err(Code::UnknownTopic) && self.ask_for_topic(event.topic) {
+        let may_have_changed =
+            matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
+        if may_have_changed && self.ask_for_topic(event.topic) {
             outcome = self.producer.produce(topic, sequence, event, partition);
         }
         if outcome.is_err() && self.producer.fatal().is_some() {
@@ -95,7 +97,7 @@ impl ProducerClient {
         answered
     }
 
-    /// Asks at once when the next event finds its topic missing.
+    /// Asks at once when the next event finds its topic missing or forbidden.
     pub(super) fn ask_again(&mut self) {
         self.topic_asked_at = None;
     }
@@ -118,6 +120,13 @@ impl ProducerClient {
             self.record_limit.learn(topic, *bytes_max);
         }
         answers
+    }
+
+    /// Drops what it has. Returns what is confirmed by now.
+    pub(super) fn withdraw(&mut self) -> Vec<Sequence> {
+        self.producer.purge();
+        let confirmed = self.producer.poll(0).confirmed;
+        confirmed.into_iter().map(|(sequence, _)| sequence).collect()
     }
 
     /// Batches of the topic, with so many bytes in all, were refused because of their size.

@@ -102,6 +102,8 @@ fn disposition(code: Code) -> Option<Disposition> {
         // The topic may still be created; another record of the batch was to blame.
         Code::UnknownTopic | Code::InvalidDifferentRecord | Code::UnknownTopicOrPartition
         | Code::UnknownTopicId
+        // The right may still be granted; other topics are not concerned.
+        | Code::TopicAuthorizationFailed
             => Some(Disposition::Transient),
         // The cluster or the client cannot do what the settings ask for, whatever the event.
         Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
@@ -140,7 +142,7 @@ fn is_outage(code: Code) -> bool {
         | Code::StaleBrokerEpoch | Code::OffsetNotAvailable | Code::PreferredLeaderNotAvailable
         | Code::EligibleLeadersNotAvailable | Code::ThrottlingQuotaExceeded
         // The login and its rights.
-        | Code::Authentication | Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed
+        | Code::Authentication | Code::ClusterAuthorizationFailed
         | Code::UnsupportedSASLMechanism | Code::IllegalSASLState
         | Code::TransactionalIdAuthorizationFailed | Code::SecurityDisabled
         | Code::SaslAuthenticationFailed | Code::DelegationTokenAuthDisabled

@@ -12,7 +12,7 @@ fn codes_have_stable_names_and_one_disposition() {
     assert!(too_large.mend.contains("--entity-name orders"));
     assert_eq!(too_large.key.as_deref(), Some(&b"42"[..]));
     assert_eq!(of(Code::NotEnoughReplicas).disposition, Disposition::Outage);
-    assert_eq!(of(Code::TopicAuthorizationFailed).disposition, Disposition::Outage);
+    assert_eq!(of(Code::TopicAuthorizationFailed).disposition, Disposition::Transient);
     assert_eq!(of(Code::UnknownTopic).disposition, Disposition::Transient);
     assert!(of(Code::UnknownTopic).known);
     let unable = of(Code::UnsupportedCompressionType);

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::producer_ffi::TopicId;
 use crate::base::event::Sequence;
 
 #[derive(Debug, Default)]
@@ -13,13 +14,30 @@ pub(super) struct InFlight {
     slots: VecDeque<Option<EventInFlight>>,
 }
 
+/// Where the producer keeps the order of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    pub(super) topic: TopicId,
+    /// The partition that the event asks for; otherwise it follows from the key.
+    pub(super) partition: Option<i32>,
+}
+
 /// What librdkafka does not return with a failed delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventInFlight {
     /// Microseconds since the Unix epoch.
     pub(super) commit_unix_us: i64,
-    /// The lane of its key, once the event was handed over.
+    /// The lane of its key.
     pub(super) lane: Option<u64>,
+    /// Where it was handed over to; with its partition, as far as that is known.
+    pub(super) sent_to: Option<Destination>,
+}
+
+impl EventInFlight {
+    /// The lane of its key, once the event was handed over.
+    pub(super) fn lane_sent(&self) -> Option<u64> {
+        self.sent_to.and(self.lane)
+    }
 }
 
 impl InFlight {
@@ -48,13 +66,26 @@ impl InFlight {
         removed
     }
 
-    pub(super) fn oldest(&self) -> Option<Sequence> {
-        (!self.slots.is_empty()).then_some(self.first)
+    pub(super) fn get(&self, sequence: Sequence) -> Option<&EventInFlight> {
+        let index = sequence.checked_sub(self.first)? as usize;
+        self.slots.get(index)?.as_ref()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The newest event of this lane that is older than `sequence`.
+    pub(super) fn before(&self, sequence: Sequence, lane: u64) -> Option<Sequence> {
+        let older = sequence.saturating_sub(self.first).min(self.slots.len() as Sequence) as usize;
+        let of_lane = |slot: &Option<EventInFlight>| slot.is_some_and(|it| it.lane == Some(lane));
+        let index = self.slots.range(..older).rposition(of_lane)?;
+        Some(self.first + index as Sequence)
     }
 
     /// The lanes of the events that were handed over, one for each event.
     pub(super) fn lanes(&self) -> impl Iterator<Item = u64> {
-        self.slots.iter().flatten().filter_map(|event| event.lane)
+        self.slots.iter().flatten().filter_map(EventInFlight::lane_sent)
     }
 }
 

@@ -7,13 +7,14 @@
 //! waited behind events of its key returns to the normal producer after those are confirmed. The
 //! producer is created when it is needed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::client::ProducerClient;
 use super::fault;
+use super::in_flight::InFlight;
 use super::record::Record;
 use super::settings::KafkaSettings;
 use crate::base::event::Sequence;
@@ -37,6 +38,8 @@ pub(super) struct IsolatedProducer {
     client: Option<ProducerClient>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
+    /// Events that wait for an older one of their key at the normal producer.
+    behind: HashMap<Sequence, Sequence>,
     /// Failed at the normal producer and not reported yet: an older event of the key may fail in
     /// the same poll, and must be reported first.
     unreported: BTreeMap<Sequence, Failure>,
@@ -52,6 +55,7 @@ impl IsolatedProducer {
             client: None,
             used_at: Instant::now(),
             events: KeyLanes::default(),
+            behind: HashMap::new(),
             unreported: BTreeMap::new(),
             reports: Vec::new(),
             recovered: Vec::new(),
@@ -86,6 +90,18 @@ impl IsolatedProducer {
         }
     }
 
+    /// The topic of an event in flight.
+    pub(super) fn destination(&self, sequence: Sequence) -> Option<String> {
+        let mut in_flight = self.events.in_flight();
+        let (_, record) = in_flight.find(|(it, _)| *it == sequence)?;
+        Some(format!("topic {}", record.topic))
+    }
+
+    /// Drops what it has. Returns what is confirmed by now.
+    pub(super) fn withdraw(&mut self) -> Vec<Sequence> {
+        self.client.as_mut().map(ProducerClient::withdraw).unwrap_or_default()
+    }
+
     pub(super) fn replace_with_dead_letter(
         &mut self,
         sequence: Sequence,
@@ -105,16 +121,25 @@ impl IsolatedProducer {
         }));
     }
 
-    /// Sends what may be sent and is older than all events of the normal producer, the oldest of
-    /// which is `normal_from`.
-    pub(super) fn send(&mut self, normal_from: Option<Sequence>) {
+    /// Sends what may be sent, except what has an older event of its key in flight at the normal
+    /// producer.
+    pub(super) fn send(&mut self, normal: &InFlight) {
         if !self.unreported.is_empty() {
             return;
         }
-        while let Some((sequence, record)) = self.events.peek() {
-            if normal_from.is_some_and(|oldest| oldest < sequence) {
-                return;
-            }
+        self.behind.retain(|_, older| normal.get(*older).is_some());
+        loop {
+            let behind = &mut self.behind;
+            let next = self.events.peek_if(|sequence, record| {
+                let Some(lane) = record.lane else { return true };
+                if behind.contains_key(&sequence) {
+                    return false;
+                }
+                let older = normal.before(sequence, lane);
+                behind.extend(older.map(|older| (sequence, older)));
+                older.is_none()
+            });
+            let Some((sequence, record)) = next else { return };
             let client = match self.client() {
                 Ok(client) => client,
                 Err(reason) => return self.reports.push(SinkReport::Broken(reason)),
@@ -145,7 +170,9 @@ impl IsolatedProducer {
         let Some(client) = &mut self.client else { return (false, Vec::new()) };
         let answers = client.poll(patience);
         for (sequence, _) in &answers.confirmed {
-            let lane = self.events.item(*sequence).and_then(|record| record.lane);
+            let record = self.events.item(*sequence);
+            record.iter().for_each(|record| self.settings.forbidden.confirmed(&record.topic));
+            let lane = record.and_then(|record| record.lane);
             self.events.confirmed(*sequence);
             let recovered = lane.map(|lane| self.events.take_recovered(lane));
             self.recovered.extend(recovered.unwrap_or_default());

@@ -13,17 +13,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::in_flight::InFlight;
-use super::producer_ffi::TopicId;
+use super::in_flight::{Destination, InFlight};
 use crate::base::event::Sequence;
-
-/// Where the producer keeps the order of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Destination {
-    pub(super) topic: TopicId,
-    /// The partition that the event asks for; otherwise it follows from the key.
-    pub(super) partition: Option<i32>,
-}
 
 /// Events of one key that were handed over and are not answered.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +67,7 @@ impl KeyOrder {
         if !self.is_recording && self.only == Some(to) {
             return false;
         }
-        if in_flight.oldest().is_none() {
+        if in_flight.is_empty() {
             (self.only, self.is_recording) = (Some(to), false);
             self.unconfirmed.clear();
             return false;

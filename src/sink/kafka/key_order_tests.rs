@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::super::in_flight::EventInFlight;
+use super::super::producer_ffi::TopicId;
 use super::*;
 
 fn to(topic: TopicId) -> Destination {
@@ -27,7 +28,9 @@ impl NormalPath {
             self.held.insert(sequence, (lane, topic));
             return;
         }
-        self.in_flight.add(sequence, EventInFlight { lane: Some(lane), ..Default::default() });
+        let sent_to = Some(to(topic));
+        self.in_flight
+            .add(sequence, EventInFlight { lane: Some(lane), sent_to, commit_unix_us: 0 });
         self.order.handed_over(Some(lane), to(topic));
         self.sent.push(sequence);
         self.unanswered.insert(sequence, (lane, topic));
@@ -69,7 +72,7 @@ fn an_event_waits_for_those_of_its_key_at_another_destination_and_for_no_others(
     assert_eq!(path.sent, [0, 1, 2, 5, 3, 4]);
     // WHEN nothing is unconfirmed any more THEN nothing is recorded
     [1, 4, 5].into_iter().for_each(|sequence| path.answer(sequence));
-    assert!(path.in_flight.oldest().is_none() && path.order.is_idle());
+    assert!(path.in_flight.is_empty() && path.order.is_idle());
     path.offer(6, 7, 2);
     path.offer(7, 7, 2);
     assert!(!path.order.is_recording && path.order.unconfirmed.is_empty());
@@ -87,7 +90,7 @@ fn another_partition_that_an_event_asks_for_is_another_destination() {
     let (mut order, mut flight) = (KeyOrder::default(), InFlight::default());
     let asks = |partition| Destination { topic: 1, partition: Some(partition) };
     assert!(!order.must_wait(0, Some(7), asks(0), &flight));
-    flight.add(0, EventInFlight { lane: Some(7), ..Default::default() });
+    flight.add(0, EventInFlight { lane: Some(7), sent_to: Some(asks(0)), commit_unix_us: 0 });
     order.handed_over(Some(7), asks(0));
     assert!(!order.must_wait(1, Some(7), asks(0), &flight));
     assert!(order.must_wait(1, Some(7), asks(1), &flight));
@@ -128,6 +131,6 @@ proptest! {
                 }
             }
         }
-        prop_assert!(path.in_flight.oldest().is_none() && path.order.is_idle());
+        prop_assert!(path.in_flight.is_empty() && path.order.is_idle());
     }
 }

@@ -22,6 +22,7 @@ fn a_client_that_has_lost_all_brokers_is_told_the_configured_ones() {
         partitions: 1,
         replication: 1,
         record_limit: RecordLimit::default(),
+        forbidden: Default::default(),
     };
     let own = [
         ("bootstrap.servers", refusing.as_str()),

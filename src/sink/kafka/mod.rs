@@ -7,7 +7,8 @@
 //!
 //! An event goes straight to the normal producer and is not copied, unless its partition is not
 //! warmed up yet ([`partition_warmup`]), an event of its key has failed ([`isolated_producer`]) or
-//! is unconfirmed at another destination ([`key_order`]).
+//! is unconfirmed at another destination ([`key_order`]), or the login may not write its topic
+//! ([`forbidden_topics`]).
 
 mod answer_ffi;
 mod bench_target;
@@ -19,6 +20,7 @@ mod connection_errors;
 mod dead_letters;
 mod doctor;
 mod fault;
+mod forbidden_topics;
 mod in_flight;
 mod isolated_producer;
 mod key_order;

@@ -3,7 +3,7 @@
 //! A broker knows nothing of a fresh producer. If it refuses the first batch of such a producer for
 //! a partition, it takes the second batch as if it were the first, and the retry of the first
 //! arrives behind it. So until a partition has confirmed an event of this producer, at most one
-//! event is under way to it, and others wait here. A topic counts as one partition until the number
+//! event is under way to it, and others wait here; the window bounds them. A topic counts as one partition until the number
 //! of its partitions is known.
 //!
 //! Pure: no producer, no clock.
@@ -12,9 +12,6 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::base::event::Sequence;
 use crate::sink::kafka::producer_ffi::TopicId;
-
-/// Waiting events are copies in memory, so the limit is below the size of a window.
-const WAITING_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartitionState {
@@ -30,8 +27,7 @@ pub(super) enum PartitionState {
 struct Partition {
     is_open: bool,
     under_way: Option<Sequence>,
-    /// With the size in bytes of each event.
-    waiting: Vec<(Sequence, usize)>,
+    waiting: Vec<Sequence>,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +48,6 @@ pub(super) struct PartitionWarmup {
     topics: Vec<Topic>,
     /// Events under way to partitions that are not open.
     under_way: HashMap<Sequence, TopicId>,
-    waiting_bytes: usize,
     /// Topics that have confirmed an event, and whose partitions must be counted.
     uncounted: Vec<TopicId>,
 }
@@ -66,11 +61,6 @@ impl PartitionWarmup {
     /// Whether nothing is under way to a partition that is not open.
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
-    }
-
-    /// Whether the waiting events take so much memory that no more may be added.
-    pub(super) fn is_full(&self) -> bool {
-        self.waiting_bytes >= WAITING_BYTES_MAX
     }
 
     /// How many partitions the topic has, once events are sent by that number.
@@ -97,16 +87,9 @@ impl PartitionWarmup {
     }
 
     /// An event waits until the partition has answered for the one that is under way.
-    pub(super) fn wait(
-        &mut self,
-        topic: TopicId,
-        to: Option<i32>,
-        sequence: Sequence,
-        bytes: usize,
-    ) {
+    pub(super) fn wait(&mut self, topic: TopicId, to: Option<i32>, sequence: Sequence) {
         if let Some(partition) = self.partition(topic, to) {
-            partition.waiting.push((sequence, bytes));
-            self.waiting_bytes += bytes;
+            partition.waiting.push(sequence);
         }
     }
 
@@ -130,7 +113,7 @@ impl PartitionWarmup {
             }
             topic.update();
         }
-        self.released(waited)
+        waited
     }
 
     /// The topic has `count` partitions now. Returns the events that have waited for this number,
@@ -143,15 +126,14 @@ impl PartitionWarmup {
         }
         let waited = topic.take_waiting();
         topic.update();
-        self.released(waited)
+        waited
     }
 
     /// The partitions of the topic have changed: discards what is known of them. Returns the events
     /// that have waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        let waited = std::mem::take(topic).take_waiting();
-        self.released(waited)
+        std::mem::take(topic).take_waiting()
     }
 
     /// Topics whose partitions must be counted. With `again` that includes those that were counted:
@@ -163,11 +145,6 @@ impl PartitionWarmup {
             topics.extend(self.topics.iter().enumerate().filter(counted).map(|(id, _)| id));
         }
         topics
-    }
-
-    fn released(&mut self, waited: Vec<(Sequence, usize)>) -> Vec<Sequence> {
-        self.waiting_bytes -= waited.iter().map(|(_, bytes)| bytes).sum::<usize>();
-        waited.into_iter().map(|(sequence, _)| sequence).collect()
     }
 
     fn partition(&mut self, topic: TopicId, partition: Option<i32>) -> Option<&mut Partition> {
@@ -183,7 +160,7 @@ impl PartitionWarmup {
 }
 
 impl Topic {
-    fn take_waiting(&mut self) -> Vec<(Sequence, usize)> {
+    fn take_waiting(&mut self) -> Vec<Sequence> {
         let all = std::iter::once(&mut self.whole).chain(&mut self.partitions);
         all.flat_map(|partition| std::mem::take(&mut partition.waiting)).collect()
     }

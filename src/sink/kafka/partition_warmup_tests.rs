@@ -1,8 +1,5 @@
 use super::*;
 
-/// Two of these fill the room for waiting events.
-const BYTES: usize = WAITING_BYTES_MAX / 2;
-
 #[test]
 fn a_topic_is_one_partition_until_their_number_is_known() {
     let mut warmup = PartitionWarmup::default();
@@ -10,14 +7,13 @@ fn a_topic_is_one_partition_until_their_number_is_known() {
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
     warmup.sent_alone(0, None, 1);
     assert_eq!(warmup.state(0, Some(5)), PartitionState::Busy);
-    warmup.wait(0, Some(5), 2, BYTES);
-    assert!(!warmup.is_full());
+    warmup.wait(0, Some(5), 2);
     // WHEN it is confirmed THEN the number is asked for, and one more may go
     assert_eq!(warmup.answered(1, Some(1)), [2]);
     assert_eq!(warmup.topics_to_count(false), [0]);
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
     warmup.sent_alone(0, None, 2);
-    warmup.wait(0, None, 3, BYTES);
+    warmup.wait(0, None, 3);
     // WHEN the number comes THEN it counts once nothing is under way to an unknown partition
     assert!(warmup.counted(0, 3).is_empty());
     assert_eq!(warmup.partitions(0), None);
@@ -39,9 +35,9 @@ fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
     assert_eq!(warmup.state(4, None), PartitionState::Idle);
     assert!(warmup.counted(4, 2).is_empty());
     warmup.sent_alone(4, Some(0), 10);
-    warmup.wait(4, Some(0), 11, BYTES);
+    warmup.wait(4, Some(0), 11);
     warmup.sent_alone(4, Some(1), 12);
-    warmup.wait(4, Some(1), 13, BYTES);
+    warmup.wait(4, Some(1), 13);
     // WHEN the first fails THEN what waited may try, one at a time
     assert_eq!(warmup.answered(10, None), [11]);
     assert_eq!(warmup.state(4, Some(0)), PartitionState::Idle);
@@ -65,7 +61,7 @@ fn a_topic_that_grows_releases_what_waits_for_a_partition() {
     warmup.sent_alone(0, Some(0), 1);
     assert!(warmup.answered(1, Some(0)).is_empty());
     warmup.sent_alone(0, Some(1), 2);
-    warmup.wait(0, Some(1), 3, BYTES);
+    warmup.wait(0, Some(1), 3);
     assert_eq!(warmup.topics_to_count(true), [0]);
     // WHEN it is asked again and has three THEN nothing that was open closes
     assert!(warmup.counted(0, 2).is_empty());
@@ -85,30 +81,11 @@ fn a_topic_that_was_made_anew_begins_anew() {
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
     assert!(warmup.counted(0, 3).is_empty());
     warmup.sent_alone(0, Some(2), 1);
-    warmup.wait(0, Some(2), 2, BYTES);
+    warmup.wait(0, Some(2), 2);
     assert_eq!(warmup.forget(0), [2]);
     assert_eq!(warmup.partitions(0), None);
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
     // WHEN the answer about what was under way comes THEN it is about nothing any more
     assert!(warmup.answered(1, None).is_empty());
     assert!(warmup.is_idle());
-}
-
-#[test]
-fn no_more_than_a_few_bytes_wait() {
-    let mut warmup = PartitionWarmup::default();
-    assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    warmup.sent_alone(0, None, 1);
-    warmup.wait(0, None, 2, BYTES);
-    warmup.wait(0, None, 3, BYTES);
-    assert!(warmup.is_full());
-    // WHEN they go on, however that comes, THEN others may come
-    assert_eq!(warmup.answered(1, None), [2, 3]);
-    assert!(!warmup.is_full());
-    warmup.sent_alone(0, None, 2);
-    warmup.wait(0, None, 3, BYTES);
-    warmup.wait(0, None, 4, BYTES);
-    assert!(warmup.is_full());
-    assert_eq!(warmup.forget(0), [3, 4]);
-    assert!(!warmup.is_full());
 }

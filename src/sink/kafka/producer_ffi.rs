@@ -9,7 +9,8 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::ptr;
 
 use rdkafka::bindings as c;
@@ -21,6 +22,7 @@ use super::brokers_ffi;
 use super::record::Record;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use crate::base::event::{Outbound, Sequence};
+use crate::base::os_ffi;
 
 pub(super) struct Producer {
     rk: *mut c::rd_kafka_t,
@@ -87,6 +89,7 @@ impl Producer {
             }
             c::rd_kafka_conf_set_events(conf, c::RD_KAFKA_EVENT_DR | c::RD_KAFKA_EVENT_ERROR);
             c::rd_kafka_conf_set_log_cb(conf, Some(forward_log));
+            c::rd_kafka_conf_set_closesocket_cb(conf, Some(close_socket));
             let kind = c::rd_kafka_type_t::RD_KAFKA_PRODUCER;
             let rk = c::rd_kafka_new(kind, conf, message.as_mut_ptr(), message.len());
             if rk.is_null() {
@@ -139,6 +142,16 @@ impl Producer {
             }
             Err(code)
         }
+    }
+
+    /// Drops what was not sent, and does not send again what was: each is answered as purged, or as
+    /// confirmed if the broker has answered already.
+    pub(super) fn purge(&mut self) {
+        let all = c::RD_KAFKA_PURGE_F_QUEUE
+            | c::RD_KAFKA_PURGE_F_INFLIGHT
+            | c::RD_KAFKA_PURGE_F_NON_BLOCKING;
+        // SAFETY: `rk` lives.
+        unsafe { c::rd_kafka_purge(self.rk, all) };
     }
 
     /// Collects all answers, waiting at most `timeout_ms` for the first.
@@ -301,6 +314,10 @@ impl Producer {
         }
     }
 
+    pub(super) fn topic_name(&self, topic: TopicId) -> Option<&str> {
+        self.topics.iter().find(|(_, it)| **it == topic).map(|(name, _)| &**name)
+    }
+
     pub(super) fn topic(&mut self, name: &str) -> Result<TopicId, Code> {
         if let Some(topic) = self.topics.get(name) {
             return Ok(*topic);
@@ -320,13 +337,10 @@ impl Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // SAFETY: everything here was created in `new` or `topic` and is not used again. Purging
-        // first keeps destruction from waiting for a broker that does not answer.
+        // Keeps destruction from waiting for a broker that does not answer.
+        self.purge();
+        // SAFETY: everything here was created in `new` or `topic` and is not used again.
         unsafe {
-            let all = c::RD_KAFKA_PURGE_F_QUEUE
-                | c::RD_KAFKA_PURGE_F_INFLIGHT
-                | c::RD_KAFKA_PURGE_F_NON_BLOCKING;
-            c::rd_kafka_purge(self.rk, all);
             for handle in &self.handles {
                 c::rd_kafka_topic_destroy(*handle);
             }
@@ -334,6 +348,13 @@ impl Drop for Producer {
             c::rd_kafka_destroy_flags(self.rk, c::RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
         }
     }
+}
+
+/// Closes a socket of librdkafka. The kernel must not go on sending what the producer has withdrawn.
+unsafe extern "C" fn close_socket(socket: c_int, _opaque: *mut c_void) -> c_int {
+    // SAFETY: librdkafka owns the socket, and does not use it again.
+    os_ffi::close_unsent(unsafe { OwnedFd::from_raw_fd(socket) });
+    0
 }
 
 type Slot = c::rd_kafka_vu_s__bindgen_ty_1;

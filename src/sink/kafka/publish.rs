@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::client::ProducerClient;
-use super::in_flight::{EventInFlight, InFlight};
+use super::forbidden_topics::ForbiddenTopics;
+use super::in_flight::{Destination, EventInFlight, InFlight};
 use super::isolated_producer::IsolatedProducer;
-use super::key_order::{Destination, KeyOrder};
+use super::key_order::KeyOrder;
 use super::partition_warmup::{PartitionState, PartitionWarmup};
 use super::producer_ffi::{Producer, TopicId};
 use super::reachability::Reachability;
@@ -26,7 +27,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::fingerprint::fingerprint;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::key_lanes::{KeyHasher, LaneItem as _};
+use crate::sink::key_lanes::KeyHasher;
 use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 
 /// How often the partitions of topics are counted again.
@@ -39,6 +40,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(2);
 pub(super) struct KafkaSink {
     key_hasher: KeyHasher,
     normal: ProducerClient,
+    forbidden: ForbiddenTopics,
     in_flight: InFlight,
     key_order: KeyOrder,
     warmup: PartitionWarmup,
@@ -68,6 +70,7 @@ impl KafkaSink {
         Ok(KafkaSink {
             key_hasher: KeyHasher::default(),
             normal,
+            forbidden: settings.forbidden.clone(),
             in_flight: InFlight::default(),
             key_order: KeyOrder::default(),
             warmup: PartitionWarmup::default(),
@@ -100,7 +103,7 @@ impl KafkaSink {
             self.isolated.events.add(sequence, Record::copy(event, lane));
             return Ok(());
         }
-        if self.normal.record_limit.is_exceeded(event) {
+        if self.forbidden.contains(event.topic) || self.normal.record_limit.is_exceeded(event) {
             self.isolated.events.add_troubled(sequence, Record::copy(event, lane));
             return Ok(());
         }
@@ -114,9 +117,10 @@ impl KafkaSink {
             return Ok(());
         }
         match self.send(topic, sequence, event, lane) {
-            Ok(()) => {
+            Ok(partition) => {
                 let commit_unix_us = event.commit_unix_us;
-                self.in_flight.add(sequence, EventInFlight { commit_unix_us, lane });
+                let sent_to = Some(Destination { topic, partition });
+                self.in_flight.add(sequence, EventInFlight { commit_unix_us, lane, sent_to });
                 self.key_order.handed_over(lane, to);
             }
             Err(code) if is_missing_partition(code, event.partition) => {
@@ -128,22 +132,24 @@ impl KafkaSink {
     }
 
     fn hold(&mut self, sequence: Sequence, record: Record) {
-        self.in_flight.add(sequence, EventInFlight::default());
+        let lane = record.lane;
+        self.in_flight.add(sequence, EventInFlight { lane, ..EventInFlight::default() });
         self.held.insert(sequence, record);
     }
 
     /// Sends an event by the normal producer, or keeps it until its partition has been warmed up.
+    /// Returns its partition, unless librdkafka chooses that.
     fn send(
         &mut self,
         topic: TopicId,
         sequence: Sequence,
         event: &Outbound<'_>,
         lane: Option<u64>,
-    ) -> Result<(), Code> {
+    ) -> Result<Option<i32>, Code> {
         let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
         if self.warmup.is_open(topic) {
             // Events without a key have no order: librdkafka fills its batches best by itself.
-            return self.normal.send(topic, sequence, event, partition);
+            return self.normal.send(topic, sequence, event, partition).map(|()| partition);
         }
         // During the warmup events without a key are spread by their number.
         let spread = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
@@ -151,15 +157,15 @@ impl KafkaSink {
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {
             let record = Record::copy(event, lane);
-            self.warmup.wait(topic, partition, sequence, record.size_bytes());
+            self.warmup.wait(topic, partition, sequence);
             self.held.insert(sequence, record);
-            return Ok(());
+            return Ok(partition);
         }
         self.normal.send(topic, sequence, event, partition)?;
         if state == PartitionState::Idle {
             self.warmup.sent_alone(topic, partition, sequence);
         }
-        Ok(())
+        Ok(partition)
     }
 
     /// The topic has fewer partitions than were counted. Other events of the key may fail for the
@@ -182,7 +188,8 @@ impl KafkaSink {
         while let Some(sequence) = self.released.pop_first() {
             let Some(record) = self.held.remove(&sequence) else { continue };
             let lane = record.lane;
-            self.key_order.taken_back(self.in_flight.remove(sequence).and_then(|it| it.lane));
+            let held = self.in_flight.remove(sequence).unwrap_or_default();
+            self.key_order.taken_back(held.lane_sent());
             match record.with_outbound(|event| self.admit(sequence, event)) {
                 Ok(()) => {}
                 Err(Code::QueueFull | Code::Fatal) => {
@@ -204,7 +211,7 @@ impl KafkaSink {
     fn poll_normal(&mut self, patience: Duration) -> (bool, Vec<(Code, String)>) {
         let answers = self.normal.poll(patience);
         for (sequence, partition) in &answers.confirmed {
-            let lane = self.in_flight.remove(*sequence).and_then(|event| event.lane);
+            let lane = self.in_flight.remove(*sequence).and_then(|event| event.lane_sent());
             self.released.extend(self.key_order.answered(lane));
             if !self.warmup.is_idle() {
                 self.released.extend(self.warmup.answered(*sequence, Some(*partition)));
@@ -237,9 +244,9 @@ impl KafkaSink {
     fn handle_failed(&mut self, failed: Vec<(Sequence, Code, Record)>, fatal: Option<&SinkReport>) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
         for (sequence, code, mut record) in failed {
-            let EventInFlight { commit_unix_us, lane } =
-                self.in_flight.remove(sequence).unwrap_or_default();
-            record.commit_unix_us = commit_unix_us;
+            let event = self.in_flight.remove(sequence).unwrap_or_default();
+            let lane = event.lane_sent();
+            record.commit_unix_us = event.commit_unix_us;
             record.lane = record.key.as_deref().map(|key| self.key_hasher.lane(key));
             self.released.extend(self.warmup.answered(sequence, None));
             if fatal.is_none()
@@ -257,6 +264,10 @@ impl KafkaSink {
                 (_, Some(_)) if record_limit::is_too_large(code) => {
                     let bytes = record.with_outbound(record_limit::framed_bytes);
                     *too_large.entry(record.topic).or_default() += bytes;
+                }
+                // The rebuilt sink publishes it alone, and this concerns no other topic.
+                (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
+                    self.forbidden.refused(&record.topic);
                 }
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
@@ -281,7 +292,7 @@ impl KafkaSink {
         }
         self.admit_released();
         self.isolated.report_failed();
-        self.isolated.send(self.in_flight.oldest());
+        self.isolated.send(&self.in_flight);
     }
 
     fn report_client_error(&mut self, code: Code, text: String) {
@@ -309,7 +320,7 @@ impl Sink for KafkaSink {
     }
 
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        if !self.released.is_empty() || self.warmup.is_full() || self.ending.is_some() {
+        if !self.released.is_empty() || self.ending.is_some() {
             return Err(PublishError::QueueFull);
         }
         let Err(code) = self.admit(sequence, event) else { return Ok(()) };
@@ -347,7 +358,7 @@ impl Sink for KafkaSink {
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.ending.is_none() {
-            self.isolated.send(self.in_flight.oldest());
+            self.isolated.send(&self.in_flight);
         }
         self.reports.append(&mut self.isolated.reports);
         let isolated_any = self.isolated.in_flight() > 0;
@@ -391,6 +402,26 @@ impl Sink for KafkaSink {
 
     fn holds_back(&self) -> bool {
         !self.key_order.is_idle()
+    }
+
+    fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
+        let confirmed = self.normal.withdraw().into_iter().chain(self.isolated.withdraw());
+        // Failures that were not reported will happen again.
+        self.reports.retain(|report| matches!(report, SinkReport::Confirmed(_)));
+        reports.append(&mut self.reports);
+        reports.extend(confirmed.map(SinkReport::Confirmed));
+    }
+
+    fn destination(&self, sequence: Sequence) -> Option<String> {
+        let Some(event) = self.in_flight.get(sequence) else {
+            return self.isolated.destination(sequence);
+        };
+        let Destination { topic, partition } = event.sent_to?;
+        let topic = self.normal.producer.topic_name(topic)?;
+        Some(match partition {
+            Some(partition) => format!("partition {partition} of topic {topic}"),
+            None => format!("topic {topic}"),
+        })
     }
 
     fn retry(&mut self, sequence: Sequence) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::forbidden_topics::ForbiddenTopics;
 use super::properties::{DEFAULTS, broken_rule};
 use super::record_limit::RecordLimit;
 use crate::base::secret::Secret;
@@ -51,6 +52,8 @@ settings! {
         pub replication: i32 = integer(-1, 32_767).default("-1"),
         /// Learned while the relay runs; all sinks of this process share it.
         pub(super) record_limit: RecordLimit,
+        /// The same.
+        pub(super) forbidden: ForbiddenTopics,
     }
 }
 

@@ -117,6 +117,11 @@ impl ConnectionLoss {
         self.meaning() == Some(CloseMeaning::BadMessage)
     }
 
+    /// True if the broker refused a publish: the login may not publish there.
+    pub(super) fn is_refused_publish(&self) -> bool {
+        self.meaning() == Some(CloseMeaning::NotPermitted)
+    }
+
     /// True if the broker closed because a message is larger than it accepts.
     pub(super) fn is_over_size(&self) -> bool {
         self.is_over_a_message() && self.text.contains("larger than")
@@ -130,7 +135,7 @@ impl ConnectionLoss {
     /// True if what was in flight must be sent again one message at a time: the broker will close
     /// again over one of them, and everything sent before it would be duplicated each time.
     pub(super) fn sends_one_at_a_time(&self) -> bool {
-        self.meaning() == Some(CloseMeaning::NotPermitted) || self.is_over_a_message()
+        self.is_refused_publish() || self.is_over_a_message()
     }
 
     /// True if another attempt with the same settings will fail in the same way.
@@ -157,12 +162,9 @@ impl ConnectionLoss {
     /// Describes the loss of an established connection.
     pub(super) fn interrupted(&self, settings: &RabbitSettings) -> String {
         let text = &self.text;
-        match (self.code, &settings.login) {
-            (Some(ACCESS_REFUSED), RabbitLogin::Plain(..)) => {
-                format!("{text}; to mend it: {}", grant(settings, PUBLISH_ANYWHERE))
-            }
-            (Some(_), _) => text.clone(),
-            (None, _) => format!("{text} ({})", settings.place()),
+        match self.code {
+            Some(_) => text.clone(),
+            None => format!("{text} ({})", settings.place()),
         }
     }
 
@@ -184,6 +186,15 @@ impl ConnectionLoss {
         let what = format!("no RabbitMQ could be used: {}", self.text);
         Fault::new(Exit::Sink, code, what, settings.place(), mend)
     }
+}
+
+/// The commands that permit this login to publish.
+pub(super) fn permit(settings: &RabbitSettings) -> String {
+    let (vhost, user) = (&settings.vhost, user(settings));
+    format!(
+        "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost:?}, rabbitmqctl clear_topic_permissions -p {vhost:?} {user:?}",
+        grant(settings, PUBLISH_ANYWHERE)
+    )
 }
 
 /// The user that logs in, as far as the configuration names one.

@@ -96,7 +96,7 @@ pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
         let (what, disposition) = match meaning {
             BrokerFailure => ("the broker failed", Outage),
             LoginRefused => ("the login is refused", Outage),
-            NotPermitted => ("the login, or a publish of it, is refused", Outage),
+            NotPermitted => ("the login may not publish there", Transient),
             BadMessage => ("an event caused it", Terminal),
             NotImplemented => ("the broker cannot do it", Halt),
         };
@@ -106,6 +106,7 @@ pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
     let others = [
         ("nack", "a queue is full, or failed", NACK, Transient),
         ("404", "there is no such exchange", NO_EXCHANGE, Transient),
+        ("403", "a connection is refused: the login is wrong", "–", Outage),
         ("any other", "closed with a code that is not known", "rabbitmq.closed-…", Terminal),
         ("any other", "returned with a code that is not known", "rabbitmq.returned-…", Terminal),
         ("–", "a name has more than 255 bytes", NAME_TOO_LONG, Terminal),

@@ -20,8 +20,8 @@ fn the_lines_for_people_are_what_is_done() {
         rows.iter().any(|row| row.class == class && row.disposition == disposition)
     };
     assert!(row("rabbitmq.precondition-failed", Disposition::Terminal));
-    assert!(row("rabbitmq.access-refused", Disposition::Outage));
+    assert!(row("rabbitmq.access-refused", Disposition::Transient));
     assert!(row("rabbitmq.no-route", Disposition::Transient));
     assert!(row("rabbitmq.not-implemented", Disposition::Halt));
-    assert_eq!(rows.len(), 17 + 2 + 8);
+    assert_eq!(rows.len(), 17 + 2 + 9);
 }

@@ -47,9 +47,10 @@ impl PublishesInFlight {
         self.publishes.insert(self.sent, PublishInFlight { sequence, message, sent_at, returned });
     }
 
-    /// When the oldest publish in flight was sent.
-    pub(super) fn oldest(&self) -> Option<Instant> {
-        self.publishes.values().next().map(|publish| publish.sent_at)
+    /// The oldest publish in flight, and when it was sent.
+    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
+        let PublishInFlight { sequence, message, sent_at, .. } = self.publishes.values().next()?;
+        Some((*sequence, message, *sent_at))
     }
 
     /// Returns the outcomes that the answers decide, and the loss if no more will follow.

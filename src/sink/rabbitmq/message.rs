@@ -307,6 +307,12 @@ impl AmqpMessage {
             "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf";
         Failure { known, ..self.failure(Disposition::Terminal, &class, reason, mend) }
     }
+
+    /// The failure of a message that this login may not publish there.
+    pub(super) fn not_permitted(&self, text: &str, mend: &str) -> Failure {
+        let class = fault::close_class(fault::ACCESS_REFUSED).0;
+        self.failure(Disposition::Transient, &class, text.to_owned(), mend)
+    }
 }
 
 impl LaneItem for AmqpMessage {

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::answers::{Answer, Answers, FrameMeaning, HEARTBEAT, frame_length};
 use super::connection_loss::ConnectionLoss;
-use super::tls;
+use super::{deadline, tls};
 
 /// Two AMQP frames.
 const READ_BYTES: usize = 64 << 10;
@@ -58,6 +58,8 @@ struct State {
     channel: Option<u16>,
     answers: Vec<Answer>,
     blocked: bool,
+    /// No publish is written after it.
+    deadline: Option<Instant>,
     cluster_name: String,
     /// The broker reads no more publishes.
     closed: bool,
@@ -112,6 +114,18 @@ impl Multiplexer {
         }
     }
 
+    /// From here on, publishes are written until this time.
+    pub(super) fn publish_until(&self, deadline: Option<Instant>) {
+        let mut state = self.shared.state();
+        let is_new = std::mem::replace(&mut state.deadline, deadline) != deadline;
+        let is_awaited = is_new && !state.publishes.is_empty();
+        let idle = state.idle.take_if(|_| is_awaited);
+        drop(state);
+        if let Some(task) = idle {
+            task.wake();
+        }
+    }
+
     /// True while a resource alarm of the broker blocks publishers (`connection.blocked`).
     pub(super) fn is_blocked(&self) -> bool {
         self.shared.state().blocked
@@ -152,6 +166,8 @@ struct Forwarder<S> {
     /// Whole frames, written up to `written`.
     to_broker: Vec<u8>,
     written: usize,
+    /// They are publishes, and not lapin's.
+    writes_publishes: bool,
     flushed: bool,
     lapin_has_ended: bool,
     lapin_heard_at: Instant,
@@ -169,6 +185,7 @@ impl<S: AmqpSocket> Forwarder<S> {
             from_lapin: Vec::new(),
             to_broker: Vec::new(),
             written: 0,
+            writes_publishes: false,
             flushed: true,
             lapin_has_ended: false,
             lapin_heard_at: Instant::now(),
@@ -239,6 +256,10 @@ impl<S: AmqpSocket> Forwarder<S> {
             self.flushed = true;
             return Poll::Ready(Ok(()));
         }
+        if self.writes_publishes && deadline::is_over(self.shared.state().deadline) {
+            // The rest of a frame that was begun would publish it.
+            return Poll::Ready(Err(io::Error::other("the relay may not publish any more")));
+        }
         self.flushed = false;
         let rest = &self.to_broker[self.written..];
         match ready!(Pin::new(&mut self.broker).poll_write(context, rest))? {
@@ -261,11 +282,14 @@ impl<S: AmqpSocket> Forwarder<S> {
         }
         if whole > 0 {
             self.to_broker.extend(self.from_lapin.drain(..whole));
+            self.writes_publishes = false;
             return;
         }
         let mut state = self.shared.state();
-        if !state.blocked && !self.lapin_has_ended {
+        let is_over = deadline::is_over(state.deadline);
+        if !state.blocked && !is_over && !self.lapin_has_ended {
             std::mem::swap(&mut state.publishes, &mut self.to_broker);
+            self.writes_publishes = true;
         }
         state.idle = self.to_broker.is_empty().then(|| context.waker().clone());
     }

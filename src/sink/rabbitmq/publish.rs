@@ -1,8 +1,8 @@
 //! The RabbitMQ sink: hands events to the connection's
 //! thread, and checks the broker before the first.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -39,10 +39,7 @@ pub(super) struct RabbitSink {
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
     has_ended: bool,
-    /// Set while the broker accepts no messages.
-    blocked: Arc<AtomicBool>,
-    /// Fingerprint of the broker of the last connection.
-    broker: Arc<AtomicU64>,
+    shared: PublisherState,
     key_hasher: KeyHasher,
 }
 
@@ -62,17 +59,16 @@ impl RabbitSink {
             }
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
-        let blocked = Arc::<AtomicBool>::default();
+        let shared = PublisherState::default();
         let id = first.as_ref().map(|connection| connection.broker(settings));
-        let broker = Arc::new(AtomicU64::new(id.unwrap_or_default()));
-        let shared = PublisherState { blocked: Arc::clone(&blocked), broker: Arc::clone(&broker) };
-        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared);
+        shared.broker.store(id.unwrap_or_default(), Ordering::Relaxed);
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared.clone());
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
         let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
-        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, broker, key_hasher })
+        Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
     }
 
     fn gather(
@@ -81,7 +77,7 @@ impl RabbitSink {
         event: &Outbound<'_>,
         copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<AmqpMessage, Failure>,
     ) -> Result<(), PublishError> {
-        if self.blocked.load(Ordering::Relaxed) {
+        if self.shared.blocked.load(Ordering::Relaxed) {
             return Err(PublishError::QueueFull);
         }
         let lane = event.key.map(|key| self.key_hasher.lane(key));
@@ -151,7 +147,7 @@ async fn checked_connection(
 
 impl Sink for RabbitSink {
     fn broker(&mut self) -> u64 {
-        self.broker.load(Ordering::Acquire)
+        self.shared.broker.load(Ordering::Acquire)
     }
 
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
@@ -181,6 +177,21 @@ impl Sink for RabbitSink {
             }
             Err(_) => {}
         }
+    }
+
+    fn publish_until(&mut self, deadline: Instant) {
+        self.shared.deadline.set(deadline);
+    }
+
+    fn destination(&self, sequence: Sequence) -> Option<String> {
+        let unanswered = self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
+        unanswered.as_ref().filter(|(oldest, _)| *oldest == sequence).map(|(_, name)| name.clone())
+    }
+
+    fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
+        self.shared.deadline.set(Instant::now());
+        let known = self.reports.try_iter().flatten();
+        reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));
     }
 
     fn retry(&mut self, sequence: Sequence) {

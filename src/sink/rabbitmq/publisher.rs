@@ -1,9 +1,9 @@
 //! The connection's thread: publishes what the order per key allows, reports what the broker
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lapin::Event;
@@ -11,11 +11,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::connection_loss::{self, AmqpResult, ConnectionLoss};
+use super::deadline::{self, PublishDeadline};
 use super::fault;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
+use super::refusals::{Permission, Refusals};
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
@@ -41,13 +43,16 @@ pub(super) enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
-/// What the sink sees of its thread at any time.
-#[derive(Debug)]
+/// What the sink and its thread share.
+#[derive(Clone, Debug, Default)]
 pub(super) struct PublisherState {
     /// Set while the broker accepts no messages.
     pub(super) blocked: Arc<AtomicBool>,
     /// Fingerprint of the broker of the last connection.
     pub(super) broker: Arc<AtomicU64>,
+    pub(super) deadline: PublishDeadline,
+    /// The oldest event without an answer, and where it was sent.
+    pub(super) unanswered: Arc<Mutex<Option<(Sequence, String)>>>,
 }
 
 pub(super) struct Publisher {
@@ -58,6 +63,7 @@ pub(super) struct Publisher {
     shared: PublisherState,
     unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
+    refusals: Refusals,
     backoff: Backoff,
     /// Why events wait, as it was reported last.
     waiting_reason: Option<String>,
@@ -81,6 +87,7 @@ impl Publisher {
             shared,
             unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
+            refusals: Refusals::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             waiting_reason: None,
             overdue: false,
@@ -104,21 +111,27 @@ impl Publisher {
                     let broker = connection.broker(&self.settings);
                     self.shared.broker.store(broker, Ordering::Release);
                     let Err(loss) = self.use_connection(&mut connection).await else {
-                        return connection.close().await;
+                        // What waits to be written must not be published any more.
+                        if self.unconfirmed.is_empty() {
+                            connection.close().await;
+                        }
+                        return;
                     };
-                    self.lost(&loss);
-                    let text = loss.interrupted(&self.settings);
+                    let is_over_one = self.lost(&loss);
+                    let text = (!is_over_one).then(|| loss.interrupted(&self.settings));
                     (loss, text)
                 }
                 Err(loss) => {
                     let Fault { what, place, mend, .. } = loss.unreachable(&self.settings);
-                    (loss, format!("{what} ({place}); to mend it: {mend}"))
+                    (loss, Some(format!("{what} ({place}); to mend it: {mend}")))
                 }
             };
             if let Some(failure) = loss.halts(&self.settings) {
                 self.report(vec![SinkReport::Unable(failure)]);
             }
-            self.report_waiting(trouble);
+            if let Some(trouble) = trouble {
+                self.report_waiting(trouble);
+            }
             let delay = self.backoff.next_delay();
             let waiting = async {
                 while let Some(orders) = self.orders.recv().await {
@@ -160,7 +173,9 @@ impl Publisher {
             if self.orders.is_closed() {
                 return Ok(());
             }
-            if !blocked {
+            let deadline = self.shared.deadline.get();
+            connection.multiplexer.publish_until(deadline);
+            if !blocked && !deadline::is_over(deadline) {
                 self.send(connection, in_flight);
             }
             let answered = connection.multiplexer.answered();
@@ -189,11 +204,21 @@ impl Publisher {
                     if !connection.is_open() {
                         return Err(ConnectionLoss::of("the channel is closed"));
                     }
-                    let oldest = in_flight.oldest().or(self.exchanges.asked_at);
+                    self.note_unanswered(in_flight);
+                    let sent_at = in_flight.oldest().map(|(.., sent_at)| sent_at);
+                    let oldest = sent_at.or(self.exchanges.asked_at);
                     self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
                 }
             }
         }
+    }
+
+    fn note_unanswered(&self, in_flight: &PublishesInFlight) {
+        let note = in_flight.oldest().map(|(sequence, message, _)| {
+            let (exchange, routing_key) = (message.exchange(), message.routing_key());
+            (sequence, format!("routing key {routing_key} of exchange {exchange}"))
+        });
+        *self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
     /// Reports a broker that accepts connections and answers nothing.
@@ -259,6 +284,18 @@ impl Publisher {
     fn send(&mut self, connection: &AmqpConnection, in_flight: &mut PublishesInFlight) {
         let now = Instant::now();
         while let Some((sequence, message)) = self.unconfirmed.peek() {
+            match self.refusals.of(&message) {
+                Permission::Unknown => {}
+                Permission::Doubtful if !self.unconfirmed.is_suspect(sequence) => {
+                    self.unconfirmed.suspect(sequence);
+                    continue;
+                }
+                Permission::Doubtful => {}
+                Permission::Refused(text) => {
+                    self.refuse(sequence, &text);
+                    continue;
+                }
+            }
             match self.exchanges.exists(&connection.probe, message.exchange()) {
                 Some(true) => {
                     self.unconfirmed.sent(sequence, &message);
@@ -294,6 +331,7 @@ impl Publisher {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
+                    self.refusals.confirmed(message);
                     self.unconfirmed.confirmed(sequence);
                     reports.push(SinkReport::Confirmed(sequence));
                     continue;
@@ -308,7 +346,9 @@ impl Publisher {
         end
     }
 
-    fn lost(&mut self, loss: &ConnectionLoss) {
+    /// Prepares what is unconfirmed for the next connection. Returns whether this one was closed over
+    /// messages that are known.
+    fn lost(&mut self, loss: &ConnectionLoss) -> bool {
         if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
             tracing::warn!(
                 code = "sink.unknown-reply",
@@ -316,10 +356,12 @@ impl Publisher {
                 "RabbitMQ closed the channel with a reply code that this version does not know"
             );
         }
+        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss);
         if loss.is_over_a_message()
             && let Some(sequence) = self.unconfirmed.lone_suspect()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
+            is_over_one = true;
             let failure = message.closed_channel(loss);
             // A dead letter that is larger than the broker accepts is cut further.
             match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
@@ -330,10 +372,34 @@ impl Publisher {
                 None => self.fail(sequence, failure),
             }
         }
-        self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
+        self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
         self.exchanges = KnownExchanges::default();
         self.shared.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
+        is_over_one
+    }
+
+    /// The login may not publish somewhere. Returns whether it is known which messages are meant:
+    /// those for the place that the broker names, or the only one in flight.
+    fn publish_refused(&mut self, loss: &ConnectionLoss) -> bool {
+        let lone = self.unconfirmed.lone_suspect();
+        if self.refusals.add(loss) {
+            let in_flight = self.unconfirmed.in_flight();
+            let is_meant = |message| matches!(self.refusals.of(message), Permission::Refused(_));
+            let meant = in_flight.filter(|(_, message)| is_meant(message)).map(|(it, _)| it);
+            let meant: Vec<Sequence> = meant.collect();
+            meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+            return !meant.is_empty();
+        }
+        lone.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+        lone.is_some()
+    }
+
+    fn refuse(&mut self, sequence: Sequence, text: &str) {
+        if let Some(message) = self.unconfirmed.item(sequence) {
+            let failure = message.not_permitted(text, &connection_loss::permit(&self.settings));
+            self.fail(sequence, failure);
+        }
     }
 
     /// Keeps the event for a retry, and reports the failure.

@@ -25,6 +25,7 @@ const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-Us
 // benchmarks are built for release.
 const JIT: &[&str] = if cfg!(debug_assertions) { &["-XX:TieredStopAtLevel=1"] } else { &[] };
 
+const KIND: Kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
 const DEAD_LETTERS: &str = "outbox.dlq";
 
 /// What a broker is started with beyond the usual.
@@ -50,6 +51,7 @@ pub struct Kafka {
     process: Process,
     install: KafkaInstall,
     port: u16,
+    controller_port: u16,
 }
 
 impl Kafka {
@@ -74,24 +76,52 @@ impl Kafka {
         }
     }
 
+    /// Starts a second broker in the cluster of this one, which stays its controller.
+    pub fn start_second(&self) -> Result<Kafka> {
+        let user = install::service_user(&["postgres", "nobody"])?;
+        let process = Process::new(KIND, user, "")?;
+        let (port, controller_port) = (ports::free()?, self.controller_port);
+        // Later lines win.
+        let extra = format!(
+            "process.roles=broker\nnode.id=2\nlisteners=PLAINTEXT://127.0.0.1:{port}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}"
+        );
+        let options = KafkaOptions { extra, ..KafkaOptions::default() };
+        let mut second = Kafka { process, install: install::kafka()?, port, controller_port };
+        second.prepare(&options)?;
+        // The folder gets another identity at its first start.
+        let identity = "s/^node.id=1$/node.id=2/;/^directory.id=/d";
+        let mut change = second.process.command("sed");
+        change.args(["-i", identity]).arg(second.process.folder().join("data/meta.properties"));
+        process::run(&mut change)?;
+        second.launch()?;
+        Ok(second)
+    }
+
     fn start_once(options: &KafkaOptions) -> Result<Kafka> {
         let install = install::kafka()?;
         let user = install::service_user(&["postgres", "nobody"])?;
         let (port, controller_port) = (ports::free()?, ports::free()?);
-        let kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
-        let process = Process::new(kind, user, "")?;
+        let process = Process::new(KIND, user, "")?;
+        let mut kafka = Kafka { process, install, port, controller_port };
+        kafka.prepare(options)?;
+        kafka.launch()?;
+        Ok(kafka)
+    }
+
+    /// Writes its configuration and its data folder.
+    fn prepare(&self, options: &KafkaOptions) -> Result<()> {
+        let (process, ports) = (&self.process, (self.port, self.controller_port));
         let path = process.folder().join("server.properties");
-        std::fs::write(&path, properties(process.folder(), (port, controller_port), options))
+        std::fs::write(&path, properties(process.folder(), ports, options))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
         // Every broker gets the same identity, since they never meet, but a cluster of its own.
         let (mut copy, data) = (process.command("cp"), process.folder().join("data"));
-        process::run(copy.arg("-r").arg(&install.formatted).arg(&data))?;
-        let cluster = format!("s/^cluster.id=.{{8}}/cluster.id={port:08}/");
+        process::run(copy.arg("-r").arg(&self.install.formatted).arg(&data))?;
+        let cluster = format!("s/^cluster.id=.{{8}}/cluster.id={:08}/", self.controller_port);
         let mut named = process.command("sed");
         process::run(named.args(["-i", "-E", &cluster]).arg(data.join("meta.properties")))?;
-        let mut kafka = Kafka { process, install, port };
-        kafka.launch()?;
-        Ok(kafka)
+        Ok(())
     }
 
     fn launch(&mut self) -> Result<()> {

@@ -16,6 +16,7 @@ pub mod collector;
 pub mod consumer;
 pub mod demo;
 pub mod faults;
+pub mod kafka_acl;
 pub mod kit;
 pub mod load;
 pub mod oracle;

@@ -1,6 +1,7 @@
 //! Events from a replication slot: opens one session after another, checks that each continues the
 //! same slot, reads its stream, and reports confirmed positions to it.
 
+mod lease;
 mod replication;
 mod session;
 mod stall;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use self::replication::{PacketOutcome, Replication};
+use self::lease::SessionLease;
+use self::replication::{IntakeStop, PacketOutcome, Replication};
 use self::session::{Continuation, KnownSlot};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
@@ -47,6 +49,11 @@ pub struct SlotFeed {
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
     stall: StallDetector,
+    lease: SessionLease,
+    /// Why what is in flight must be withdrawn.
+    withdrawal: Option<&'static str>,
+    /// A session behind that of a peer, which waits until what is in flight was withdrawn.
+    opened: Option<Box<OpenedSession>>,
     control: Control,
     sessions: SessionLink,
     /// The catalog is being read, because the next packet cannot be judged without it.
@@ -83,6 +90,9 @@ impl SlotFeed {
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
+            lease: SessionLease::new(control.walsender(), Instant::now()),
+            withdrawal: None,
+            opened: None,
             sessions: control.sessions(),
             control,
             catalog: None,
@@ -138,7 +148,8 @@ impl SlotFeed {
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
         }
-        let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
+        let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
+            opened;
         admitter.state_file.marks.broker(driver.broker());
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
@@ -146,7 +157,9 @@ impl SlotFeed {
         self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
-        self.stall.connected(Walsender { host: session.host.clone(), pid: own_pid });
+        let walsender = Walsender { host: session.host.clone(), pid: own_pid };
+        self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
+        self.stall.connected(walsender);
         match Stream::new(session.transport, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -184,21 +197,6 @@ impl SlotFeed {
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
 
-    fn await_catalog(&mut self, now: Instant) {
-        self.catalog = Some(self.control.read_catalog());
-        self.hold = Some(IntakeHold::LookupPending);
-        self.hold(now);
-    }
-
-    fn claim_refuted(&mut self, admission: &mut Admission<'_>) {
-        tracing::info!(
-            "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
-        );
-        self.replication.forget(admission.admitter, admission.policy);
-        self.slot = None;
-        self.disconnect(Connection::Closed);
-    }
-
     /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
     /// it: what settles from now on is of another history.
     fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
@@ -222,6 +220,49 @@ impl SlotFeed {
         self.replication.admitted.interrupt();
         self.catalog = None;
         self.stall.disconnected();
+        self.lease.session_ended();
+    }
+
+    /// Whether a peer has confirmed events, and this relay has some in flight.
+    fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
+        let ours = self.replication.progress.reported();
+        let is_behind = opened.seen.peers.as_ref().is_some_and(|peers| peers.confirmed > ours);
+        is_behind && !self.replication.window.is_empty()
+    }
+
+    /// The packet waits, or the session ends.
+    fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
+        match why {
+            IntakeStop::Full => {
+                let room = self.replication.window.has_room();
+                let looks_up = down.admitter.read_back.awaits_topic();
+                let unread = room && !looks_up && down.policy.gate.awaits_history();
+                self.hold = IntakeHold::of(unread, looks_up, true);
+                self.hold(now);
+            }
+            IntakeStop::TextModeNeeded => {
+                self.text_only = true;
+                self.disconnect(Connection::Lost);
+            }
+            IntakeStop::CatalogNeeded => {
+                self.catalog = Some(self.control.read_catalog());
+                self.hold = Some(IntakeHold::LookupPending);
+                if let Connection::Open(stream) = &mut self.connection {
+                    stream.reset_silence(now);
+                }
+            }
+            IntakeStop::ClaimRefuted => {
+                tracing::info!(
+                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                );
+                self.replication.forget(&mut down.admitter, &mut down.policy);
+                self.slot = None;
+                self.disconnect(Connection::Closed);
+            }
+            IntakeStop::SinkBroken => {
+                down.driver.break_sink("it refuses every event", self.replication.window.events());
+            }
+        }
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
@@ -238,13 +279,6 @@ impl SlotFeed {
             Err(error) => self.lost(&StreamError::Io(error)),
         }
     }
-}
-
-/// What an event waits for that was not taken.
-fn not_taken(room: bool, admission: &Admission<'_>) -> Option<IntakeHold> {
-    let looks_up = admission.admitter.read_back.awaits_topic();
-    let unread = room && !looks_up && admission.policy.gate.awaits_history();
-    IntakeHold::of(unread, looks_up, true)
 }
 
 impl Feed for SlotFeed {
@@ -274,13 +308,58 @@ impl Feed for SlotFeed {
             let at_once = matches!(self.connection, Connection::Closed);
             self.request_session(at_once);
         }
+        if let Some(opened) = self.opened.take() {
+            return self.adopt(*opened, down, now);
+        }
         match self.sessions.answer() {
+            Some(SessionNews::Opened(opened)) if self.follows_a_peer(&opened) => {
+                self.withdrawal = Some("another relay has had the slot");
+                self.opened = Some(opened);
+            }
             Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
             Some(SessionNews::Failed(fault)) => return Err(fault),
-            Some(SessionNews::Waiting(phase)) => self.awaited = phase,
+            Some(SessionNews::Waiting(phase)) => {
+                self.awaited = phase;
+                if phase == Phase::Standby && !self.replication.window.is_empty() {
+                    self.withdrawal = Some("another relay has the slot");
+                }
+            }
             None => {}
         }
         Ok(())
+    }
+
+    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
+        if let Connection::Open(stream) = &self.connection {
+            self.lease.observe(now, stream.lived_at());
+        }
+        if frozen >= self.lease.length() {
+            self.lease.lose();
+        }
+        let known = self.withdrawal.take();
+        if !self.lease.has_expired(now) {
+            return known.map(str::to_owned);
+        }
+        let unheard_ms = self.lease.unheard_for(now).as_millis();
+        if self.is_connected() {
+            tracing::warn!(
+                code = "stream.unheard",
+                unheard_ms = unheard_ms as u64,
+                frozen_ms = frozen.as_millis() as u64,
+                "there is no sign that the session lives, and another relay may get the slot: opening another"
+            );
+            // What the socket still holds may be old.
+            self.disconnect(Connection::Lost);
+        }
+        let in_flight = !self.replication.window.is_empty();
+        in_flight.then(|| match known {
+            Some(reason) => reason.to_owned(),
+            None => format!("there has been no sign of the session for {unheard_ms} ms"),
+        })
+    }
+
+    fn publishes_until(&self) -> Instant {
+        self.lease.until()
     }
 
     fn intake(
@@ -320,20 +399,6 @@ impl Feed for SlotFeed {
                     stream.consume(length);
                     self.status_updates.requested = true;
                 }
-                PacketOutcome::Full => {
-                    self.hold = not_taken(self.replication.window.has_room(), &admission);
-                    self.hold(now);
-                    return Ok(false);
-                }
-                PacketOutcome::TextModeNeeded => {
-                    self.text_only = true;
-                    self.disconnect(Connection::Lost);
-                    return Ok(false);
-                }
-                PacketOutcome::CatalogNeeded => {
-                    self.await_catalog(now);
-                    return Ok(false);
-                }
                 PacketOutcome::TraceDue(position) => {
                     if let Err(error) = stream.report(position, unix_now_us(), false) {
                         return self.ended(&StreamError::Io(error));
@@ -341,12 +406,8 @@ impl Feed for SlotFeed {
                     self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
                 }
-                PacketOutcome::ClaimRefuted => {
-                    self.claim_refuted(&mut admission);
-                    return Ok(false);
-                }
-                PacketOutcome::SinkBroken => {
-                    driver.break_sink("it refuses every event", self.replication.window.events());
+                PacketOutcome::Stopped(why) => {
+                    self.intake_stopped(why, down, now);
                     return Ok(false);
                 }
             }
@@ -405,6 +466,7 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
+        self.replication.window.set_reachable(down.driver.is_reachable());
         self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
@@ -426,6 +488,10 @@ impl Feed for SlotFeed {
         self.replication.window.events()
     }
 
+    fn overtaken(&self) -> Vec<Sequence> {
+        self.replication.window.overtaken().collect()
+    }
+
     fn status(&self) -> FeedStatus {
         let connected = self.is_connected();
         let pass = Pass {
@@ -438,6 +504,7 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
+        self.opened = None;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
             self.sessions.close();

@@ -35,15 +35,22 @@ pub(super) enum PacketOutcome {
     Done,
     /// Done, and the server requests a status update.
     ReplyRequested,
-    /// It cannot be taken in yet; offer it again.
+    /// This position must be reported first, as a trace in the slot; offer it again then.
+    TraceDue(Lsn),
+    /// It was not taken in, and for now no other can be.
+    Stopped(IntakeStop),
+}
+
+/// Why no packet can be taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IntakeStop {
+    /// There is no room, or something is not known yet; offer it again.
     Full,
     /// Its columns can only be read from a stream in text mode.
     TextModeNeeded,
     /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
-    /// This position must be reported first, as a trace in the slot; offer it again then.
-    TraceDue(Lsn),
     /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
     /// since its begin may be reported.
     ClaimRefuted,
@@ -262,7 +269,7 @@ impl Replication {
                     return Err(self.garbled("commit of another transaction"));
                 }
                 if self.transaction.ends(commit_lsn).is_err() {
-                    return Ok(PacketOutcome::ClaimRefuted);
+                    return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
@@ -324,7 +331,7 @@ impl Replication {
             Ok(false) => Ok(self.other_table(relation, is_fresh)),
             Err(fault) if fault.code == NEEDS_TEXT => {
                 tracing::info!(reason = fault.what, "reading columns in text form");
-                Ok(PacketOutcome::TextModeNeeded)
+                Ok(PacketOutcome::Stopped(IntakeStop::TextModeNeeded))
             }
             Err(fault) => Err(fault),
         }
@@ -339,7 +346,7 @@ impl Replication {
             return PacketOutcome::Done;
         }
         if !is_fresh && !self.catalog.is_after(self.xid) {
-            return PacketOutcome::CatalogNeeded;
+            return PacketOutcome::Stopped(IntakeStop::CatalogNeeded);
         }
         if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
             tracing::warn!(
@@ -408,13 +415,13 @@ fn admit(
 ) -> Result<PacketOutcome, Fault> {
     let is_repeat = admitted.is_repeat();
     if !is_repeat && !window.has_room() {
-        return Ok(PacketOutcome::Full);
+        return Ok(PacketOutcome::Stopped(IntakeStop::Full));
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
     if is_repeat || window.next_is_confirmed() {
         if !admission.admitter.recalls(candidate, position)? {
-            return Ok(PacketOutcome::Full);
+            return Ok(PacketOutcome::Stopped(IntakeStop::Full));
         }
         if !is_repeat {
             window.pass_over();
@@ -434,13 +441,13 @@ fn admit(
             window.pass_over();
             fingerprint
         }
-        Offered::Full => return Ok(PacketOutcome::Full),
-        Offered::SinkBroken => return Ok(PacketOutcome::SinkBroken),
+        Offered::Full => return Ok(PacketOutcome::Stopped(IntakeStop::Full)),
+        Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
     admitted.advance();
-    Ok(match transaction.admitted(fingerprint, window.next()) {
+    Ok(match transaction.admitted(fingerprint.event, window.next()) {
         Ok(()) => PacketOutcome::Done,
-        Err(PrefixRefuted) => PacketOutcome::ClaimRefuted,
+        Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
 }
 

@@ -41,8 +41,8 @@ fn a_table_is_looked_up_only_when_it_may_be_a_partition_that_is_newer_than_the_c
         // Another table, by its columns, whatever its age.
         (before(&[]), &NEEDED[..3], PacketOutcome::Done),
         // It may have been attached since.
-        (before(&[]), &NEEDED, PacketOutcome::CatalogNeeded),
-        (before(&[7]), &NEEDED, PacketOutcome::CatalogNeeded),
+        (before(&[]), &NEEDED, PacketOutcome::Stopped(IntakeStop::CatalogNeeded)),
+        (before(&[7]), &NEEDED, PacketOutcome::Stopped(IntakeStop::CatalogNeeded)),
         // The catalog has the last word on what was written before it was read.
         (after(&[]), &NEEDED, PacketOutcome::Done),
         (after(&[7]), &NEEDED, PacketOutcome::Done),
@@ -56,7 +56,7 @@ fn a_table_is_looked_up_only_when_it_may_be_a_partition_that_is_newer_than_the_c
 fn a_fresh_catalog_decides_for_the_table_that_was_looked_up_and_no_other() {
     let mut fixture = fixture(Catalog::read_before(50, Vec::new()));
     let part = described(7, "part", &NEEDED);
-    assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::CatalogNeeded);
+    assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::Stopped(IntakeStop::CatalogNeeded));
     // WHEN the catalog knows it as a partition THEN its rows are events
     let mut catalog = Catalog::read_before(60, vec![7, 8]);
     catalog.outboxes.push((7, "public".to_owned(), "part".to_owned(), 0));
@@ -67,7 +67,7 @@ fn a_fresh_catalog_decides_for_the_table_that_was_looked_up_and_no_other() {
     assert_eq!(fixture.published(), ["e1"]);
     // WHEN another one comes THEN it is looked up in its turn, and is none
     let other = described(8, "other", &NEEDED);
-    assert_eq!(fixture.give(&other).unwrap(), PacketOutcome::CatalogNeeded);
+    assert_eq!(fixture.give(&other).unwrap(), PacketOutcome::Stopped(IntakeStop::CatalogNeeded));
     fixture.replication().refresh(Catalog::read_before(60, vec![7, 8]));
     assert_eq!(fixture.give(&other).unwrap(), PacketOutcome::Done);
     assert_eq!(fixture.give(&row(8)).unwrap(), PacketOutcome::Done);

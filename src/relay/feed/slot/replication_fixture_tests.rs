@@ -234,7 +234,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             let packet = head.u32(content.len() as u32).bytes(&content).0;
             let mut taken = self.give(&packet).unwrap();
-            while taken == PacketOutcome::Full {
+            while taken == PacketOutcome::Stopped(IntakeStop::Full) {
                 self.settle().unwrap();
                 taken = self.give(&packet).unwrap();
             }

@@ -1,6 +1,6 @@
 //! What a process has marked as confirmed, and the next one receives again.
 
-use super::super::PacketOutcome;
+use super::super::{IntakeStop, PacketOutcome};
 use super::fixture::{Fixture, failure, pairs};
 use crate::base::event::Position;
 use crate::delivery::known::{Fingerprint, Mark};
@@ -123,7 +123,7 @@ fn what_was_passed_over_stays_so_when_it_is_received_once_more() {
     // GIVEN no room for the second transaction, a new connection, and then a sink that breaks
     second.commit(&sent[..2]).unwrap();
     second.broker.set_full(true);
-    assert_eq!(second.receive(2, &sent[2..]).unwrap(), PacketOutcome::Full);
+    assert_eq!(second.receive(2, &sent[2..]).unwrap(), PacketOutcome::Stopped(IntakeStop::Full));
     second.receive(1, &sent[..2]).unwrap();
     second.broker.set_full(false);
     second.broker.set_silent(true);
@@ -208,7 +208,7 @@ fn another_transaction_in_its_place_is_never_reported_as_published() {
         let events: Vec<_> = others.iter().map(|name| (name.as_str(), "t", "a")).collect();
         // WHEN other events come, or fewer THEN that is seen before its commit is taken in
         let taken = second.receive_part(1, &events);
-        let refuted = PacketOutcome::ClaimRefuted;
+        let refuted = PacketOutcome::Stopped(IntakeStop::ClaimRefuted);
         assert!(taken == refuted || second.receive_commit(1) == refuted, "{taken:?}");
         assert_eq!(second.forgotten(), 0);
         // AND when it is read again, all of it is published

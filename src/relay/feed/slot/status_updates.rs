@@ -43,9 +43,11 @@ impl StatusUpdates {
     }
 
     /// If an update is due: whether it requests a reply. `heard` is when bytes last arrived, and `new`
-    /// says that there is a new position to report.
+    /// says that there is a new position to report. On an idle stream the replies show that the
+    /// session lives.
     pub(super) fn due(&mut self, now: Instant, heard: Instant, new: bool) -> Option<bool> {
-        let silent = now.saturating_duration_since(heard) > self.probe_after;
+        let unheard = now.saturating_duration_since(heard);
+        let silent = unheard > self.probe_after;
         let probe = silent && self.probed_at.is_none_or(|at| heard > at);
         let since = now.saturating_duration_since(self.sent_at);
         let worth_it = new || self.requested;
@@ -53,6 +55,6 @@ impl StatusUpdates {
             self.probed_at = Some(now);
         }
         let due = probe || since >= self.interval || (worth_it && since >= GAP);
-        due.then_some(probe)
+        due.then_some(probe || unheard >= self.interval / 2)
     }
 }

@@ -24,8 +24,18 @@ pub fn create_topic(
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<()> {
+    create_replicated_topic(brokers, topic, (partitions, 1), configs)
+}
+
+/// The same with so many partitions, and replicas of each.
+pub fn create_replicated_topic(
+    brokers: &str,
+    topic: &str,
+    (partitions, replicas): (i32, i32),
+    configs: &[(&str, &str)],
+) -> Result<()> {
     let admin = client(brokers)?;
-    let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+    let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas));
     for (name, value) in configs {
         wanted = wanted.set(name, value);
     }
@@ -95,6 +105,14 @@ pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
     ends(&consumer, topic, &partitions)
+}
+
+/// How many replicas of the first partition are in sync.
+pub fn in_sync(brokers: &str, topic: &str) -> Result<usize> {
+    let consumer: BaseConsumer = super::config(brokers).create()?;
+    let metadata = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT)?;
+    let first = metadata.topics().first().and_then(|topic| topic.partitions().first());
+    Ok(first.map_or(0, |partition| partition.isr().len()))
 }
 
 /// Waits until a topic holds `n` records in all, looking every 10 ms.

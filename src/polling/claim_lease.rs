@@ -1,0 +1,75 @@
+//! Until when nobody else can have the rows of this process's claims.
+//!
+//! The table frees a row whose claim was not renewed for the lease, and another process publishes it
+//! and later rows of its key. A renewal passes over claims that are younger than a quarter of the
+//! lease; so half a lease after one began, three quarters of it are over for some rows, and nothing
+//! of them may be published any more. A process that was frozen finds that time over.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) struct ClaimLease {
+    lease: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    renewed_at: Instant,
+    lapses: u64,
+}
+
+impl ClaimLease {
+    pub(crate) fn new(lease: Duration, now: Instant) -> ClaimLease {
+        ClaimLease { lease, state: Mutex::new(State { renewed_at: now, lapses: 0 }) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time between two renewals.
+    pub(crate) fn interval(&self) -> Duration {
+        self.lease / 4
+    }
+
+    /// How long a claim counts as this process's own without a renewal.
+    pub(crate) fn length(&self) -> Duration {
+        self.lease / 2
+    }
+
+    /// All claims of that moment were renewed.
+    pub(crate) fn renewed(&self, began: Instant) {
+        let length = self.length();
+        let mut state = self.state();
+        if began.saturating_duration_since(state.renewed_at) >= length {
+            // It came too late for the claims of before.
+            state.lapses += 1;
+        }
+        state.renewed_at = began;
+    }
+
+    pub(crate) fn until(&self) -> Instant {
+        self.state().renewed_at + self.length()
+    }
+
+    /// How often a renewal came too late.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.state().lapses
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_that_comes_too_late_is_a_lapse_though_the_lease_goes_on() {
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let lease = ClaimLease::new(8 * second, began);
+        lease.renewed(began + 3 * second);
+        assert_eq!((lease.until(), lease.lapses()), (began + 7 * second, 0));
+        lease.renewed(began + 7 * second);
+        assert_eq!((lease.until(), lease.lapses()), (began + 11 * second, 1));
+    }
+}

@@ -1,0 +1,116 @@
+//! Where this login may not publish to, as far as the broker has refused it.
+//!
+//! The broker closes the channel over such a message, and everything in flight would have to be sent
+//! again. It names the exchange, or the routing key in it. So messages for a place that was refused
+//! fail without being sent, except one now and then, which is sent alone.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::connection_loss::ConnectionLoss;
+use super::message::AmqpMessage;
+
+/// How long a refusal holds without another look.
+const HOLDS_FOR: Duration = Duration::from_secs(1);
+/// Places that are remembered: a template may lead to any number of them.
+const REMEMBERED_MAX: usize = 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Place {
+    exchange: String,
+    /// None if nothing may be published to the exchange.
+    routing_key: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Refusals(HashMap<Place, (Instant, String)>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Permission {
+    /// Nothing was refused.
+    Unknown,
+    /// It was refused a while ago, and must be sent alone.
+    Doubtful,
+    /// It was refused just now, in these words.
+    Refused(String),
+}
+
+impl Refusals {
+    /// The broker has refused to publish, and the text says where. Text of RabbitMQ 3.10: `access to
+    /// topic 'K' in exchange 'X' in vhost '/' refused for user 'U'`, or without the topic.
+    pub(super) fn add(&mut self, loss: &ConnectionLoss) -> bool {
+        let Some(place) = named(&loss.text) else { return false };
+        if self.0.len() >= REMEMBERED_MAX {
+            self.0.clear();
+        }
+        self.0.insert(place, (Instant::now(), loss.text.clone()));
+        true
+    }
+
+    pub(super) fn of(&self, message: &AmqpMessage) -> Permission {
+        if self.0.is_empty() {
+            return Permission::Unknown;
+        }
+        let refused = places(message).into_iter().find_map(|place| self.0.get(&place));
+        match refused {
+            None => Permission::Unknown,
+            Some((at, text)) if at.elapsed() < HOLDS_FOR => Permission::Refused(text.clone()),
+            Some(_) => Permission::Doubtful,
+        }
+    }
+
+    /// The broker has taken a message for this place.
+    pub(super) fn confirmed(&mut self, message: &AmqpMessage) {
+        if !self.0.is_empty() {
+            places(message).iter().for_each(|place| drop(self.0.remove(place)));
+        }
+    }
+}
+
+fn places(message: &AmqpMessage) -> [Place; 2] {
+    let exchange = || message.exchange().to_owned();
+    let routing_key = Some(message.routing_key().to_owned());
+    [Place { exchange: exchange(), routing_key: None }, Place { exchange: exchange(), routing_key }]
+}
+
+fn named(text: &str) -> Option<Place> {
+    let (before, rest) = text.split_once("exchange '")?;
+    let (exchange, _) = rest.split_once("' in vhost")?;
+    let routing_key = before.split_once("topic '").map(|(_, key)| key.trim_end());
+    let routing_key = routing_key.and_then(|key| key.strip_suffix("' in")).map(str::to_owned);
+    if before.contains("topic '") && routing_key.is_none() {
+        return None;
+    }
+    Some(Place { exchange: exchange.to_owned(), routing_key })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_names_the_exchange_or_the_routing_key_in_it() {
+        let place = |exchange: &str, key: Option<&str>| {
+            let (exchange, routing_key) = (exchange.to_owned(), key.map(str::to_owned));
+            Some(Place { exchange, routing_key })
+        };
+        for (text, expected) in [
+            (
+                "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'u'",
+                place("x", None),
+            ),
+            (
+                "ACCESS_REFUSED - write access to exchange 'it's' in vhost '/' refused for user 'u'",
+                place("it's", None),
+            ),
+            (
+                "ACCESS_REFUSED - access to topic 'a.b' in exchange 'x' in vhost '/' refused for user 'u'",
+                place("x", Some("a.b")),
+            ),
+            ("ACCESS_REFUSED - access to topic 'a.b", None),
+            ("ACCESS_REFUSED", None),
+        ] {
+            assert_eq!(named(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Rights of a user at a private Kafka that has an authorizer: one request of the wire protocol.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+
+use crate::{HarnessError, Result};
+
+/// The codes of the wire protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read = 3,
+    Write = 4,
+    Describe = 8,
+}
+
+const CREATE_ACLS: i16 = 30;
+/// The last that is written without tagged fields.
+const VERSION: i16 = 1;
+const TOPIC: u8 = 2;
+const LITERAL: u8 = 3;
+const ALLOW: u8 = 3;
+
+/// Lets the user do this with a topic. The listener at `port` must belong to a super user.
+pub fn allow(port: u16, user: &str, topic: &str, operations: &[Operation]) -> Result<()> {
+    let said = request(port, &body(user, topic, operations));
+    let answer = said.map_err(HarnessError::io("asking Kafka for rights"))?;
+    // Correlation id, throttle time, number of results; each begins with its error.
+    let refused = answer.get(12..14).is_none_or(|code| code != [0, 0]);
+    if refused {
+        return Err(HarnessError::Tool {
+            tool: "CreateAcls".into(),
+            output: format!("{answer:?}"),
+        });
+    }
+    Ok(())
+}
+
+fn body(user: &str, topic: &str, operations: &[Operation]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let text = |body: &mut Vec<u8>, text: &str| {
+        body.extend((text.len() as i16).to_be_bytes());
+        body.extend(text.as_bytes());
+    };
+    body.extend(CREATE_ACLS.to_be_bytes());
+    body.extend(VERSION.to_be_bytes());
+    body.extend(0_i32.to_be_bytes());
+    text(&mut body, "walrelay-harness");
+    body.extend((operations.len() as i32).to_be_bytes());
+    for operation in operations {
+        body.push(TOPIC);
+        text(&mut body, topic);
+        body.push(LITERAL);
+        text(&mut body, &format!("User:{user}"));
+        text(&mut body, "*");
+        body.extend([*operation as u8, ALLOW]);
+    }
+    body
+}
+
+fn request(port: u16, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.write_all(&(body.len() as i32).to_be_bytes())?;
+    stream.write_all(body)?;
+    let mut size = [0; 4];
+    stream.read_exact(&mut size)?;
+    let mut answer = vec![0; u32::from_be_bytes(size) as usize];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
