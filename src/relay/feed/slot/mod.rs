@@ -198,12 +198,6 @@ impl SlotFeed {
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
 
-    fn await_catalog(&mut self, now: Instant) {
-        self.catalog = Some(self.control.read_catalog());
-        self.hold = Some(IntakeHold::LookupPending);
-        self.hold(now);
-    }
-
     /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
     /// it: what settles from now on is of another history.
     fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
@@ -241,7 +235,10 @@ impl SlotFeed {
     fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
         match why {
             IntakeStop::Full => {
-                self.hold = not_taken(self.replication.window.has_room(), down);
+                let room = self.replication.window.has_room();
+                let looks_up = down.admitter.read_back.awaits_topic();
+                let unread = room && !looks_up && down.policy.gate.awaits_history();
+                self.hold = IntakeHold::of(unread, looks_up, true);
                 self.hold(now);
             }
             IntakeStop::TextModeNeeded => {
@@ -277,13 +274,6 @@ impl SlotFeed {
             Err(error) => self.lost(&StreamError::Io(error)),
         }
     }
-}
-
-/// What an event waits for that was not taken.
-fn not_taken(room: bool, down: &Downstream) -> Option<IntakeHold> {
-    let looks_up = down.admitter.read_back.awaits_topic();
-    let unread = room && !looks_up && down.policy.gate.awaits_history();
-    IntakeHold::of(unread, looks_up, true)
 }
 
 impl Feed for SlotFeed {
