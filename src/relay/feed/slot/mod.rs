@@ -245,7 +245,11 @@ impl SlotFeed {
                 self.text_only = true;
                 self.disconnect(Connection::Lost);
             }
-            IntakeStop::CatalogNeeded => self.await_catalog(now),
+            IntakeStop::CatalogNeeded => {
+                self.catalog = Some(self.control.read_catalog());
+                self.hold = Some(IntakeHold::LookupPending);
+                self.hold(now);
+            }
             IntakeStop::ClaimRefuted => {
                 tracing::info!(
                     "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
