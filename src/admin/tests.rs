@@ -59,7 +59,13 @@ pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
 /// Nobody may act on them.
 fn letters() -> DeadLetterAccess {
     let broker = Arc::new(crate::sink::testing::MemoryBroker::default());
-    DeadLetterAccess { broker, address: DeadLetterAddress::default(), finder: None, token: None }
+    DeadLetterAccess {
+        broker,
+        address: DeadLetterAddress::default(),
+        finder: None,
+        stops: None,
+        token: None,
+    }
 }
 
 pub(super) fn streaming() -> Pass {

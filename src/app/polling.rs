@@ -32,8 +32,11 @@ const LATE_MAX: usize = 1024;
 /// Limit for writing the last verdicts.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
-pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
-    let observability = Observability::open(config)?;
+pub(super) fn run(
+    config: &Config,
+    polling: &PollingSettings,
+    observability: &Observability,
+) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
     // One listener for the whole run, so that a signal between checking the table and polling it is
     // not lost.

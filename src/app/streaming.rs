@@ -7,21 +7,20 @@ use super::threads::{Observability, Running, ShutdownSignals, stop};
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
-use crate::doctor::fingerprint::KnownPublication;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::{Relay, SlotFeed};
 
-pub(super) fn run(config: &Config) -> Result<(), Fault> {
-    let observability = Observability::open(config)?;
+pub(super) fn run(config: &Config, observability: &Observability) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
-    let known = Arc::<KnownPublication>::default();
+    let Observability { origin, metrics, facts, flags, stops, .. } = observability;
+    let known = Arc::new(stops.known_publication());
     let control = Control {
         runtime: runtime.handle().clone(),
         source: Arc::new(config.source.clone()),
         known: Arc::clone(&known),
+        stops: Arc::clone(stops),
     };
-    let Observability { origin, metrics, facts, flags, .. } = &observability;
     let delivery = config.delivery.clone();
     let (feed_flags, feed_metrics) = (Arc::clone(flags), Arc::clone(metrics));
     let watch = SlotWatch {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::base::lsn::Lsn;
 use crate::base::text::{escaped, escaped_lines};
 
 /// The exit code of the process.
@@ -36,6 +37,15 @@ pub struct Fault {
     pub place: String,
     /// The command or SQL that mends it.
     pub mend: String,
+    /// Set where the stop protects data, and so outlives the process: see [`super::stop`].
+    pub doubt: Option<Box<Doubt>>,
+}
+
+/// Where events may be missing: what was committed between the two positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubt {
+    pub from: Lsn,
+    pub to: Lsn,
 }
 
 impl Fault {
@@ -46,7 +56,14 @@ impl Fault {
         place: impl Into<String>,
         mend: impl Into<String>,
     ) -> Fault {
-        Fault { code, exit, what: what.into(), place: place.into(), mend: mend.into() }
+        let (what, place, mend) = (what.into(), place.into(), mend.into());
+        Fault { code, exit, what, place, mend, doubt: None }
+    }
+
+    /// The stop stays until somebody acknowledges it.
+    #[must_use]
+    pub fn stays(self, from: Lsn, to: Lsn) -> Fault {
+        Fault { doubt: Some(Box::new(Doubt { from, to })), ..self }
     }
 
     /// For faults with which the process does not end.

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 
 use super::output::{is_coloured, print, print_json};
-use crate::app::{self, sink_requirements};
+use crate::app::{self, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
@@ -18,12 +18,13 @@ use crate::config::Config;
 use crate::dead_letter::tail;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
-use crate::doctor::{publication_age, source as source_doctor};
+use crate::doctor::publication_age;
 use crate::polling::handover;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
 use crate::relay;
+use crate::relay::stops::{SeenSource, Stops};
 use crate::source::connect;
 use crate::source::sampled_topics::{self, SampledTopics};
 use crate::source::settings::SourceSettings;
@@ -45,9 +46,16 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// Inspects the source, the broker and this machine. A server that cannot be reached is a finding,
 /// too, so that the findings of the others are still printed.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
-    let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
-    findings.extend(inspect_sink(config, &topics));
+    let Inspected { mut findings, topics, seen } =
+        runtime::try_block_on(async { Ok(source(config).await) })?;
+    let sink = inspect_sink(config, &topics);
+    let reads_topic = is_sound(&sink);
+    findings.extend(sink);
     findings.extend(app::inspect(config));
+    // A state file that cannot be used is a finding already.
+    if let Ok(stops) = Stops::look(stops_config(config)) {
+        findings.extend(stops.inspect(seen.as_ref(), reads_topic));
+    }
     match json {
         true => print_json(&to_json(&findings))?,
         false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
@@ -72,15 +80,24 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
     found
 }
 
-/// Inspects the source; also returns, for each table, the topics that sampled rows lead to.
-pub(super) async fn source(config: &Config) -> (Vec<Finding>, Vec<SampledTopics>) {
+/// What an inspection of the source has found.
+pub(super) struct Inspected {
+    pub(super) findings: Vec<Finding>,
+    /// For each table, the topics that sampled rows lead to.
+    pub(super) topics: Vec<SampledTopics>,
+    /// What a relay compares with what it remembers, if all is well otherwise.
+    seen: Option<SeenSource>,
+}
+
+pub(super) async fn source(config: &Config) -> Inspected {
     let settings = &config.source;
     let inspected = async {
         let sql = connect_sql(settings).await?;
         let client = &sql.client;
+        let mut seen = None;
         let mut findings = match &config.polling {
             Some(polling) => inspect_polled(client, settings, polling).await?,
-            None => inspect(client, settings).await?,
+            None => inspect(client, settings, &mut seen).await?,
         };
         findings.extend(sql.exposed.then(|| {
             Finding::warn(
@@ -97,19 +114,27 @@ pub(super) async fn source(config: &Config) -> (Vec<Finding>, Vec<SampledTopics>
                 topics.extend(sampled_topics::topics(client, outbox).await);
             }
         }
-        Ok((findings, topics))
+        Ok(Inspected { findings, topics, seen })
     };
-    inspected.await.unwrap_or_else(|fault| (vec![Finding::fail(fault)], Vec::new()))
+    inspected.await.unwrap_or_else(|fault| Inspected {
+        findings: vec![Finding::fail(fault)],
+        topics: Vec::new(),
+        seen: None,
+    })
 }
 
-async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {
-    let report = source_doctor::report(client, settings).await?;
-    let mut findings = report.findings;
+async fn inspect(
+    client: &Client,
+    settings: &SourceSettings,
+    seen: &mut Option<SeenSource>,
+) -> Result<Vec<Finding>, Fault> {
+    let (source, mut findings) = SeenSource::gather(client, settings).await?;
     if is_sound(&findings) {
-        let unfit = relay::unfit_routes(settings, &report.facts.published.tables);
+        let unfit = relay::unfit_routes(settings, &source.facts.published.tables);
         findings.extend(unfit.into_iter().map(Finding::fail));
         findings.extend(unable_to_stream(settings).await.map(Finding::fail));
-        findings.extend(publication_age::inspect(settings, &report.facts).await);
+        findings.extend(publication_age::inspect(settings, &source.facts).await);
+        *seen = Some(source);
     }
     Ok(findings)
 }

@@ -24,7 +24,7 @@ async fn from_nothing_to_ready_and_back() {
     let (_, settings) = testing::logical().database("cli_life").await;
     let config = config(settings);
     let failed = async || {
-        let (found, _) = check::source(&config).await;
+        let found = check::source(&config).await.findings;
         found.iter().filter(|finding| finding.level == Level::Fail).count()
     };
     assert!(failed().await > 0);
@@ -54,7 +54,7 @@ async fn an_unreachable_source_does_not_hide_the_sink() {
     let (_, mut settings) = testing::logical().database("cli_unreachable").await;
     settings.connection.hosts[0].name = "/nonexistent".into();
     let config = config(settings);
-    let (found, _) = check::source(&config).await;
+    let found = check::source(&config).await.findings;
     assert_eq!(found.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Fail]);
     assert_eq!(source(&config, None).await.unwrap_err().exit, Exit::Source);
 }

@@ -4,7 +4,8 @@
 //! header that is missing or malformed leaves its field empty; it is never an error.
 
 use super::record::{
-    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind, Uncut,
+    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind,
+    StopRecord, Uncut,
 };
 use super::writer;
 use crate::base::time::{parse_rfc3339, rfc3339};
@@ -14,6 +15,9 @@ pub(super) fn parse(entry: LogEntry) -> LogRecord {
     let Some(event_id) = own.text(writer::EVENT_ID) else { return LogRecord::Foreign };
     if let Some(name) = own.text(writer::RESOLUTION) {
         use ResolutionKind::{Discarded, Released, Replayed};
+        if let Some(stop) = StopRecord::parse(&entry, &name) {
+            return LogRecord::Stop(Box::new(stop));
+        }
         let kind = [Replayed, Discarded, Released].into_iter().find(|it| it.name() == name);
         return kind.map_or(LogRecord::Foreign, |kind| {
             LogRecord::Resolution(parse_resolution(entry, kind, event_id))

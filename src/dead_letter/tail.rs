@@ -1,12 +1,12 @@
 //! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges,
 //! and sends the data loop which keys are parked and what an earlier process has just written.
 //!
-//! The data loop waits for it only for the parked keys, where they matter. A stop does not wait for
-//! a thread that is blocked in a call to the broker.
+//! The data loop waits for it with its first dead letter, because an earlier process may have been
+//! stopped; and with its first event where parked keys or a stop matter to that. The end of a relay
+//! does not wait for a thread that is blocked in a call to the broker.
 //!
 //! Reading begins once the stream is open: by then the topic has the dead letters of the relay that
-//! held the slot before. Where no keys are parked, the loop needs only the latest dead letters;
-//! they are found by time and sent before the whole topic is read.
+//! held the slot before.
 //!
 //! Each trouble is logged once. What keeps the topic from being read
 //! at all is sent to the loop, which decides; an unreachable broker
@@ -46,7 +46,6 @@ pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
     /// Dead letters of other slots are not sent to the loop.
     pub(crate) slot: String,
-    pub(crate) parks_keys: bool,
     pub(crate) settings: DeadLetterSettings,
     pub(crate) events: SyncSender<TailEvent>,
     pub(crate) metrics: Arc<Metrics>,
@@ -134,8 +133,6 @@ struct TailThread {
     config: TailConfig,
     stop: Arc<AtomicBool>,
     state: TailState,
-    /// Earlier dead letters do not matter to the breaker.
-    since_unix_us: i64,
     backoff: Backoff,
     gauges_set_at: Option<Instant>,
     /// The loop knows that the topic cannot be read.
@@ -159,7 +156,6 @@ impl TailThread {
         TailThread {
             stop,
             state: TailState::new(&config.slot, since_unix_us),
-            since_unix_us,
             config,
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
             gauges_set_at: None,
@@ -183,9 +179,6 @@ impl TailThread {
 
     /// Reads the whole topic and what is written from then on. Returns when it must begin anew.
     fn read(&mut self) -> Result<(), ReadingEnd> {
-        if !self.config.parks_keys && !self.state.caught_up() {
-            self.read_latest()?;
-        }
         let mut reader = self.open(ReadFrom::Beginning)?;
         self.state.begin();
         let mut events = Vec::new();
@@ -214,25 +207,6 @@ impl TailThread {
     fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
         let TailConfig { broker, settings, .. } = &self.config;
         DeadLetterTopic::of_relay(&**broker, &settings.address, &self.stop).reader(from)
-    }
-
-    /// Sends the loop what matters to the breaker.
-    fn read_latest(&mut self) -> Result<(), ReadingEnd> {
-        let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
-        let mut latest = TailState::new(&self.config.slot, self.since_unix_us);
-        let mut events = Vec::new();
-        loop {
-            match reader.next(TICK)? {
-                LogRead::Entry(record) => latest.read(&record, &mut events),
-                LogRead::Nothing => {}
-                LogRead::End => break,
-            }
-            self.tick()?;
-        }
-        latest.end(&mut events);
-        // Not sent before the end, because another attempt would send them again.
-        self.state.skip_to_caught_up();
-        self.send(&mut events)
     }
 
     /// Sends events to the loop, waiting while the channel is full.

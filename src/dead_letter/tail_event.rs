@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 
 use super::fold::Change;
 use super::open_dead_letters::OpenDeadLetters;
-use super::record::{DeadLetter, LogRecord, ResolutionKind};
+use super::record::{DeadLetter, LogRecord, ResolutionKind, StopRecord};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 
@@ -25,6 +25,9 @@ pub enum TailEvent {
     /// A dead letter of this slot parks this key; the position is that of its event.
     Parked(KeyHash, Position),
     Released(KeyHash),
+    /// This relay was stopped, or the stop was acknowledged. Not sent after
+    /// [`TailEvent::CaughtUp`].
+    Stop(Box<StopRecord>),
     /// A dead letter of this slot from before this process that may still count for the breaker;
     /// not one of class [`CLASS_PARKED`], which follows from another one. Not sent after
     /// [`TailEvent::CaughtUp`].
@@ -110,6 +113,7 @@ impl TailState {
         let position = match record {
             LogRecord::DeadLetter(letter) => letter.position,
             LogRecord::Resolution(resolution) => resolution.position,
+            LogRecord::Stop(record) => record.position,
             LogRecord::Foreign => return,
         };
         self.read.insert(position.partition, position.offset);
@@ -126,7 +130,10 @@ impl TailState {
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 events.extend(resolution.key_hash().map(TailEvent::Released));
             }
-            LogRecord::Resolution(_) | LogRecord::Foreign => {}
+            LogRecord::Stop(record) if record.body.slot == self.slot && !self.caught_up => {
+                events.push(TailEvent::Stop(record.clone()));
+            }
+            LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => {}
         }
     }
 
@@ -164,11 +171,6 @@ impl TailState {
             events.push(TailEvent::CaughtUp);
         }
         is_replaced
-    }
-
-    /// What matters to the breaker was reported by another reading.
-    pub(super) fn skip_to_caught_up(&mut self) {
-        self.caught_up = true;
     }
 
     pub(super) fn caught_up(&self) -> bool {

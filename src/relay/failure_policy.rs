@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::dead_letter_gate::DeadLetterGate;
 use super::faults;
+use super::stops::Stops;
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
@@ -100,10 +101,11 @@ impl FailurePolicy {
         writer: DeadLetterWriter,
         spans: EventSpans,
         metrics: &Arc<Metrics>,
+        stops: Arc<Stops>,
     ) -> FailurePolicy {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
         FailurePolicy {
-            gate: DeadLetterGate::new(delivery, writer, metrics),
+            gate: DeadLetterGate::new(delivery, writer, metrics, stops),
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
             dead_lettered: HashMap::new(),
             suspects: HashSet::new(),

@@ -51,6 +51,7 @@ mod preconditions;
 mod read_back;
 mod sink_driver;
 mod state_file;
+pub(crate) mod stops;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -67,6 +68,7 @@ pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::read_back::ReadBack;
 use self::sink_driver::{SinkDriver, SinkFactory};
 use self::state_file::StateFile;
+use self::stops::Stops;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -98,6 +100,7 @@ pub(crate) struct Parts {
     pub dead_letter_writer: DeadLetterWriter,
     pub spans: EventSpans,
     pub tail_events: Option<Receiver<TailEvent>>,
+    pub stops: Arc<Stops>,
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
     pub recorder: Recorder,
@@ -126,7 +129,13 @@ impl<F: Feed> Relay<F> {
         let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
             admitter: Admitter::new(state_file, parts.read_back, &source, feed.origin()),
-            policy: FailurePolicy::new(&delivery, dead_letter_writer, parts.spans, &metrics),
+            policy: FailurePolicy::new(
+                &delivery,
+                dead_letter_writer,
+                parts.spans,
+                &metrics,
+                parts.stops,
+            ),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),
             recorder: parts.recorder,

@@ -19,6 +19,7 @@ mod standby;
 mod state_file;
 mod states;
 mod stop;
+mod stops;
 mod takeover;
 mod tour;
 mod unread_log;

@@ -116,6 +116,17 @@ pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), A
     Ok((body, reason))
 }
 
+/// `POST /api/resume`: why.
+pub(super) async fn resume(request: Request) -> Result<String, ApiError> {
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct ResumeBody {
+        reason: Option<String>,
+    }
+    let ResumeBody { reason: text } = read(body(request).await?, BODY)?;
+    reason(text)
+}
+
 /// A mistake must not act on everything.
 fn check_selection(narrows: bool, all: bool) -> Result<(), ApiError> {
     let (what, mend) = match (narrows, all) {

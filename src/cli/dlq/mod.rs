@@ -224,7 +224,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
 }
 
 /// Who runs this command, for the log: `alice@host`.
-fn user_at_host() -> String {
+pub(super) fn user_at_host() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host.trim())

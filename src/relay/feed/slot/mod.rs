@@ -30,6 +30,7 @@ use crate::relay::control::{
     CatalogLink, Control, OpenedSession, SessionLink, SessionNews, SessionRequest, StopFlags,
     Walsender,
 };
+use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::source::stream::{Stream, StreamError};
 
@@ -117,7 +118,12 @@ impl SlotFeed {
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
-        let (floor, continuation) = session::judge(source, known, seen, &opened)?;
+        let last = self.control.stops.last_place();
+        let (floor, continuation) = session::judge(source, known, seen, &opened, last.as_ref())?;
+        if let Some((fault, digest)) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        }
+        self.control.stops.reads_at(&opened.place);
         match continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),

@@ -9,6 +9,7 @@ use crate::relay::control::{
     ConfirmedPosition, Control, OpenedSession, PeerProgress, SystemTimeline,
 };
 use crate::relay::faults;
+use crate::relay::stops::not_the_last;
 use crate::source::progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -38,17 +39,21 @@ pub(super) enum Continuation {
 
 /// Compares a session with the slot as it was `known`, the position up to which this relay knows
 /// everything to be confirmed, and the newest position it has `received`. Returns the position up
-/// to which everything is confirmed now.
+/// to which everything is confirmed now. `last` is where an earlier process read the slot, and how far
+/// the WAL had come.
 pub(super) fn judge(
     source: &SourceSettings,
     known: Option<(&KnownSlot, Lsn)>,
     received: Lsn,
     opened: &OpenedSession,
+    last: Option<&(SystemTimeline, Lsn)>,
 ) -> Result<(Lsn, Continuation), Fault> {
     let OpenedSession { place, slot_confirmed, wal_end, peers, mover, .. } = opened;
     let (wal_end, slot_confirmed) = (*wal_end, *slot_confirmed);
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
+        let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
+        other.map_or(Ok(()), Err)?;
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
         let floor = by_peers.max(slot_confirmed);
         return match wal_end < floor {
