@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::base::stop::Stop;
 use crate::base::time::rfc3339;
 use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
 use crate::metrics::{LabelSet, Metrics, Outcome, Point, WalStatus};
@@ -53,6 +54,8 @@ pub(super) fn to_json(view: &AdminView) -> Value {
         "live": health.stuck().is_none(),
         "reasons": reasons(&health.reasons),
         "note": view.facts.note(),
+        // Why the relay waits to be resumed.
+        "stop": view.facts.stop().map(|stop| stop_json(&stop)),
         "uptime_seconds": (view.clock)() / 1000,
         "lsn": {
             "received": pass.received_lsn.to_string(),
@@ -83,6 +86,11 @@ pub(super) fn to_json(view: &AdminView) -> Value {
             "cleaned_rows": metrics.cleaned_rows.get(),
         })),
     })
+}
+
+pub(super) fn stop_json(stop: &Stop) -> Value {
+    json!({ "code": stop.code, "since": stop.since(), "what": stop.what, "where": stop.place,
+        "mend": stop.mend, "from": stop.from, "to": stop.to })
 }
 
 fn slot(view: &AdminView, name: &str) -> Value {

@@ -60,9 +60,14 @@ pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
 /// Nobody may act on them.
 fn letters() -> DeadLetterAccess {
     let broker = Arc::new(crate::sink::testing::MemoryBroker::default());
-    let destinations = Destinations::anywhere();
-    let address = DeadLetterAddress::default();
-    DeadLetterAccess { broker, address, destinations, finder: None, token: None }
+    DeadLetterAccess {
+        broker,
+        address: DeadLetterAddress::default(),
+        destinations: Destinations::anywhere(),
+        finder: None,
+        stops: None,
+        token: None,
+    }
 }
 
 pub(super) fn streaming() -> Pass {

@@ -1,13 +1,17 @@
 //! Starts the threads of a relay and waits for their end: the data thread with the loop, the admin
 //! thread, which answers probes even when the loop is stuck, the reader of the dead-letter topic,
-//! and the control runtime on the main thread with sessions, slot watch and signals.
+//! and the control runtime on the main thread with sessions, slot watch and signals. All but the admin
+//! thread begin anew when a relay that was halted is resumed.
 
+mod halting;
 mod polling;
 mod streaming;
 mod threads;
 
+use self::threads::Observability;
 pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
+pub(crate) use self::threads::stops_config;
 use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
@@ -16,10 +20,11 @@ use crate::{relay, trace};
 
 /// Relays until it is stopped. `on_hangup` is called for each SIGHUP.
 pub fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
-    match &config.polling {
-        Some(polling) => polling::run(config, polling, on_hangup),
-        None => streaming::run(config, on_hangup),
-    }
+    let observability = Observability::open(config)?;
+    halting::run_until_done(config, &observability, on_hangup, || match &config.polling {
+        Some(polling) => polling::run(config, polling, &observability, on_hangup),
+        None => streaming::run(config, &observability, on_hangup),
+    })
 }
 
 /// Checks, for `check`, what [`run`] needs of this machine and of the configuration as a whole.

@@ -38,9 +38,9 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) fn run(
     config: &Config,
     polling: &PollingSettings,
+    observability: &Observability,
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
-    let observability = Observability::open(config)?;
     let runtime = runtime::current_thread()?;
     // One listener for the whole run, so that a signal between checking the table and polling it is
     // not lost.

@@ -7,25 +7,28 @@ use super::threads::{Observability, ReceivedSignals, Running, stop};
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
-use crate::doctor::fingerprint::KnownPublication;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::{Relay, SlotFeed};
 use crate::source::sightings::Sightings;
 
-pub(super) fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
-    let observability = Observability::open(config)?;
+pub(super) fn run(
+    config: &Config,
+    observability: &Observability,
+    on_hangup: &dyn Fn(),
+) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
     let signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
-    let known = Arc::<KnownPublication>::default();
+    let Observability { origin, metrics, facts, flags, stops, .. } = observability;
+    let known = Arc::new(stops.known_publication());
     let sightings = Arc::<Sightings>::default();
     let control = Control {
         runtime: runtime.handle().clone(),
         source: Arc::new(config.source.clone()),
         known: Arc::clone(&known),
         sightings: Arc::clone(&sightings),
+        stops: Arc::clone(stops),
     };
-    let Observability { origin, metrics, facts, flags, .. } = &observability;
     let delivery = config.delivery.clone();
     let (feed_flags, feed_metrics) = (Arc::clone(flags), Arc::clone(metrics));
     let watch = SlotWatch {

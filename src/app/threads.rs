@@ -21,10 +21,11 @@ use crate::dead_letter::tail_event::{self, ReadRequests};
 use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
-use crate::health::{self, Facts, HealthLimits, Recorder, StateWatch};
+use crate::health::{Facts, HealthLimits, StateWatch};
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
+use crate::relay::stops::{Stops, StopsConfig};
 use crate::relay::{Parts, ReadBack};
 use crate::sink::{self, Requirements};
 use crate::trace::{SpanExporter, SpanSource};
@@ -33,18 +34,21 @@ use crate::trace::{SpanExporter, SpanSource};
 pub(super) struct Observability {
     pub(super) origin: Instant,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) recorder: Recorder,
     pub(super) facts: Arc<Facts>,
     pub(super) flags: Arc<StopFlags>,
+    pub(super) stops: Arc<Stops>,
     pub(super) system: SystemId,
-    pub(super) admin: Admin,
+    _admin: Admin,
 }
 
 impl Observability {
     pub(super) fn open(config: &Config) -> Result<Observability, Fault> {
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
-        let (recorder, facts) = health::facts(0);
+        let facts = Facts::new(0);
+        let system = SystemId::default();
+        let config_of_stops = StopsConfig { system: system.clone(), ..stops_config(config) };
+        let stops = Arc::new(Stops::open(config_of_stops)?);
         let (limits, began_unix_us) = (HealthLimits::default(), unix_now_us());
         let states = StateWatch::new(limits, Arc::clone(&metrics), began_unix_us);
         let view = AdminView {
@@ -60,32 +64,40 @@ impl Observability {
             address: config.dead_letter.address.clone(),
             destinations: replay_destinations(config),
             finder: Some(EventFinder::new(config)),
+            stops: Some(Arc::clone(&stops)),
             token: config.admin.token.clone(),
         };
         let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         let flags = Arc::default();
-        let system = SystemId::default();
-        Ok(Observability { origin, metrics, recorder, facts, flags, system, admin })
+        Ok(Observability { origin, metrics, facts, flags, stops, system, _admin: admin })
+    }
+
+    /// Milliseconds on the clock of the facts.
+    pub(super) fn now_ms(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
     /// Starts the reader of the dead-letter topic, and the loop on the data thread.
     pub(super) fn start(
-        self,
+        &self,
         config: &Config,
         carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
         let requests = ReadRequests::default();
-        let Observability { origin, metrics, recorder, facts, flags, system, admin } = self;
+        let Observability { origin, metrics, facts, flags, stops, system, .. } = self;
+        let recorder = facts.recorder(self.now_ms());
         let tail = TailConfig {
             broker: Arc::clone(&config.sink),
             slot: config.source.slot.clone(),
             system: system.clone(),
-            parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
             settings: config.dead_letter.clone(),
             events,
-            metrics: Arc::clone(&metrics),
-            has_source: Box::new(move || facts.snapshot().pass.phase.has_source()),
+            metrics: Arc::clone(metrics),
+            has_source: Box::new({
+                let facts = Arc::clone(facts);
+                move || facts.snapshot().pass.phase.has_source()
+            }),
             requests: requests.clone(),
         };
         let tail = writes_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
@@ -96,7 +108,7 @@ impl Observability {
             names: config.sink.kind().messaging,
             has_commit_lsn: config.polling.is_none(),
         };
-        let (exporter, spans) = SpanExporter::start(&config.tracing, source, &metrics)?;
+        let (exporter, spans) = SpanExporter::start(&config.tracing, source, metrics)?;
         let stop = Arc::clone(&flags.stop);
         let parts = Parts {
             source: config.source.clone(),
@@ -106,27 +118,27 @@ impl Observability {
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
                 relay: instance_name(config),
-                system,
+                system: system.clone(),
             },
             spans,
             tail_events: tail.is_some().then_some(tail_events),
             tail_requests: requests,
-            flags,
-            metrics,
+            stops: Arc::clone(stops),
+            flags: Arc::clone(flags),
+            metrics: Arc::clone(metrics),
             recorder,
-            origin,
+            origin: *origin,
         };
         let (sender, ended) = oneshot::channel();
         let data = runtime::spawn("relay", move || {
             let _nobody_waits = sender.send(carry(parts)).is_err();
         })?;
-        Ok(Running { admin, tail, data, ended, exporter })
+        Ok(Running { tail, data, ended, exporter })
     }
 }
 
 /// The threads that [`Observability::start`] has started.
 pub(super) struct Running {
-    admin: Admin,
     tail: Option<DeadLetterTail>,
     data: JoinHandle<()>,
     exporter: Option<SpanExporter>,
@@ -143,7 +155,6 @@ impl Running {
         if let Some(exporter) = self.exporter {
             exporter.stop();
         }
-        drop(self.admin);
         if let Some(tail) = self.tail {
             tail.stop();
         }
@@ -226,6 +237,19 @@ pub(crate) fn replay_destinations(config: &Config) -> Destinations {
     let tables = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = tables.chain(config.source.messages.iter().map(|messages| &messages.route));
     Destinations::of(routes.map(|route| (route.exchange.clone(), route.topic.clone())))
+}
+
+/// What [`Stops`] needs of the configuration.
+pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
+    let dead_letters = (Arc::clone(&config.sink), config.dead_letter.address.clone());
+    StopsConfig {
+        source: &config.source,
+        delivery: &config.delivery,
+        is_polling: config.polling.is_some(),
+        dead_letters: writes_dead_letters(config).then_some(dead_letters),
+        system: SystemId::default(),
+        relay: instance_name(config),
+    }
 }
 
 fn writes_dead_letters(config: &Config) -> bool {

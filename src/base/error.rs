@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use crate::base::lsn::Lsn;
 use crate::base::text::{bounded, escaped, escaped_lines};
 
 /// Most bytes of each text of a fault: statements for many tables are long, and nothing else is.
@@ -39,6 +40,15 @@ pub struct Fault {
     pub place: String,
     /// The command or SQL that mends it.
     pub mend: String,
+    /// Set where the stop protects data, and so outlives the process: see [`super::stop`].
+    pub doubt: Option<Box<Doubt>>,
+}
+
+/// Where events may be missing: what was committed between the two positions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubt {
+    pub from: Lsn,
+    pub to: Lsn,
 }
 
 impl Fault {
@@ -50,13 +60,14 @@ impl Fault {
         mend: impl Into<String>,
     ) -> Fault {
         let text = |text: String| bounded(text, TEXT_BYTES_MAX);
-        Fault {
-            code,
-            exit,
-            what: text(what.into()),
-            place: text(place.into()),
-            mend: text(mend.into()),
-        }
+        let (what, place, mend) = (text(what.into()), text(place.into()), text(mend.into()));
+        Fault { code, exit, what, place, mend, doubt: None }
+    }
+
+    /// The stop stays until somebody acknowledges it.
+    #[must_use]
+    pub fn stays(self, from: Lsn, to: Lsn) -> Fault {
+        Fault { doubt: Some(Box::new(Doubt { from, to })), ..self }
     }
 
     /// For faults with which the process does not end.

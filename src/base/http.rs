@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, Full, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, header};
@@ -26,24 +26,44 @@ pub(crate) async fn get(
     target: &str,
     bytes_max: usize,
 ) -> Result<HttpAnswer, HttpError> {
-    let name =
-        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::get(target)
-        .header(header::HOST, name)
+        .header(header::HOST, host_name(host, port))
         .header(header::ACCEPT, "application/json")
         .header(header::CONNECTION, "close")
-        .body(Empty::new())?;
+        .body(Empty::<Bytes>::new())?;
     exchange(TcpStream::connect((host, port)).await?, request, bytes_max).await
 }
 
+/// Posts JSON to `target` of an address without TLS, with this token.
+pub(crate) async fn post_json(
+    (host, port): (&str, u16),
+    target: &str,
+    token: &str,
+    json: String,
+    bytes_max: usize,
+) -> Result<HttpAnswer, HttpError> {
+    let request = Request::post(target)
+        .header(header::HOST, host_name(host, port))
+        .header(header::AUTHORIZATION, format!("Bearer {token}"))
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Full::new(Bytes::from(json)))?;
+    exchange(TcpStream::connect((host, port)).await?, request, bytes_max).await
+}
+
+fn host_name(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
 /// Sends a request and reads the whole answer, whose body may have so many bytes.
-pub(crate) async fn exchange<S>(
+pub(crate) async fn exchange<S, B>(
     stream: S,
-    request: Request<Empty<Bytes>>,
+    request: Request<B>,
     bytes_max: usize,
 ) -> Result<HttpAnswer, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data: Send, Error: Into<HttpError>> + Send + 'static,
 {
     let mut sender = start(stream).await?;
     let answer = sender.send_request(request).await?;

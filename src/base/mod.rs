@@ -17,6 +17,7 @@ pub(crate) mod os_ffi;
 pub(crate) mod runtime;
 pub mod secret;
 pub(crate) mod settings;
+pub mod stop;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;

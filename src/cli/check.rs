@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 
 use super::output::{is_coloured, print, print_json};
-use crate::app::{self, sink_requirements};
+use crate::app::{self, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
@@ -20,14 +20,16 @@ use crate::config::Config;
 use crate::dead_letter::owner::{self, LetterOwner};
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::tail;
+use crate::dead_letter::writer::SystemId;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
-use crate::doctor::{publication_age, source as source_doctor};
+use crate::doctor::publication_age;
 use crate::polling::handover;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
 use crate::relay;
+use crate::relay::stops::{SeenSource, Stops, StopsConfig};
 use crate::source::connect;
 use crate::source::facts::system_id;
 use crate::source::sampled_topics::{self, SampledTopics};
@@ -53,12 +55,20 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// too, so that the findings of the others are still printed.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
     let checked = runtime::try_block_on(async { Ok(source(config).await) })?;
-    let SourceCheck { mut findings, topics, system } = checked;
-    findings.extend(inspect_sink(config, &topics));
+    let SourceCheck { mut findings, topics, system, seen } = checked;
+    let sink = inspect_sink(config, &topics);
+    let reads_topic = is_sound(&sink);
+    findings.extend(sink);
     if is_sound(&findings) && writes_dead_letters(config) {
         findings.extend(others_in_dead_letter_topic(config, system.as_deref()));
     }
     findings.extend(app::inspect(config));
+    // A state file that cannot be used is a finding already.
+    let known = SystemId::default();
+    system.iter().for_each(|system| known.learn(system));
+    if let Ok(stops) = Stops::look(StopsConfig { system: known, ..stops_config(config) }) {
+        findings.extend(stops.inspect(seen.as_ref(), reads_topic));
+    }
     match json {
         true => print_json(&to_json(&findings))?,
         false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
@@ -116,9 +126,11 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
 pub(super) struct SourceCheck {
     pub(super) findings: Vec<Finding>,
     /// For each table, the topics that sampled rows lead to.
-    topics: Vec<SampledTopics>,
+    pub(super) topics: Vec<SampledTopics>,
     /// The system identifier.
     system: Option<String>,
+    /// What a relay compares with what it remembers, if all is well otherwise.
+    seen: Option<SeenSource>,
 }
 
 pub(super) async fn source(config: &Config) -> SourceCheck {
@@ -126,9 +138,10 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
     let inspected = async {
         let sql = connect_sql(settings).await?;
         let client = &sql.client;
+        let mut seen = None;
         let mut findings = match &config.polling {
             Some(polling) => inspect_polled(client, settings, polling).await?,
-            None => inspect(client, settings).await?,
+            None => inspect(client, settings, &mut seen).await?,
         };
         findings.extend(unsafe_link(sql.link, &sql.server));
         let mut topics = Vec::new();
@@ -138,7 +151,7 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
             }
         }
         let system = system_id(client).await;
-        Ok(SourceCheck { findings, topics, system })
+        Ok(SourceCheck { findings, topics, system, seen })
     };
     inspected.await.unwrap_or_else(|fault| SourceCheck {
         findings: vec![Finding::fail(fault)],
@@ -164,14 +177,18 @@ fn unsafe_link(link: LinkSafety, server: &PostgresHost) -> Option<Finding> {
     })
 }
 
-async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {
-    let report = source_doctor::report(client, settings).await?;
-    let mut findings = report.findings;
+async fn inspect(
+    client: &Client,
+    settings: &SourceSettings,
+    seen: &mut Option<SeenSource>,
+) -> Result<Vec<Finding>, Fault> {
+    let (source, mut findings) = SeenSource::gather(client, settings).await?;
     if is_sound(&findings) {
-        let unfit = relay::unfit_routes(settings, &report.facts.published.tables);
+        let unfit = relay::unfit_routes(settings, &source.facts.published.tables);
         findings.extend(unfit.into_iter().map(Finding::fail));
         findings.extend(unable_to_stream(settings).await.map(Finding::fail));
-        findings.extend(publication_age::inspect(settings, &report.facts).await);
+        findings.extend(publication_age::inspect(settings, &source.facts).await);
+        *seen = Some(source);
     }
     Ok(findings)
 }

@@ -27,6 +27,7 @@ mod outbox;
 mod output;
 mod progress;
 mod repeats;
+mod resume;
 mod slot;
 mod status;
 mod style;
@@ -108,6 +109,7 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         Command::Find(args) => find::run(&prepared()?, &args)?,
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,
+        Command::Resume(args) => resume::run(&prepared()?, &args)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,
     })
 }

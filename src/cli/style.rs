@@ -45,7 +45,7 @@ impl Style {
         let text = fault.to_string();
         match (self, text.split_once(": ")) {
             (Style::Json, _) => {
-                let Fault { code, exit, what, place, mend } = fault;
+                let Fault { code, exit, what, place, mend, .. } = fault;
                 json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
             }
             (Style::Text { coloured: true }, Some((head, rest))) => {

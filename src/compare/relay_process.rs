@@ -23,7 +23,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::template::Template;
 use crate::config::{Config, Request};
-use crate::delivery::settings::OnDeadLetter;
+use crate::delivery::settings::{OnDeadLetter, WhenHalted};
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
 use crate::sink::SinkKind;
@@ -92,6 +92,7 @@ impl RelayOrder {
         adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
         // Every event of the load can be published: a dead letter would hide a fault.
         adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
+        adapted.delivery.when_halted = WhenHalted::Exit;
         adapted.delivery.state_file = Some(self.state_file.clone());
         adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         adapted.admin.token = None;

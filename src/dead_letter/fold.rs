@@ -73,7 +73,7 @@ pub(super) fn apply(
             ResolutionKind::Discarded => (resolution.mark(), DeadLetterState::Discarded),
             ResolutionKind::Released => return Change::Nothing,
         },
-        LogRecord::Foreign => return Change::Nothing,
+        LogRecord::Stop(_) | LogRecord::Foreign => return Change::Nothing,
     };
     let opens = state == DeadLetterState::Open;
     match store.last(id) {
@@ -153,6 +153,7 @@ impl DeadLetterIndex {
                 return self.release(resolution);
             }
             LogRecord::Resolution(resolution) => (resolution.id(), UNREAD, resolution.replays),
+            LogRecord::Stop(_) => return Change::Nothing,
             LogRecord::Foreign => {
                 self.foreign += 1;
                 return Change::Nothing;

@@ -21,6 +21,7 @@ pub mod record;
 pub(crate) mod release;
 pub(crate) mod replay;
 mod replay_guard;
+pub(crate) mod stop_log;
 pub(crate) mod tail;
 pub mod tail_event;
 #[cfg(test)]

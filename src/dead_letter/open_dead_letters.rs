@@ -83,7 +83,7 @@ impl OpenDeadLetters {
         let id = match record {
             LogRecord::DeadLetter(letter) => letter.id(),
             LogRecord::Resolution(resolution) => resolution.id(),
-            LogRecord::Foreign => return Change::Nothing,
+            LogRecord::Stop(_) | LogRecord::Foreign => return Change::Nothing,
         };
         apply(self, id, record)
     }

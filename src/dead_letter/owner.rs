@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::reader::DeadLetterTopic;
-use super::record::{DeadLetter, LogRecord, Resolution};
+use super::record::{DeadLetter, LogRecord, Resolution, StopBody};
 use crate::base::error::Fault;
 use crate::sink::log::ReadFrom;
 
@@ -33,6 +33,11 @@ impl LetterOwner {
     /// Is a release about keys that this relay has parked? Without a system it is about all.
     pub(crate) fn is_released_by(&self, resolution: &Resolution) -> bool {
         self.is_of_system(&resolution.system)
+    }
+
+    /// Is it a stop of a relay on this slot, or its acknowledgement?
+    pub(crate) fn has_stopped(&self, body: &StopBody) -> bool {
+        body.slot == self.slot && self.is_of_system(&body.system)
     }
 
     fn is_of_system(&self, named: &str) -> bool {

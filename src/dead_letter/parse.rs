@@ -6,7 +6,8 @@
 //! a record is bounded; a dead letter of which something was cut here is not replayed.
 
 use super::record::{
-    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind, Uncut,
+    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind,
+    StopRecord, Uncut,
 };
 use super::writer;
 use crate::base::event::is_reserved_header;
@@ -32,6 +33,9 @@ pub(super) fn parse(entry: LogEntry) -> LogRecord {
     let Some(event_id) = own.event_id() else { return LogRecord::Foreign };
     if let Some(name) = own.text(writer::RESOLUTION) {
         use ResolutionKind::{Discarded, Released, Replayed};
+        if let Some(stop) = StopRecord::parse(&entry, &name) {
+            return LogRecord::Stop(Box::new(stop));
+        }
         let kind = [Replayed, Discarded, Released].into_iter().find(|it| it.name() == name);
         return kind.map_or(LogRecord::Foreign, |kind| {
             LogRecord::Resolution(parse_resolution(entry, kind, event_id))

@@ -20,6 +20,8 @@ const SILENCE_MAX_US: i64 = 30_000_000;
 const UNREACHABLE_MAX_US: i64 = 10_000_000;
 /// How long what is in flight may take to settle once nothing more is published.
 const SETTLE_US: i64 = 5_000_000;
+/// How long one record may take.
+const APPEND_US: i64 = 10_000_000;
 /// After how much silence the topic is inspected: Kafka's
 /// client takes 15 s to report that a topic is missing.
 const INSPECT_AFTER_US: i64 = 3_000_000;
@@ -358,6 +360,31 @@ impl<'a> Pipeline<'a> {
         };
         Fault::new(Exit::Sink, "dead-letter.refused-again", what, place, mend)
     }
+}
+
+/// Appends one record to the topic, and waits until the broker has confirmed it.
+pub(super) fn append_record(
+    topic: &DeadLetterTopic<'_>,
+    record: &Outbound<'_>,
+    patience: Duration,
+    clock: &dyn Fn() -> i64,
+) -> Result<(), Fault> {
+    let publish: Publish = |sink, sequence, record| sink.publish_dead_letter(sequence, record);
+    let mut log = ConfirmedPublisher::open(topic, publish)?;
+    let (until, mut written) = (clock() + APPEND_US, Vec::new());
+    while written.is_empty() {
+        let now = clock();
+        if log.in_flight.is_empty() {
+            log.publish((), record, now).map_err(unwritable)?;
+        }
+        let failures = log.poll(patience, now, &mut written);
+        failures.into_iter().next().map_or(Ok(()), |failure| Err(unwritable(failure)))?;
+        if written.is_empty() && now > until {
+            let reason = log.unreachable.unwrap_or_else(|| "it confirms nothing".to_owned());
+            return Err(unwritable(PublishFailure::SinkLost(reason)));
+        }
+    }
+    Ok(())
 }
 
 /// The fault of a resolution that cannot be written.

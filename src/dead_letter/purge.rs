@@ -2,7 +2,7 @@
 //! must stay. Nothing is rewritten.
 //!
 //! A record must stay if its dead letter is open, if it parks a key, or if it is younger than asked
-//! for. A resolution must stay as long as any dead letter that it resolves, wherever that is, or the
+//! for; and so must a stop that stands. A resolution must stay as long as any dead letter that it resolves, wherever that is, or the
 //! dead letter would be open again; and so must a release, as long as a dead letter that parks its
 //! key.
 
@@ -13,7 +13,9 @@ use serde::Serialize;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, DeadLetterState};
 use super::reader::DeadLetterTopic;
-use super::record::{DeadLetterId, LogRecord, PartitionOffset, ResolutionKind};
+use super::record::{
+    DeadLetterId, LogRecord, PartitionOffset, ResolutionKind, StopRecord, StopRecordKind,
+};
 use super::writer::KeyHash;
 use crate::base::error::Fault;
 
@@ -31,6 +33,8 @@ enum About {
     DeadLetter(DeadLetterId, Option<KeyHash>),
     Resolution(DeadLetterId),
     Release(Option<KeyHash>),
+    /// A stop of a relay, or its acknowledgement.
+    Stop,
 }
 
 /// What is deleted of one partition.
@@ -62,6 +66,7 @@ pub(crate) fn plan(
 struct PurgedLog {
     records: Vec<PurgedRecord>,
     index: DeadLetterIndex,
+    stops: Vec<StopRecord>,
     /// The first offset that was not read.
     ends: BTreeMap<i32, i64>,
 }
@@ -81,6 +86,10 @@ impl PurgedLog {
             LogRecord::Resolution(it) => {
                 (it.position, it.resolved_unix_us, About::Resolution(it.id()))
             }
+            LogRecord::Stop(it) => {
+                self.stops.push((**it).clone());
+                (it.position, it.body.unix_us, About::Stop)
+            }
             // It goes with those around it.
             LogRecord::Foreign => return,
         };
@@ -90,7 +99,8 @@ impl PurgedLog {
 
     /// The first offset of each partition that stays, and why.
     fn cut(self, before_unix_us: i64) -> Vec<PartitionPurge> {
-        let PurgedLog { records, index, ends } = self;
+        let PurgedLog { records, index, stops, ends } = self;
+        let needed_stops = needed_stops(&stops);
         let parked: HashSet<KeyHash> = index.releases().filter_map(|it| it.key_hash()).collect();
         let mut cuts: BTreeMap<i32, (i64, &'static str)> =
             ends.into_iter().map(|(partition, end)| (partition, (end, ""))).collect();
@@ -101,6 +111,7 @@ impl PurgedLog {
                 About::DeadLetter(_, Some(key)) if parked.contains(key) => {
                     "a dead letter that parks its key"
                 }
+                About::Stop if needed_stops.contains(position) => "a stop that is needed",
                 _ if *unix_us >= before_unix_us => "a record that is younger",
                 _ => continue,
             };
@@ -140,7 +151,7 @@ fn with_resolutions(records: &[PurgedRecord], cuts: &mut BTreeMap<i32, (i64, &'s
         }
         for PurgedRecord { position, about, .. } in records {
             let is_needed = match about {
-                About::DeadLetter(..) => false,
+                About::DeadLetter(..) | About::Stop => false,
                 About::Resolution(id) => letters.contains(id),
                 About::Release(key) => key.is_some_and(|key| keys.contains(&key)),
             };
@@ -150,6 +161,27 @@ fn with_resolutions(records: &[PurgedRecord], cuts: &mut BTreeMap<i32, (i64, &'s
             }
         }
     }
+}
+
+/// Stops that nobody has acknowledged, and of each slot the last acknowledgement that says which
+/// publication was in order.
+fn needed_stops(stops: &[StopRecord]) -> Vec<PartitionOffset> {
+    let is_needed = |(at, record): &(usize, &StopRecord)| {
+        let StopRecord { kind, body, .. } = record;
+        let mut later = stops[at + 1..].iter().filter(|it| {
+            it.kind == StopRecordKind::Resumed
+                && (&it.body.slot, &it.body.system) == (&body.slot, &body.system)
+        });
+        match kind {
+            StopRecordKind::Stopped => {
+                !later.any(|it| it.body.stop.is(&body.stop.code, body.stop.since_unix_us))
+            }
+            StopRecordKind::Resumed => {
+                body.publication.is_some() && !later.any(|it| it.body.publication.is_some())
+            }
+        }
+    };
+    stops.iter().enumerate().filter(is_needed).map(|(_, record)| record.position).collect()
 }
 
 fn stays(cuts: &BTreeMap<i32, (i64, &'static str)>, at: PartitionOffset) -> bool {

@@ -1,10 +1,11 @@
 //! The records of the dead-letter topic: dead letters, and the resolutions that are written later.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::writer::{self, DeadLetterAddress, KeyHash};
 use crate::base::event::Outbound;
+use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::base::text::{escaped, shown};
 use crate::base::time::rfc3339;
 
@@ -34,6 +35,7 @@ pub struct LogEntry {
 pub(crate) enum LogRecord {
     DeadLetter(Box<DeadLetter>),
     Resolution(Resolution),
+    Stop(Box<StopRecord>),
     /// Not written by a relay or by a command of ours.
     Foreign,
 }
@@ -376,6 +378,106 @@ impl Resolution {
             headers: &headers,
             commit_unix_us: self.resolved_unix_us,
             partition: Some(self.position.partition),
+        })
+    }
+}
+
+/// The partition of the records about stops, so that their offsets are their order.
+const STOP_PARTITION: i32 = 0;
+
+/// A record about a stop of a relay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopRecord {
+    pub(super) position: PartitionOffset,
+    pub(crate) kind: StopRecordKind,
+    pub(crate) body: StopBody,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopRecordKind {
+    /// The relay has stopped.
+    Stopped,
+    /// Somebody has acknowledged it.
+    Resumed,
+}
+
+/// The value of the record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct StopBody {
+    /// The relay's slot, and the system identifier of its database; empty if it is not known.
+    pub(crate) slot: String,
+    pub(crate) system: String,
+    pub(crate) stop: Stop,
+    /// Who wrote the record, and when.
+    pub(crate) by: String,
+    pub(crate) unix_us: i64,
+    /// Why the stop was acknowledged.
+    pub(crate) reason: String,
+    /// The state of the publication that was acknowledged with it.
+    pub(crate) publication: Option<String>,
+}
+
+/// Names of [`writer::RESOLUTION`]: those of the breaker, and of every other stop.
+const STOP_NAMES: [(&str, StopRecordKind, bool); 4] = [
+    ("breaker-opened", StopRecordKind::Stopped, true),
+    ("breaker-resumed", StopRecordKind::Resumed, true),
+    ("stopped", StopRecordKind::Stopped, false),
+    ("resumed", StopRecordKind::Resumed, false),
+];
+
+impl StopRecord {
+    pub(crate) fn new(kind: StopRecordKind, body: StopBody) -> StopRecord {
+        StopRecord { position: PartitionOffset::default(), kind, body }
+    }
+
+    pub(crate) fn is_of_breaker(&self) -> bool {
+        self.body.stop.code == BREAKER_OPEN
+    }
+
+    fn name(&self) -> &'static str {
+        let own = (self.kind, self.is_of_breaker());
+        let named = STOP_NAMES.iter().find(|(_, kind, breaker)| (*kind, *breaker) == own);
+        named.map_or("", |(name, ..)| name)
+    }
+
+    /// None where the entry is not of this kind, or its value is no known stop.
+    pub(super) fn parse(entry: &LogEntry, resolution: &str) -> Option<StopRecord> {
+        let (_, kind, of_breaker) =
+            STOP_NAMES.into_iter().find(|(name, ..)| *name == resolution)?;
+        let body: StopBody = serde_json::from_slice(entry.value.as_deref()?).ok()?;
+        let record = StopRecord { position: entry.position, kind, body };
+        (record.is_of_breaker() == of_breaker && record.body.stop.fault().is_some())
+            .then_some(record)
+    }
+
+    /// Passes the record to `then`, ready to be published.
+    pub(super) fn record<T>(
+        &self,
+        to: &DeadLetterAddress,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> T {
+        let StopBody { slot, stop, by, unix_us, .. } = &self.body;
+        // Numbers and texts always have a form in JSON.
+        let value = serde_json::to_vec(&self.body).unwrap_or_default();
+        let (id, at) = (format!("stop-{slot}-{}", stop.since_unix_us), rfc3339(*unix_us));
+        let headers: [(&str, &[u8]); 4] = [
+            (writer::EVENT_ID, id.as_bytes()),
+            (writer::RESOLUTION, self.name().as_bytes()),
+            (writer::RESOLVED_AT, at.as_bytes()),
+            (writer::RELAY, by.as_bytes()),
+        ];
+        then(&Outbound {
+            exchange: &to.exchange,
+            topic: &to.topic,
+            key: None,
+            value: Some(&value),
+            id: &id,
+            event_type: None,
+            content_type: Some("application/json"),
+            headers: &headers,
+            commit_unix_us: *unix_us,
+            partition: Some(STOP_PARTITION),
         })
     }
 }

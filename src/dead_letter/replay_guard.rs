@@ -79,7 +79,7 @@ impl ReplayGuard {
                     "let one of them end, then: walrelay dlq replay",
                 ))
             }
-            LogRecord::Resolution(_) | LogRecord::Foreign => Ok(()),
+            LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => Ok(()),
         }
     }
 

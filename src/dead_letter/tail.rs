@@ -1,13 +1,13 @@
 //! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges,
 //! and sends the data loop which keys are parked and what an earlier process has just written.
 //!
-//! The data loop waits for it only for the parked keys, where they matter. A stop does not wait for
-//! a thread that is blocked in a call to the broker.
+//! The data loop waits for it with its first dead letter, because an earlier process may have been
+//! stopped; and with its first event where parked keys or a stop matter to that. The end of a relay
+//! does not wait for a thread that is blocked in a call to the broker.
 //!
 //! Reading begins once the stream is open: by then the topic has the dead letters of the relay that
-//! held the slot before. Where no keys are parked, the loop needs only the latest dead letters;
-//! they are found by time and sent before the whole topic is read. Both is done again when this
-//! relay has taken over from a peer, which may have written to the topic meanwhile.
+//! held the slot before. All of it is read again when this relay has taken over from a peer, which
+//! may have written to the topic meanwhile.
 //!
 //! Each trouble is logged once. What keeps the topic from being read
 //! at all is sent to the loop, which decides; an unreachable broker
@@ -32,8 +32,6 @@ use crate::sink::{Broker, UNREACHABLE};
 
 /// How often an idle reader checks whether it must end.
 const TICK: Duration = Duration::from_millis(100);
-/// Events that may be gathered whatever the breaker's limit is.
-const TICK_EVENTS: usize = 256;
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
 /// Pause before the next attempt to send on a full channel. The loop takes hundreds in each pass.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
@@ -51,7 +49,6 @@ pub(crate) struct TailConfig {
     /// Dead letters of other slots and systems are not sent to the loop.
     pub(crate) slot: String,
     pub(crate) system: SystemId,
-    pub(crate) parks_keys: bool,
     pub(crate) settings: DeadLetterSettings,
     pub(crate) events: SyncSender<TailEvent>,
     pub(crate) metrics: Arc<Metrics>,
@@ -143,15 +140,6 @@ fn owner(config: &TailConfig) -> LetterOwner {
     LetterOwner::new(&config.slot, config.system.get())
 }
 
-/// Bounds what is gathered: no more dead letters matter to the breaker than open it, and without
-/// parked keys nothing else matters.
-fn keep_latest(events: &mut Vec<TailEvent>, burst_max: usize) {
-    if events.len() > 2 * burst_max + TICK_EVENTS {
-        events.retain(|event| matches!(event, TailEvent::DeadLetter { .. }));
-        events.drain(..events.len().saturating_sub(burst_max + 1));
-    }
-}
-
 /// Why a reading ended: a fault, or none where the thread must end.
 type ReadingEnd = Option<Fault>;
 
@@ -159,8 +147,6 @@ struct TailThread {
     config: TailConfig,
     stop: Arc<AtomicBool>,
     state: TailState,
-    /// Earlier dead letters do not matter to the breaker.
-    since_unix_us: i64,
     /// The number of the last request to read again that was met.
     met: u64,
     backoff: Backoff,
@@ -181,12 +167,10 @@ struct ReadTrouble {
 
 impl TailThread {
     fn new(config: TailConfig, stop: Arc<AtomicBool>) -> TailThread {
-        let since_unix_us = breaker_since(&config.settings);
         TailThread {
             stop,
             met: 0,
-            state: TailState::new(owner(&config), since_unix_us),
-            since_unix_us,
+            state: TailState::new(owner(&config), breaker_since(&config.settings)),
             config,
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
             gauges_set_at: None,
@@ -211,9 +195,6 @@ impl TailThread {
     /// Reads the whole topic and what is written from then on. Returns when it must begin anew.
     fn read(&mut self) -> Result<(), ReadingEnd> {
         self.meet_request()?;
-        if !self.config.parks_keys && !self.state.caught_up() {
-            self.read_latest()?;
-        }
         let mut reader = self.open(ReadFrom::Beginning)?;
         self.state.begin();
         let mut events = Vec::new();
@@ -237,10 +218,7 @@ impl TailThread {
             self.send(&mut events)?;
             self.tick()?;
             if self.meet_request()? {
-                if self.config.parks_keys {
-                    return Ok(());
-                }
-                self.read_latest()?;
+                return Ok(());
             }
         }
     }
@@ -251,12 +229,7 @@ impl TailThread {
         if std::mem::replace(&mut self.met, last) == last {
             return Ok(false);
         }
-        self.since_unix_us = breaker_since(&self.config.settings);
-        if self.config.parks_keys {
-            self.state.count_again(self.since_unix_us);
-        } else {
-            self.state.await_latest();
-        }
+        self.state.count_again(breaker_since(&self.config.settings));
         self.has_reported = false;
         self.send(&mut vec![TailEvent::ReadsAgain(last)])?;
         Ok(true)
@@ -265,29 +238,6 @@ impl TailThread {
     fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
         let TailConfig { broker, settings, .. } = &self.config;
         DeadLetterTopic::of_relay(&**broker, &settings.address, &self.stop).reader(from)
-    }
-
-    /// Sends the loop what matters to the breaker.
-    fn read_latest(&mut self) -> Result<(), ReadingEnd> {
-        let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
-        let mut latest = TailState::new(owner(&self.config), self.since_unix_us);
-        let burst_max = self.config.settings.burst_max;
-        let mut events = Vec::new();
-        loop {
-            match reader.next(TICK)? {
-                LogRead::Entry(record) => {
-                    latest.read(&record, unix_now_us(), &mut events);
-                    keep_latest(&mut events, burst_max);
-                }
-                LogRead::Nothing => {}
-                LogRead::End => break,
-            }
-            self.tick()?;
-        }
-        latest.end(&mut events);
-        // Not sent before the end, because another attempt would send them again.
-        self.state.skip_to_caught_up();
-        self.send(&mut events)
     }
 
     /// Sends events to the loop, waiting while the channel is full.

@@ -18,7 +18,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use super::fold::Change;
 use super::open_dead_letters::OpenDeadLetters;
 use super::owner::LetterOwner;
-use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind};
+use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind, StopRecord};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 
@@ -28,6 +28,9 @@ pub enum TailEvent {
     /// A dead letter of this slot parks this key; the position is that of its event.
     Parked(KeyHash, Position),
     Released(KeyHash),
+    /// This relay was stopped, or the stop was acknowledged. Not sent after
+    /// [`TailEvent::CaughtUp`].
+    Stop(Box<StopRecord>),
     /// A dead letter of this slot from before this process that may still count for the breaker;
     /// not one of class [`CLASS_PARKED`], which follows from another one. Not sent after
     /// [`TailEvent::CaughtUp`].
@@ -156,6 +159,7 @@ impl TailState {
         let position = match record {
             LogRecord::DeadLetter(letter) => letter.position,
             LogRecord::Resolution(resolution) => resolution.position,
+            LogRecord::Stop(record) => record.position,
             LogRecord::Foreign => return,
         };
         self.read.insert(position.partition, position.offset);
@@ -179,7 +183,10 @@ impl TailState {
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 self.release(resolution, events);
             }
-            LogRecord::Resolution(_) | LogRecord::Foreign => {}
+            LogRecord::Stop(record) if self.owner.has_stopped(&record.body) && !self.caught_up => {
+                events.push(TailEvent::Stop(record.clone()));
+            }
+            LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => {}
         }
     }
 
@@ -245,16 +252,6 @@ impl TailState {
             events.push(TailEvent::CaughtUp);
         }
         is_replaced
-    }
-
-    /// What matters to the breaker must be reported by another reading.
-    pub(super) fn await_latest(&mut self) {
-        self.caught_up = false;
-    }
-
-    /// What matters to the breaker was reported by another reading.
-    pub(super) fn skip_to_caught_up(&mut self) {
-        self.caught_up = true;
     }
 
     pub(super) fn caught_up(&self) -> bool {

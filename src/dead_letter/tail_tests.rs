@@ -84,17 +84,8 @@ impl TailFixture {
 
     /// Follows; as many news may wait to be heard.
     fn follow(&self, waiting_max: usize) -> (DeadLetterTail, Receiver<TailEvent>) {
-        self.follow_for(true, waiting_max)
-    }
-
-    fn follow_for(
-        &self,
-        parks_keys: bool,
-        waiting_max: usize,
-    ) -> (DeadLetterTail, Receiver<TailEvent>) {
         let (news, heard) = mpsc::sync_channel(waiting_max);
-        let following = DeadLetterTail::start(TailConfig { parks_keys, ..self.parts(news) });
-        (following.unwrap(), heard)
+        (DeadLetterTail::start(self.parts(news)).unwrap(), heard)
     }
 
     fn parts(&self, news: SyncSender<TailEvent>) -> TailConfig {
@@ -102,7 +93,6 @@ impl TailFixture {
             broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
             slot: "relay".to_owned(),
             system: SystemId::default(),
-            parks_keys: true,
             settings: DeadLetterSettings::default(),
             events: news,
             metrics: Arc::clone(&self.metrics),
@@ -145,30 +135,26 @@ fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
 
 #[test]
 fn after_a_request_all_is_read_again_and_counts_anew() {
-    for parks_keys in [true, false] {
-        let fixture = fixture(Vec::new());
-        fixture.write(2);
-        let (following, heard) = fixture.follow_for(parks_keys, 64);
-        let caught_up = |heard: &Receiver<TailEvent>| {
-            let until = heard.iter().take_while(|it| *it != TailEvent::CaughtUp);
-            until.collect::<Vec<_>>()
-        };
-        caught_up(&heard);
-        // WHEN a peer has written a dead letter, and the loop has taken over from it
-        fixture.write(3);
-        assert_eq!(fixture.requests.request(), 1);
-        // THEN that was read before the end is heard of
-        let events = caught_up(&heard);
-        let again = events.iter().position(|it| *it == TailEvent::ReadsAgain(1)).unwrap();
-        let counts = |it: &&TailEvent| matches!(it, TailEvent::DeadLetter { .. });
-        let counted = events[again..].iter().filter(counts).count();
-        assert_eq!(counted, 3, "{events:?}");
-        if parks_keys {
-            let keys = events.iter().filter(|it| **it == parked(2)).count();
-            assert_eq!(keys, 1, "{events:?}");
-        }
-        following.stop();
-    }
+    let fixture = fixture(Vec::new());
+    fixture.write(2);
+    let (following, heard) = fixture.follow(64);
+    let caught_up = |heard: &Receiver<TailEvent>| {
+        let until = heard.iter().take_while(|it| *it != TailEvent::CaughtUp);
+        until.collect::<Vec<_>>()
+    };
+    caught_up(&heard);
+    // WHEN a peer has written a dead letter, and the loop has taken over from it
+    fixture.write(3);
+    assert_eq!(fixture.requests.request(), 1);
+    // THEN that was read before the end is heard of
+    let events = caught_up(&heard);
+    let again = events.iter().position(|it| *it == TailEvent::ReadsAgain(1)).unwrap();
+    let counts = |it: &&TailEvent| matches!(it, TailEvent::DeadLetter { .. });
+    let counted = events[again..].iter().filter(counts).count();
+    assert_eq!(counted, 3, "{events:?}");
+    let keys = events.iter().filter(|it| **it == parked(2)).count();
+    assert_eq!(keys, 1, "{events:?}");
+    following.stop();
 }
 
 #[test]
@@ -245,21 +231,6 @@ fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
     thread.trouble = Some(ReadTrouble { since: Instant::now(), is_logged: true, fault: away });
     assert!(thread.wait_after(fault("sink.dead-letter-missing")).is_err(), "it must end");
     assert!(matches!(heard.try_recv(), Ok(TailEvent::Unreadable(_))));
-}
-
-#[test]
-fn where_no_keys_are_parked_the_last_letters_are_told_first() {
-    let fixture = fixture(Vec::new());
-    fixture.write(2);
-    let (following, heard) = fixture.follow_for(false, 1);
-    let told: Vec<TailEvent> = heard.iter().take(2 * 2 + 1 + 2).collect();
-    let letters = |news: &TailEvent| matches!(news, TailEvent::DeadLetter { .. });
-    let at = told.iter().position(|news| *news == TailEvent::CaughtUp);
-    let at = at.unwrap();
-    // THEN each once, and not again when the whole topic is read
-    assert_eq!(told[..at].iter().filter(|news| letters(news)).count(), 2);
-    assert_eq!(told[at + 1..], [parked(0), parked(1)]);
-    following.stop();
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! At most `burst_max` dead letters are written within any `burst_window`.
 //! Those of an earlier process count too, or a supervisor that restarts the
 //! relay again and again would move the whole outbox to the dead-letter
-//! topic. A breaker that has opened stays open for the life of the process.
+//! topic. A breaker that has opened stays open until somebody acknowledges that; the dead letters from
+//! before do not count then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -16,6 +17,8 @@ pub struct Breaker {
     /// and its class; in order.
     letters: VecDeque<(i64, Box<str>)>,
     open: bool,
+    /// When it was last acknowledged that it had opened.
+    resumed_unix_us: i64,
 }
 
 /// The dead letters that have opened the breaker.
@@ -29,7 +32,13 @@ pub struct Burst {
 impl Breaker {
     pub fn new(burst_max: usize, window: Duration) -> Breaker {
         let window_us = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
-        Breaker { burst_max, window_us, letters: VecDeque::new(), open: false }
+        Breaker {
+            burst_max,
+            window_us,
+            letters: VecDeque::new(),
+            open: false,
+            resumed_unix_us: i64::MIN,
+        }
     }
 
     /// Whether one more may be written.
@@ -54,8 +63,23 @@ impl Breaker {
         self.letters.clear();
     }
 
+    /// It has opened in an earlier process.
+    pub fn opened(&mut self) {
+        self.open = true;
+    }
+
+    /// Somebody has acknowledged, at this time, that it had opened.
+    pub fn resumed(&mut self, unix_us: i64) {
+        self.open = false;
+        self.resumed_unix_us = self.resumed_unix_us.max(unix_us);
+        self.letters.retain(|(at, _)| *at > unix_us);
+    }
+
     /// One was written. Those of an earlier process may be counted out of order.
     pub fn count(&mut self, failed_unix_us: i64, class: &str) {
+        if failed_unix_us <= self.resumed_unix_us {
+            return;
+        }
         let at = self.letters.partition_point(|(at, _)| *at <= failed_unix_us);
         self.letters.insert(at, (failed_unix_us, class.into()));
         if self.letters.len() > self.burst_max {

@@ -54,3 +54,20 @@ fn letters_of_an_earlier_process_count_in_any_order() {
     assert!(breaker.allow(89 * SECOND).is_err());
     assert_eq!(write(&mut later, 90 * SECOND, "a"), 1);
 }
+
+#[test]
+fn what_was_written_before_it_was_acknowledged_does_not_count_whenever_it_is_read() {
+    let mut breaker = Breaker::new(2, Duration::from_secs(1));
+    breaker.count(10, "a");
+    breaker.opened();
+    assert!(breaker.is_open(11) && breaker.allow(11).is_err());
+    // WHEN somebody acknowledges that
+    breaker.resumed(20);
+    // THEN also one that is read late, from another partition, does not count
+    breaker.count(15, "a");
+    breaker.count(21, "a");
+    assert!(!breaker.is_open(22) && breaker.allow(22).is_ok());
+    // AND it opens again after as many as ever
+    breaker.count(22, "a");
+    assert!(breaker.allow(23).is_err());
+}

@@ -29,14 +29,32 @@ settings! {
         /// dead-letter topic too, until it is released (`park_key`; the breaker does not count
         /// those). `halt` writes none: the relay stops, and the slot is held before the event.
         pub on_dead_letter: OnDeadLetter = choice().default("continue"),
+        /// After a stop that needs a person (exit codes 3 and 6, and a gap in the publication): end
+        /// (`exit`), or stay alive and not ready, and go on when resumed (`wait`), for supervisors
+        /// that restart whatever the code. `walrelay resume` acknowledges the stop.
+        pub when_halted: WhenHalted = choice().default("exit"),
         /// How long a stop may take to settle the window.
         pub drain_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("20s"),
-        /// What the next process must know after a crash: which events the broker has confirmed,
-        /// so that they are not published again, and which event was in hand: one that killed the
-        /// process three times becomes a dead letter. Up to 6 MB; may be deleted at any time.
+        /// What the next process must know: which events the broker has confirmed, so that they are
+        /// not published again; which event was in hand: one that killed the process three times
+        /// becomes a dead letter; the publication as it was, and the stop that nobody has
+        /// acknowledged. Up to 9 MB; if it is deleted, all of that is not known.
         pub state_file: Option<PathBuf> = text(FILLED)
             .or_none("a file named after the slot in `$STATE_DIRECTORY`, which systemd sets; or none"),
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenHalted {
+    /// The process ends.
+    Exit,
+    /// It waits until it is resumed.
+    Wait,
+}
+
+impl Choice for WhenHalted {
+    const WORDS: &'static [(&'static str, WhenHalted)] =
+        &[("exit", WhenHalted::Exit), ("wait", WhenHalted::Wait)];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

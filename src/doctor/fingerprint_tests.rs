@@ -2,12 +2,80 @@
 
 use tokio_postgres::Client;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::base::error::Exit;
+use crate::outbox::settings::OutboxTable;
 use crate::source::testing;
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
     PublicationFingerprint::take(client, settings, 150_000).await.unwrap()
+}
+
+async fn look(
+    system_id: &str,
+    end: u64,
+    client: &Client,
+    settings: &SourceSettings,
+) -> PublicationLook {
+    let (system_id, wal_end) = (system_id.to_owned(), Lsn::from_wire(end));
+    PublicationLook { system_id, wal_end, found: take(client, settings).await }
+}
+
+/// What a process leaves to the next one.
+#[derive(Clone, Debug, Default)]
+struct Left(Arc<Mutex<Option<KeptPublication>>>);
+
+impl PublicationKeeper for Left {
+    fn keep(&self, known: &KeptPublication) {
+        let json = serde_json::to_string(known).unwrap();
+        *self.0.lock().unwrap() = Some(serde_json::from_str(&json).unwrap());
+    }
+
+    fn saw(&self, _: Lsn) {}
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_knew_is_compared() {
+    let (client, mut settings) = testing::logical().database("fp_left").await;
+    testing::prepare(&client, &settings).await;
+    let left = Left::default();
+    let process = |settings: &SourceSettings| {
+        let kept = left.0.lock().unwrap().clone();
+        let keeper = Box::new(left.clone());
+        KnownPublication::restored(kept, Lsn::from_wire(7), settings, Some(keeper))
+    };
+    let compared = async |settings: &SourceSettings, end| {
+        process(settings).compare(look("1", end, &client, settings).await, settings, true)
+    };
+    assert_eq!(compared(&settings, 8).await, Comparison::First);
+    assert_eq!(compared(&settings, 9).await, Comparison::InOrder);
+    // GIVEN a second table, in the configuration and the publication THEN that is no gap
+    client
+        .batch_execute(
+            "CREATE TABLE second (LIKE outbox); ALTER PUBLICATION fp_left ADD TABLE second",
+        )
+        .await
+        .unwrap();
+    let mut two = settings.clone();
+    two.outboxes.insert(0, OutboxTable { table: "second".into(), ..two.outboxes[0].clone() });
+    assert_eq!(compared(&two, 10).await, Comparison::InOrder);
+    // WHEN it is taken out and put back while no process runs THEN it is one
+    client
+        .batch_execute(
+            "ALTER PUBLICATION fp_left DROP TABLE second; ALTER PUBLICATION fp_left ADD TABLE second",
+        )
+        .await
+        .unwrap();
+    let Comparison::Fault(fault) = compared(&two, 11).await else { panic!("it is no gap") };
+    assert_eq!(fault.code, "publication.recreated");
+    let doubt = Doubt { from: Lsn::from_wire(7), to: Lsn::from_wire(11) };
+    assert_eq!(fault.doubt.as_deref(), Some(&doubt));
+    // AND another publication is another matter
+    client.batch_execute("CREATE PUBLICATION p FOR TABLE outbox, second").await.unwrap();
+    settings.publication = "p".into();
+    assert_eq!(compared(&settings, 12).await, Comparison::First);
 }
 
 #[tokio::test]
@@ -78,6 +146,34 @@ async fn whatever_could_hold_back_an_event_is_a_fault() {
     }
 }
 
+/// The fault of a change between two looks.
+async fn fault_of_a_hidden_change(
+    client: &Client,
+    settings: &SourceSettings,
+    changed: &str,
+) -> Fault {
+    let known = KnownPublication::default();
+    let compared = async |system, end, sound| {
+        known.compare(look(system, end, client, settings).await, settings, sound)
+    };
+    // GIVEN three looks, by whoever has connected; what is not sound becomes known to nobody
+    assert_eq!(compared("1", 1, false).await, Comparison::First);
+    assert_eq!(compared("1", 2, true).await, Comparison::First);
+    assert_eq!(compared("1", 3, true).await, Comparison::InOrder);
+    // WHEN it is changed and put back with no look in between
+    client.batch_execute(changed).await.unwrap();
+    // THEN it is told, but not of another database system
+    assert_eq!(compared("2", 4, true).await, Comparison::InOrder);
+    let now = compared("1", 5, true).await;
+    let Comparison::Fault(fault) = now else { panic!("{changed}: {now:?}") };
+    assert_eq!((fault.code, fault.exit), ("publication.recreated", Exit::Source), "{changed}");
+    // AND it stays, with the range in doubt
+    let doubt = Doubt { from: Lsn::from_wire(3), to: Lsn::from_wire(5) };
+    assert_eq!(fault.doubt.as_deref(), Some(&doubt));
+    assert!(fault.mend.contains("walrelay resume"), "{}", fault.mend);
+    fault
+}
+
 #[tokio::test]
 async fn what_was_changed_and_put_back_is_a_fault() {
     let (client, mut settings) = testing::logical().database("fp_put_back").await;
@@ -132,19 +228,9 @@ async fn what_was_changed_and_put_back_is_a_fault() {
             "public.outbox is another table now",
         ),
     ] {
-        let known = KnownPublication::default();
         let make = format!("DROP PUBLICATION p; CREATE PUBLICATION p FOR {made}");
         client.batch_execute(&make).await.unwrap();
-        // GIVEN two looks, by whoever has connected
-        for _ in 0..2 {
-            assert_eq!(known.compare("1", take(&client, &settings).await, &settings), None);
-        }
-        // WHEN it is changed and put back with no look in between
-        client.batch_execute(changed).await.unwrap();
-        // THEN it is told, but not of another database system
-        assert_eq!(known.compare("2", take(&client, &settings).await, &settings), None);
-        let fault = known.compare("1", take(&client, &settings).await, &settings).unwrap();
-        assert_eq!((fault.code, fault.exit), ("publication.recreated", Exit::Source), "{changed}");
+        let fault = fault_of_a_hidden_change(&client, &settings, changed).await;
         assert!(fault.what.contains(told), "{changed}: {}", fault.what);
     }
 }

@@ -4,12 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
+use crate::base::stop::PUBLICATION_RECREATED;
 use crate::pgoutput::frame::Frame;
 use crate::source::connect::{self, StartReplication};
 use crate::source::facts::SourceFacts;
-use crate::source::faults::publication_gap;
+use crate::source::faults::{publication_gap, publication_problem};
 use crate::source::publication::{CatalogRow, RowKind};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
@@ -38,9 +40,7 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
     if slot.confirmed_flush >= end {
         return Vec::new();
     }
-    // Transaction ids wrap around. What a slot still has to deliver was written by transactions
-    // that had not ended before its horizon.
-    let is_young = |xmin: u32| (xmin.wrapping_sub(horizon) as i32) >= 0;
+    let is_young = |xmin: u32| is_not_before(xmin, horizon);
     let (name, slot) = (&settings.publication, &slot.name);
     let warn = |text| Finding::warn("publication.young", text);
     if is_young(own.xmin) {
@@ -71,6 +71,56 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
         ))
     });
     warnings.collect()
+}
+
+/// Transaction ids wrap around. What a slot still has to deliver was written by transactions that
+/// had not ended before its horizon.
+fn is_not_before(xid: u32, horizon: u32) -> bool {
+    (xid.wrapping_sub(horizon) as i32) >= 0
+}
+
+/// The fault of a relay that remembers nothing: the publication was changed after it was made, and
+/// while the slot stood still or shortly before, so rows may be missing. `decoded` counts what the
+/// slot has delivered to earlier processes; before the first of them nothing could go wrong.
+pub(crate) fn in_doubt(
+    settings: &SourceSettings,
+    facts: &SourceFacts,
+    decoded: Option<i64>,
+) -> Option<Fault> {
+    let (publication, slot) = (facts.published.publication.as_ref()?, facts.slot.as_ref()?);
+    let end = facts.server.current_lsn;
+    if decoded.is_none_or(|count| count == 0) || slot.confirmed_flush >= end {
+        return None;
+    }
+    let changed = changed_since(slot.catalog_xmin?, &publication.rows)?;
+    let (name, slot_name) = (&settings.publication, &slot.name);
+    let what = match changed.kind {
+        RowKind::Publication => format!("publication {name} was altered"),
+        _ => format!("{} was put into publication {name}", changed.name),
+    };
+    let fault = publication_problem(
+        PUBLICATION_RECREATED,
+        format!(
+            "{what} while slot {slot_name} stood still, or shortly before; without a state file it \
+             is not known whether for the first time"
+        ),
+        format!(
+            "rows that were written before that, and after the slot stood still, are not published\n{}",
+            super::fingerprint::compare_and_resume(settings)
+        ),
+    );
+    Some(fault.stays(slot.confirmed_flush, end))
+}
+
+/// A row that was not written by the transaction that made the publication, and not before the
+/// `horizon`.
+fn changed_since(horizon: u32, rows: &[CatalogRow]) -> Option<&CatalogRow> {
+    use RowKind::{Publication, Schema, Table};
+    let own = || rows.iter().filter(|row| matches!(row.kind, Publication | Table | Schema));
+    let first = own()
+        .map(|row| row.xmin)
+        .reduce(|one, other| if is_not_before(one, other) { other } else { one })?;
+    own().find(|row| row.xmin != first && is_not_before(row.xmin, horizon))
 }
 
 async fn read_through(settings: &SourceSettings, end: Lsn) -> ReadThrough {
@@ -122,3 +172,7 @@ fn read_until(
     }
     Ok(ReadThrough::Unknown(format!("not read through within {} s", READ_WITHIN.as_secs())))
 }
+
+#[cfg(test)]
+#[path = "publication_age_tests.rs"]
+mod tests;

@@ -80,7 +80,7 @@ fn is_about(record: &LogRecord, wanted: &Wanted) -> bool {
     let (id, key) = match record {
         LogRecord::DeadLetter(it) => (&it.event_id, &it.key),
         LogRecord::Resolution(it) => (&it.event_id, &it.key),
-        LogRecord::Foreign => return false,
+        LogRecord::Stop(_) | LogRecord::Foreign => return false,
     };
     match wanted {
         Wanted::Id(wanted) => id == wanted,

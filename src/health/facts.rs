@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::slot_pin::SlotPin;
 use crate::base::lsn::Lsn;
+use crate::base::stop::Stop;
 use crate::base::text::{ShortText, truncated};
 
 /// Longest note, in bytes; a note is one sentence.
@@ -34,13 +35,18 @@ pub enum Phase {
     Draining,
     /// The loop has ended.
     Stopped,
+    /// The loop has ended for the reason that has this code, and the process waits to be resumed.
+    Halted(&'static str),
 }
 
 impl Phase {
     /// Whether this process is reading the slot or the table, or has read it and is about to end.
     pub fn has_source(self) -> bool {
-        use Phase::{AwaitingPrimary, Connecting, LoginRefused, Standby, Starting};
-        !matches!(self, Starting | Standby | Connecting | LoginRefused | AwaitingPrimary)
+        use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused, Standby, Starting};
+        !matches!(
+            self,
+            Starting | Standby | Connecting | LoginRefused | AwaitingPrimary | Halted(_)
+        )
     }
 }
 
@@ -76,6 +82,7 @@ pub struct Facts {
     slot_confirmed_lsn: AtomicU64,
     unanswered_since_ms: Mutex<Option<u64>>,
     pin: Mutex<Option<SlotPin>>,
+    stop: Mutex<Option<Stop>>,
 }
 
 /// A destination that has confirmed nothing of what it was sent, while others have confirmed later
@@ -132,6 +139,19 @@ pub struct Snapshot {
 }
 
 impl Facts {
+    /// Facts of a loop that is about to begin.
+    pub fn new(now_ms: u64) -> Arc<Facts> {
+        Arc::new(Facts {
+            snapshot: Mutex::new(begun(now_ms)),
+            note: Mutex::default(),
+            server_lsn: AtomicU64::default(),
+            slot_confirmed_lsn: AtomicU64::default(),
+            unanswered_since_ms: Mutex::default(),
+            pin: Mutex::default(),
+            stop: Mutex::default(),
+        })
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         let lsn = |of: &AtomicU64| Lsn::from_wire(of.load(Ordering::Relaxed));
         Snapshot {
@@ -167,6 +187,22 @@ impl Facts {
         *held(&self.pin) = pin;
     }
 
+    /// Why the process waits to be resumed.
+    pub fn stop(&self) -> Option<Stop> {
+        held(&self.stop).clone()
+    }
+
+    pub fn set_stop(&self, stop: Option<Stop>) {
+        *held(&self.stop) = stop;
+    }
+
+    /// Their writer, for the loop that begins at `now_ms`; the one before has ended.
+    pub fn recorder(self: &Arc<Facts>, now_ms: u64) -> Recorder {
+        let now = begun(now_ms);
+        *held(&self.snapshot) = now;
+        Recorder { facts: Arc::clone(self), now }
+    }
+
     pub fn note(&self) -> String {
         held(&self.note).clone()
     }
@@ -176,25 +212,22 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Facts that begin at `now_ms`, and their only writer.
-pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
+/// What is known of a loop that begins at `now_ms`.
+fn begun(now_ms: u64) -> Snapshot {
     let pass = Pass { sink_reachable: true, ..Pass::default() };
-    let now = Snapshot {
+    Snapshot {
         pass,
         phase_since_ms: now_ms,
         progress_ms: now_ms,
         heartbeat_ms: now_ms,
         ..Snapshot::default()
-    };
-    let facts = Arc::new(Facts {
-        snapshot: Mutex::new(now),
-        note: Mutex::default(),
-        server_lsn: AtomicU64::default(),
-        slot_confirmed_lsn: AtomicU64::default(),
-        unanswered_since_ms: Mutex::default(),
-        pin: Mutex::default(),
-    });
-    (Recorder { facts: Arc::clone(&facts), now }, facts)
+    }
+}
+
+/// Facts that begin at `now_ms`, and their only writer.
+pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
+    let facts = Facts::new(now_ms);
+    (facts.recorder(now_ms), facts)
 }
 
 /// The only writer of [`Facts`], owned by the data thread.

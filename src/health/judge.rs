@@ -116,8 +116,9 @@ fn against_readiness(
     let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
     let phase = of_phase(facts, now_ms);
     let beat_age_ms = age(facts.heartbeat_ms);
-    // A loop that has ended is not stuck; the process is on its way out.
-    let stuck = facts.pass.phase != Phase::Stopped && beat_age_ms > limits.heartbeat_ms;
+    // A loop that has ended is not stuck; the process is on its way out, or waits to be resumed.
+    let ended = matches!(facts.pass.phase, Phase::Stopped | Phase::Halted(_));
+    let stuck = !ended && beat_age_ms > limits.heartbeat_ms;
     let stuck = stuck.then_some((HealthState::Stalled, StateReason::LoopStuck(beat_age_ms)));
     let ending = matches!(facts.pass.phase, Phase::Draining | Phase::Stopped);
     let mut causes = Vec::new();
@@ -186,6 +187,7 @@ fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)>
         Phase::Streaming | Phase::Polling => return None,
         Phase::Draining => StateReason::Draining,
         Phase::Stopped => StateReason::Stopped,
+        Phase::Halted(code) => StateReason::Halted(code),
     };
     Some((working(facts.pass.phase), reason))
 }
@@ -199,6 +201,6 @@ fn working(phase: Phase) -> HealthState {
         Phase::Streaming => HealthState::Streaming,
         Phase::Polling => HealthState::Polling,
         Phase::Draining => HealthState::Draining,
-        Phase::Stopped => HealthState::Halted,
+        Phase::Stopped | Phase::Halted(_) => HealthState::Halted,
     }
 }

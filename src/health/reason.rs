@@ -46,6 +46,8 @@ pub enum StateReason {
     LoopStuck(u64),
     Draining,
     Stopped,
+    /// The relay waits to be resumed, because of the fault with this code.
+    Halted(&'static str),
 }
 
 impl StateReason {
@@ -69,6 +71,7 @@ impl StateReason {
             StateReason::LoopStuck(_) => "loop_stuck",
             StateReason::Draining => "draining",
             StateReason::Stopped => "stopped",
+            StateReason::Halted(_) => "halted",
         }
     }
 }
@@ -84,6 +87,9 @@ impl fmt::Display for StateReason {
                 return f.write_str("stopping: intake is closed, the window settles");
             }
             StateReason::Stopped => return f.write_str("stopped"),
+            StateReason::Halted(code) => {
+                return write!(f, "stopped with {code}; it waits to be resumed: walrelay resume");
+            }
             StateReason::BrokerSilent { for_ms, events } => {
                 let for_s = for_ms / 1000;
                 return write!(f, "the broker has confirmed none of {events} events for {for_s} s");

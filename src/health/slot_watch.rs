@@ -14,7 +14,9 @@ use super::slot_pin::{PinWatch, SlotPin};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
+use crate::doctor::fingerprint::{
+    Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
+};
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
 use crate::source::faults::{TWO_SERVERS, slot_lost, two_servers};
@@ -145,8 +147,10 @@ async fn observe(
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
-            let now = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
-            if let Some(fault) = watch.known.compare(&system_id, now, settings) {
+            let found = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
+            let (system_id, wal_end) = (system_id.clone(), state.current_lsn);
+            let look = PublicationLook { system_id, wal_end, found };
+            if let Comparison::Fault(fault) = watch.known.compare(look, settings, false) {
                 return Ok(Some(fault));
             }
         }

@@ -50,6 +50,7 @@ fn each_phase_has_its_state_and_its_reason() {
         (Phase::Streaming, HealthState::Streaming, None),
         (Phase::Draining, HealthState::Draining, Some("draining")),
         (Phase::Stopped, HealthState::Halted, Some("stopped")),
+        (Phase::Halted("slot.moved"), HealthState::Halted, Some("halted")),
     ];
     for (phase, state, reason) in cases {
         let (mut recorder, facts) = facts(0);
@@ -331,10 +332,26 @@ fn reasons_read_as_sentences() {
 }
 
 #[test]
+fn a_relay_that_waits_to_be_resumed_is_alive_and_says_why_it_is_not_ready() {
+    let (mut recorder, facts) = facts(0);
+    recorder.phase(Phase::Halted("slot.moved"), 1_000);
+    // However late its last heartbeat is: no loop runs.
+    let (health, _) = Judge::new(HealthLimits::default(), 0).judge(&facts.snapshot(), 10_000_000);
+    assert_eq!((health.state, health.stuck()), (HealthState::Halted, None));
+    assert_eq!(health.reasons, [StateReason::Halted("slot.moved")]);
+    assert!(health.reasons[0].to_string().contains("slot.moved"));
+    // WHEN the next loop begins THEN nothing is left of it
+    drop(recorder);
+    let _recorder = facts.recorder(10_000_000);
+    assert_eq!(facts.snapshot().pass.phase, Phase::Starting);
+}
+
+#[test]
 fn a_relay_that_waits_for_its_slot_does_not_have_it() {
     use Phase::{
         AwaitingPrimary, Connecting, Draining, Polling, Standby, Starting, Stopped, Streaming,
     };
-    assert!(![Starting, Standby, Connecting, AwaitingPrimary].iter().any(|it| it.has_source()));
+    let without = [Starting, Standby, Connecting, AwaitingPrimary, Phase::Halted("slot.moved")];
+    assert!(!without.iter().any(|it| it.has_source()));
     assert!([Streaming, Polling, Draining, Stopped].iter().all(|it| it.has_source()));
 }

@@ -2,14 +2,18 @@
 //! instead of being published.
 //!
 //! No dead letter is written before the dead-letter topic was read or is known to be unreadable,
-//! because it shows what an earlier process has just written, and which keys are parked. After a
-//! takeover the topic is read again: the peer has written what no earlier reading has shown.
+//! because it shows what an earlier process has just written, which keys are parked, and whether
+//! this relay was stopped and nobody has acknowledged that ([`super::stops`]). After a takeover the
+//! topic is read again: the peer has written what no earlier reading has shown.
 
 use std::sync::Arc;
 
 use super::faults;
-use crate::base::error::Fault;
+use super::stops::{Place, Stops};
+use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
+use crate::dead_letter::record::StopRecordKind;
+use crate::dead_letter::stop_log::TopicStops;
 use crate::dead_letter::tail;
 use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
@@ -38,7 +42,19 @@ pub(crate) struct DeadLetterGate {
     parked: ParkedKeys,
     history: History,
     requests: ReadRequests,
+    stops: Arc<Stops>,
+    /// Those in the topic, as far as it was read.
+    in_topic: TopicStops,
+    in_doubt: Option<PublicationInDoubt>,
     metrics: Arc<Metrics>,
+}
+
+/// Rows may be missing, unless this state of the publication was acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PublicationInDoubt {
+    pub(super) fault: Fault,
+    /// Names the state.
+    pub(super) digest: String,
 }
 
 impl DeadLetterGate {
@@ -47,6 +63,7 @@ impl DeadLetterGate {
         writer: DeadLetterWriter,
         requests: ReadRequests,
         metrics: &Arc<Metrics>,
+        stops: Arc<Stops>,
     ) -> DeadLetterGate {
         DeadLetterGate {
             on_dead_letter: delivery.on_dead_letter,
@@ -55,6 +72,9 @@ impl DeadLetterGate {
             parked: ParkedKeys::default(),
             history: History::Unread,
             requests,
+            stops,
+            in_topic: TopicStops::default(),
+            in_doubt: None,
             metrics: Arc::clone(metrics),
         }
     }
@@ -64,9 +84,41 @@ impl DeadLetterGate {
         self.on_dead_letter == OnDeadLetter::Halt
     }
 
-    /// Whether events may come in: not before it is known which keys are parked.
+    /// Whether events may come in: not before it is known which keys are parked, and whether a stop
+    /// that only the topic would have stands.
     pub(super) fn admits(&self) -> bool {
-        self.on_dead_letter != OnDeadLetter::ParkKey || !self.awaits_history()
+        let needs = self.on_dead_letter == OnDeadLetter::ParkKey || self.stops.waits_for_topic();
+        !needs || !self.awaits_history()
+    }
+
+    /// By what Postgres says, rows may be missing, and no earlier process has left what it knew.
+    pub(super) fn publication_in_doubt(&mut self, doubt: PublicationInDoubt) -> Result<(), Fault> {
+        match self.stops.place_of_gaps() {
+            Place::StateFile => Err(doubt.fault),
+            Place::Topic if self.awaits_history() => {
+                self.in_doubt = Some(doubt);
+                Ok(())
+            }
+            place => self.judge_doubt(doubt, place),
+        }
+    }
+
+    fn judge_doubt(&self, doubt: PublicationInDoubt, place: Place) -> Result<(), Fault> {
+        let PublicationInDoubt { fault, digest } = doubt;
+        if self.in_topic.publication.as_ref() == Some(&digest) {
+            return Ok(());
+        }
+        if place != Place::Nowhere {
+            return Err(fault);
+        }
+        // Nobody could acknowledge it.
+        let (what, mend) = (&fault.what, &fault.mend);
+        tracing::warn!(
+            code = "publication.young",
+            mend,
+            "{what}; nothing would keep a stop, so the relay goes on: delivery.state_file names a file"
+        );
+        Ok(())
     }
 
     /// Whether the dead-letter topic must still be read.
@@ -175,17 +227,30 @@ impl DeadLetterGate {
                 self.breaker.forget();
                 self.history = History::Unread;
             }
-            TailEvent::CaughtUp if self.history == History::Unread => self.history = History::Read,
+            TailEvent::Stop(record) => {
+                self.in_topic.apply(&record);
+                if record.is_of_breaker() && record.kind == StopRecordKind::Resumed {
+                    self.breaker.resumed(record.body.unix_us);
+                }
+            }
+            TailEvent::CaughtUp if self.history == History::Unread => {
+                self.history = History::Read;
+                self.judge_stops()?;
+            }
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.awaits_history() && parks_keys {
                     return Err(tail::unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
+                self.stops.topic_is_unreadable();
                 tracing::warn!(
                     code = "dead-letter.unread",
                     error = reason,
-                    "the dead-letter topic cannot be read"
+                    "the dead-letter topic cannot be read: a stop that is kept there is not seen"
                 );
+                if let Some(doubt) = self.in_doubt.take() {
+                    self.judge_doubt(doubt, Place::Nowhere)?;
+                }
             }
             TailEvent::Parked(..)
             | TailEvent::DeadLetter { .. }
@@ -195,6 +260,24 @@ impl DeadLetterGate {
         }
         self.update_parked_gauge();
         Ok(())
+    }
+
+    /// The topic was read: a stop of an earlier process is one of this process, too.
+    fn judge_stops(&mut self) -> Result<(), Fault> {
+        let standing = std::mem::take(&mut self.in_topic.standing);
+        for stop in standing {
+            if let Some(fault) = stop.fault() {
+                if fault.exit == Exit::Halted {
+                    self.breaker.opened();
+                }
+                self.stops.found_in_topic(stop);
+                return Err(fault);
+            }
+        }
+        match self.in_doubt.take() {
+            Some(doubt) => self.judge_doubt(doubt, Place::Topic),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn update_breaker_gauge(&self, now_unix_us: i64) {

@@ -71,9 +71,10 @@ pub(super) fn breaker_open(
             "event at log position {}; dead_letter.burst_max = {}",
             position.commit_lsn, settings.burst_max
         ),
-        "walrelay dlq list shows what they have in common; mend that and start again: this event is held, nothing is lost or skipped
-         if all of them are to be dead letters, raise dead_letter.burst_max first",
+        "walrelay dlq list shows what they have in common: mend that; if all of them are to be dead letters, raise dead_letter.burst_max
+then: walrelay resume. Until then every start ends with this; this event is held, nothing is lost or skipped",
     )
+    .stays(position.commit_lsn, position.commit_lsn)
 }
 
 /// The dead-letter topic will never accept this dead letter, or the broker no event at all.
@@ -129,8 +130,9 @@ pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) 
         "slot.other-system",
         format!("this is another database system ({found}); events so far came from {known}"),
         format!("slot {}", source.slot),
-        "check source.url; if the database was replaced on purpose, start the relay again",
+        "check source.url; if the database was replaced on purpose, see that nothing of the old one is missing, then: walrelay resume",
     )
+    .stays(Lsn::ZERO, Lsn::ZERO)
 }
 
 /// The slot was moved, and no other relay was seen to move it.
@@ -158,10 +160,11 @@ pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover:
         format!(
             "find out who advanced the slot (pg_replication_slot_advance), re-created it or read it (pg_recvlogical); \
              relays that share a slot need the same role and application_name in source.url; \
-             compare the outbox rows committed between {known} and {found} with the broker, then \
-             start the relay again to go on from {found}"
+             compare the outbox rows committed between {known} and {found} with the broker, then: \
+             walrelay resume, to go on from {found}"
         ),
     )
+    .stays(known, found)
 }
 
 /// The database ends before a position that was read from it.
@@ -175,8 +178,9 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
         ),
         format!("slot {}", source.slot),
         "compare the outbox with the broker: events after the restored position were published \
-         and are gone from the database; then start the relay again to go on from the slot",
+         and are gone from the database; then: walrelay resume, to go on from the slot",
     )
+    .stays(found, seen)
 }
 
 /// The database sends other transactions where it has sent some before, which this relay has `read`.

@@ -57,6 +57,7 @@ mod preconditions;
 mod read_back;
 mod sink_driver;
 mod state_file;
+pub(crate) mod stops;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,6 +75,7 @@ pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::read_back::ReadBack;
 use self::sink_driver::{SinkDriver, SinkFactory};
 use self::state_file::StateFile;
+use self::stops::Stops;
 use crate::base::clock::{Clocks, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -110,6 +112,7 @@ pub(crate) struct Parts {
     pub spans: EventSpans,
     pub tail_events: Option<Receiver<TailEvent>>,
     pub tail_requests: ReadRequests,
+    pub stops: Arc<Stops>,
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
     pub recorder: Recorder,
@@ -139,7 +142,8 @@ impl<F: Feed> Relay<F> {
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
         let requests = parts.tail_requests;
-        let gate = DeadLetterGate::new(&delivery, dead_letter_writer, requests, &metrics);
+        let gate =
+            DeadLetterGate::new(&delivery, dead_letter_writer, requests, &metrics, parts.stops);
         let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
             admitter: Admitter::new(state_file, parts.read_back, &source, feed.origin()),

@@ -4,8 +4,8 @@
 //! Only the catalog rows of the outboxes, their partitions and the tables that they are partitions
 //! of are read: `pg_publication_tables` would open every table of the publication each time.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
@@ -14,7 +14,7 @@ use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use crate::outbox::settings::OutboxTable;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublishedFacts {
     /// The configured publication, if it exists.
     pub(crate) publication: Option<PublicationFacts>,
@@ -22,7 +22,7 @@ pub(crate) struct PublishedFacts {
     pub(crate) tables: Vec<TableFacts>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublicationFacts {
     pub(crate) all_tables: bool,
     pub(crate) insert: bool,
@@ -62,7 +62,7 @@ impl PublicationFacts {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublishedTable {
     pub(crate) schema: String,
     /// Table or leaf partition.
@@ -77,7 +77,7 @@ pub(crate) struct PublishedTable {
 /// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing.
 /// A row that was deleted and inserted again has another oid; one that was changed and changed back
 /// has another `xmin`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CatalogRow {
     pub(crate) kind: RowKind,
     /// Object id of the table or schema that the row is about; 0 for the publication's own row.
@@ -88,7 +88,7 @@ pub(crate) struct CatalogRow {
     pub(crate) xmin: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowKind {
     Publication,
@@ -103,7 +103,7 @@ pub(crate) enum RowKind {
 }
 
 /// A configured outbox table as the catalog describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableFacts {
     pub(crate) schema: String,
     pub(crate) name: String,
@@ -132,7 +132,7 @@ impl TableFacts {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ColumnFacts {
     pub(crate) name: String,
     pub(crate) generated: bool,

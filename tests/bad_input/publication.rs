@@ -62,12 +62,18 @@ fn a_publication_that_holds_rows_back_is_refused_with_the_sql_that_mends_it() {
         // THEN the SQL of the hint mends it, as it stands there
         let all = ended.all();
         let hint = all.split("mend:").nth(1).unwrap();
-        let sql = hint.split(" (as owner").next().unwrap().trim();
+        let first = hint.trim().lines().next().unwrap();
+        let sql = first.split(" (as owner").next().unwrap();
         scene.sql(sql);
+        // Rows that were written meanwhile would be missing: from the second change on the slot has
+        // been read, by the check before.
+        let resumed = scene.walrelay(&["resume", "--yes"]);
+        assert!([0, 1].contains(&resumed.code), "{resumed}");
         scene.walrelay(&["check"]).assert_done();
         scene.sql("ALTER PUBLICATION walrelay SET (publish = 'insert')");
     }
-    // THEN the event that waited all the while is relayed
+    // THEN the event that waited all the while is relayed, once it is acknowledged that it was the only one
+    scene.walrelay(&["resume", "--yes"]).assert_done();
     scene.route = String::new();
     let ids = scene.carry(&[&scene.topic()]);
     assert_eq!(ids.len(), 1);

@@ -22,6 +22,7 @@ mod standby;
 mod state_file;
 mod states;
 mod stop;
+mod stops;
 mod takeover;
 mod tour;
 mod two_servers;

@@ -33,7 +33,9 @@ fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
             "WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *)",
         ],
     );
-    // AND what it says helps
+    // AND what it says helps, once it is acknowledged
+    scene.walrelay(&["run"]).assert_fault(4, "publication.recreated", &["stopped since"]);
+    scene.walrelay(&["resume", "--yes"]).assert_done();
     scene.sql(
         "WITH moved AS (DELETE FROM public.outbox WHERE aggregateid >= '2' RETURNING *)
              INSERT INTO public.outbox SELECT * FROM moved ORDER BY created_at",

@@ -1,4 +1,5 @@
-//! A slot that somebody else touched: the relay stops with 3 and says so, it never skips on.
+//! A slot that somebody else touched: the relay stops with 3 and says so, it never skips on, until
+//! somebody acknowledges that.
 
 use std::process::Command;
 
@@ -21,17 +22,27 @@ fn frozen(name: &str) -> (Fixture, RelayProcess) {
     (site, relay)
 }
 
-fn assert_stops(mut relay: RelayProcess, codes: &[&str]) {
+fn assert_stops(mut relay: RelayProcess, codes: &[&str]) -> RelayProcess {
     relay.thaw().unwrap();
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 3, "{}", relay.tail(20));
     assert!(codes.iter().any(|code| relay.said(code)), "{}", relay.tail(20));
+    relay
 }
 
 #[test]
 fn an_advanced_slot_stops_the_relay() {
     let (site, relay) = frozen("slot_advanced");
     site.execute("select pg_replication_slot_advance('slot_advanced', pg_current_wal_lsn())");
-    assert_stops(relay, &["slot.moved"]);
+    let mut relay = assert_stops(relay, &["slot.moved"]);
+    // WHEN a supervisor starts it again THEN it stays stopped
+    relay.restart().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 3, "{}", relay.tail(20));
+    assert!(relay.said("stopped since"), "{}", relay.tail(20));
+    // WHEN somebody acknowledges that THEN it goes on from there
+    let resumed = site.command(&site.config(), &["resume", "--yes"]).wait();
+    resumed.assert_done().assert_says(&["slot.moved", "what was committed between"]);
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
 }
 
 #[test]

@@ -202,6 +202,11 @@ impl<'p> CliFixture<'p> {
         read(topics)
     }
 
+    /// What its topic holds.
+    pub(crate) fn records(&self) -> Vec<TopicRecord> {
+        read(&[&self.topic()])
+    }
+
     /// Waits until the slot has confirmed all that is written by now.
     #[track_caller]
     pub(crate) fn wait_confirmed(&self, relay: &mut Relay) {

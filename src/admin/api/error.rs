@@ -41,7 +41,9 @@ impl ApiError {
             ("api.token-missing" | "api.token-wrong", _) => StatusCode::UNAUTHORIZED,
             ("api.closed" | "api.token-unread", _) => StatusCode::FORBIDDEN,
             ("api.not-here" | "api.no-job", _) => StatusCode::NOT_FOUND,
-            ("dead-letter.unknown" | "dead-letter.not-parked", _) => StatusCode::NOT_FOUND,
+            ("dead-letter.unknown" | "dead-letter.not-parked" | "resume.nothing", _) => {
+                StatusCode::NOT_FOUND
+            }
             ("api.job-under-way", _) => StatusCode::CONFLICT,
             ("api.body-too-large", _) => StatusCode::PAYLOAD_TOO_LARGE,
             ("api.not-json", _) => StatusCode::UNSUPPORTED_MEDIA_TYPE,

@@ -14,6 +14,7 @@ fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
         broker: Arc::new(MemoryBroker::default()),
         address: DeadLetterSettings::default().address,
         finder: None,
+        stops: None,
         token: None,
     };
     let job = ReplayJob {

@@ -1,5 +1,5 @@
-//! `/api/dlq` and `/api/find`: dead letters and events over HTTP, with the same functions as
-//! `walrelay dlq` and `walrelay find`.
+//! `/api/dlq`, `/api/find` and `/api/resume`: dead letters, events and stops over HTTP, with the same
+//! functions as `walrelay dlq`, `find` and `resume`.
 //!
 //! * Every request needs the token. Cookies are ignored, and a request that changes something must be
 //!   JSON, so that no other site can use a person's browser for it.
@@ -28,6 +28,7 @@ pub(crate) use self::jobs::DeadLetterAccess;
 use self::jobs::ReplayJobs;
 use self::token::TokenCheck;
 use super::bounded::AdminClient;
+use super::status::stop_json;
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::text::escaped;
@@ -145,6 +146,7 @@ pub(super) fn router(api: &Arc<Api>) -> Router {
         .route("/api/dlq/release", post(release_keys))
         .route("/api/dlq/job", get(show_job).delete(stop_job))
         .route("/api/find", get(find_event))
+        .route("/api/resume", post(resume))
         .route("/api/{*rest}", any(async || not_here()))
         .route_layer(from_fn_with_state(Arc::clone(api), check_token))
         .with_state(Arc::clone(api))
@@ -166,7 +168,7 @@ async fn check_token(
 }
 
 fn not_here() -> ApiError {
-    let mend = "GET /api/dlq, /api/dlq/ID, /api/dlq/job or /api/find; POST /api/dlq/replay, /discard or /release";
+    let mend = "GET /api/dlq, /api/dlq/ID, /api/dlq/job or /api/find; POST /api/dlq/replay, /discard or /release, or /api/resume";
     ApiError::new("api.not-here", "there is nothing here", "", mend)
 }
 
@@ -311,6 +313,28 @@ async fn release_keys(
         api.on_topic(move |topic| Ok(answer(release(topic, &request, &steady_clock())?))),
     );
     released.await.map_err(|_| ApiError::internal("the request panicked"))?
+}
+
+/// Acknowledges the stop because of which the relay waits.
+async fn resume(
+    State(api): State<Arc<Api>>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
+    request: Request,
+) -> ApiResult {
+    let reason = request::resume(request).await?;
+    let stops = api.access.stops.clone().ok_or_else(not_here)?;
+    let who = who(&client);
+    audit(|| {
+        tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
+    })?;
+    // A task of its own goes on to the end when the client leaves.
+    let resumed = tokio::spawn(async move {
+        let work = move |_: &AtomicBool| {
+            Ok(json!({ "resumed": stop_json(&stops.resume(&who, &reason)?) }))
+        };
+        api.in_turn(&api.topic_turn, "another request is under way", work).await
+    });
+    resumed.await.map_err(|_| ApiError::internal("the request panicked"))?
 }
 
 /// The name of a client in resolutions and in the log.

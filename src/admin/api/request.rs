@@ -61,8 +61,7 @@ struct JobOptions {
     reason: Option<String>,
 }
 
-const JOB_OPTIONS: [&str; 6] =
-    ["all", "rate", "expected", "dry_run", "any_destination", "reason"];
+const JOB_OPTIONS: [&str; 6] = ["all", "rate", "expected", "dry_run", "any_destination", "reason"];
 
 /// `GET /api/dlq`: a filter, and the limit.
 pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
@@ -120,6 +119,17 @@ pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), A
     check_selection(body.key.is_some(), body.all)?;
     let reason = reason(body.reason.take())?;
     Ok((body, reason))
+}
+
+/// `POST /api/resume`: why.
+pub(super) async fn resume(request: Request) -> Result<String, ApiError> {
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    struct ResumeBody {
+        reason: Option<String>,
+    }
+    let ResumeBody { reason: text } = read(body(request).await?, BODY)?;
+    reason(text)
 }
 
 /// A mistake must not act on everything.

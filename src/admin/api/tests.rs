@@ -42,6 +42,7 @@ pub(super) fn fixture_on(
         broker: of(broker.clone()),
         address: DeadLetterSettings::default().address,
         finder: None,
+        stops: None,
         token: token.map(Secret::new),
     };
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), &[], view, letters).unwrap();

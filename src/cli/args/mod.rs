@@ -45,6 +45,7 @@ Examples:
   walrelay --config prod.toml run       with another file
   walrelay --set delivery.attempts_max=3 run
   walrelay status --watch               how it does, each second
+  walrelay resume                       acknowledge why it has stopped
   walrelay dlq list --since 2h          what could not be published lately
   walrelay find --key customer-7        where the events of a key are
   walrelay compare --html compare.html  the slot against polling, here";
@@ -137,6 +138,11 @@ pub(crate) enum Command {
     },
     /// Show the state of running relays: lag, rates, latency, dead letters, WAL.
     Status(StatusArgs),
+    /// Acknowledge a stop that protects data, after it was shown; until then every start ends with it.
+    #[command(
+        after_help = "Examples:\n  walrelay resume\n  walrelay resume --yes --reason 'compared, nothing is missing'"
+    )]
+    Resume(ResumeArgs),
     /// Create, drop or show the replication slot.
     #[command(after_help = "Example:\n  walrelay slot show")]
     Slot {
@@ -182,6 +188,16 @@ pub(crate) enum Command {
         /// Shell.
         shell: clap_complete::Shell,
     },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ResumeArgs {
+    /// Do not ask.
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Why, for the log and the record.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) reason: String,
 }
 
 /// What to do with the slot.

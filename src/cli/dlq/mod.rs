@@ -156,8 +156,7 @@ fn replay_or_discard(
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let job =
-        ReplayJob { action, filter, rate, expected: None, destinations, by: user_at_host() };
+    let job = ReplayJob { action, filter, rate, expected: None, destinations, by: user_at_host() };
     let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.meant);
     let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);
@@ -239,7 +238,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
 }
 
 /// Who runs this command, for the log: `alice@host`.
-fn user_at_host() -> String {
+pub(super) fn user_at_host() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host.trim())

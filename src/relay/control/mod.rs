@@ -24,6 +24,7 @@ pub use self::sessions::{OpenedSession, SessionNews, SessionRequest};
 pub use self::slot_history::{Mover, PeerProgress, Seen, SystemTimeline};
 pub use self::sql::ConfirmedPosition;
 pub use self::walsender::{Walsender, WalsenderAnswer};
+use super::stops::Stops;
 use crate::doctor::fingerprint::KnownPublication;
 use crate::source::catalog::Catalog;
 use crate::source::settings::SourceSettings;
@@ -54,6 +55,7 @@ pub struct Control {
     /// The publication as this process met it.
     pub known: Arc<KnownPublication>,
     pub sightings: Arc<Sightings>,
+    pub(crate) stops: Arc<Stops>,
 }
 
 impl Control {

@@ -13,11 +13,14 @@ use tokio::time::timeout;
 use super::link::LinkEnd;
 use super::slot_history::{Seen, SlotHistory, SystemTimeline};
 use crate::base::backoff::Backoff;
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
 use crate::base::lsn::Lsn;
-use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
+use crate::doctor::fingerprint::{
+    Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
+};
+use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::health::Phase;
@@ -82,6 +85,9 @@ pub struct OpenedSession {
     pub wal_end: Lsn,
     /// Since the last session.
     pub seen: Seen,
+    /// By what Postgres says, rows may be missing, and nothing is known of the time before. And what
+    /// names this state of the publication.
+    pub in_doubt: Option<(Fault, String)>,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
     /// When it was seen to hold the slot.
@@ -151,6 +157,9 @@ struct SessionOpener<'a> {
     history: SlotHistory,
     /// Warnings of the last preflight, which are not logged again.
     warned: Vec<String>,
+    /// What the slot had delivered before this relay read it; the inner one as Postgres says.
+    decoded_before: Option<Option<i64>>,
+    in_doubt: Option<(Fault, String)>,
 }
 
 impl<'a> SessionOpener<'a> {
@@ -172,6 +181,8 @@ impl<'a> SessionOpener<'a> {
             not_before: Instant::now(),
             history: SlotHistory::default(),
             warned: Vec::new(),
+            decoded_before: None,
+            in_doubt: None,
         }
     }
 
@@ -272,6 +283,7 @@ impl<'a> SessionOpener<'a> {
         let mut interval = LOOK_INTERVAL_MIN;
         loop {
             let look = server.look().await?;
+            self.decoded_before.get_or_insert_with(|| look.held().and_then(|slot| slot.decoded));
             let holder = look.holder.as_ref();
             let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
             if free && !server.checked {
@@ -303,6 +315,8 @@ impl<'a> SessionOpener<'a> {
     fn stand_by(&mut self, holder: &SlotHolder) {
         // What this process waits for was in order when the other was seen to hold the slot.
         self.grace_until = None;
+        // The other one watches the publication.
+        self.in_doubt = None;
         if self.show(Phase::Standby) {
             let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
             tracing::info!(slot, pid, application, "the slot is in use: standing by");
@@ -339,11 +353,7 @@ impl<'a> SessionOpener<'a> {
         let report = report?;
         // The preflight explains a problem better than the error that START_REPLICATION met.
         self.check(server, &report)?;
-        let publication = PublicationFingerprint::of(&report.facts);
         let server_facts = &report.facts.server;
-        if let Some(fault) = self.known.compare(&server_facts.system_id, publication, settings) {
-            return Err(Failed::Fault(fault));
-        }
         let session = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
         let opened_at = Instant::now();
@@ -370,6 +380,7 @@ impl<'a> SessionOpener<'a> {
             looked_unix_us: slot.at_unix_us,
             wal_end: look.current_lsn,
             seen,
+            in_doubt: self.in_doubt.take(),
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
             opened_at,
@@ -387,7 +398,12 @@ impl<'a> SessionOpener<'a> {
         if let Some(fault) = faults(&report.findings).find(|fault| fault.code == "source.standby") {
             return Err(Failed::NotPrimary(fault.clone()));
         }
-        if let Some(fault) = report.first_fault() {
+        let fault = report.first_fault();
+        // What is wrong with server or slot comes first; the publication may also have held back rows.
+        if fault.is_none_or(|fault| fault.exit == Exit::Source) {
+            self.compare(report, fault.is_none())?;
+        }
+        if let Some(fault) = fault {
             return Err(Failed::Fault(fault.clone()));
         }
         if !std::mem::replace(&mut server.checked, true) {
@@ -395,6 +411,24 @@ impl<'a> SessionOpener<'a> {
             let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
             let place = SystemTimeline { system_id, timeline };
             self.history.connected(place, server.sql.started.clone());
+        }
+        Ok(())
+    }
+
+    /// Compares the publication with what is known of it; where nothing is, with the slot.
+    fn compare(&mut self, report: &SourceReport, sound: bool) -> Result<(), Failed> {
+        let (facts, settings) = (&report.facts, self.settings);
+        let found = PublicationFingerprint::of(facts);
+        let digest = found.digest();
+        let (system_id, wal_end) = (facts.server.system_id.clone(), facts.server.current_lsn);
+        match self.known.compare(PublicationLook { system_id, wal_end, found }, settings, sound) {
+            Comparison::Fault(fault) => return Err(Failed::Fault(fault)),
+            Comparison::First if sound => {
+                let decoded = self.decoded_before.flatten();
+                let fault = publication_age::in_doubt(settings, facts, decoded);
+                self.in_doubt = fault.map(|fault| (fault, digest));
+            }
+            Comparison::First | Comparison::InOrder => {}
         }
         Ok(())
     }

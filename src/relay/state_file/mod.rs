@@ -1,5 +1,6 @@
 //! The small file in which the relay notes what the next process must know if this one dies: the
-//! event in hand ([`crash`]) and which events the broker has confirmed ([`marks`]).
+//! event in hand ([`crash`]) and which events the broker has confirmed ([`marks`]); and what it must
+//! know however this one ends ([`memory`]).
 //!
 //! Without it nothing is lost. The file belongs to one process at a time, the one that holds the
 //! slot: it is locked. What it holds of another slot, timeline or system is ignored.
@@ -7,6 +8,7 @@
 mod crash;
 mod header;
 mod marks;
+pub(super) mod memory;
 mod reports;
 #[cfg(test)]
 mod testing;

@@ -32,6 +32,7 @@ use crate::relay::control::{
     CatalogLink, Control, OpenedSession, SessionLink, SessionNews, SessionRequest, StopFlags,
     Walsender,
 };
+use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::source::stream::{Stream, StreamError};
 
@@ -127,7 +128,12 @@ impl SlotFeed {
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
-        let start = session::judge(source, known, seen, &opened)?;
+        let last = self.control.stops.last_place();
+        let start = session::judge(source, known, seen, &opened, last.as_ref())?;
+        if let Some((fault, digest)) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        }
+        self.control.stops.reads_at(&opened.place);
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
         let is_takeover = start.is_takeover(&opened);
         match start.continuation {

@@ -23,6 +23,7 @@ use crate::relay::feed::Feed as _;
 use crate::relay::feed::slot::SlotFeed;
 use crate::relay::read_back::ReadBack;
 use crate::relay::state_file::StateFile;
+use crate::relay::stops::Stops;
 use crate::relay::{Parts, Relay};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
@@ -80,11 +81,13 @@ impl Fixture {
         let broker = MemoryBroker::default();
         // Nothing drives this runtime, so no session ever opens.
         static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
+        let stops = Stops::unkept(&config.source);
         let control = Control {
             runtime: RUNTIME.handle().clone(),
             source: Arc::new(config.source.clone()),
             known: Arc::default(),
             sightings: Arc::default(),
+            stops: Arc::clone(&stops),
         };
         let counted = Arc::clone(&metrics);
         let feed = SlotFeed::new(control, &config.delivery, Arc::default(), counted).unwrap();
@@ -101,6 +104,7 @@ impl Fixture {
             spans: EventSpans::default(),
             tail_events: Some(tail_events),
             tail_requests: ReadRequests::default(),
+            stops,
             flags: Arc::default(),
             metrics: Arc::clone(&metrics),
             recorder: health::facts(0).0,

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 use self::fixture::{Fixture, failure, header, open, pairs};
 use super::*;
 use crate::base::event::Outbound;
+use crate::base::stop::{BREAKER_OPEN, Stop};
+use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{self, DeadLetterWriter, KeyHash};
 use crate::relay::failure_policy::FailureOutcome;
@@ -222,6 +224,42 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     assert_eq!(fixture.fates(), pairs(&[("e1", "poison")]));
     let fault = fixture.commit(&[("e3", "", "k")]).unwrap_err();
     assert_eq!(fault.code, "dead-letter.breaker-open");
+}
+
+/// What an earlier process has left in the topic, or somebody since.
+fn breaker(fixture: &Fixture, kind: StopRecordKind) -> TailEvent {
+    let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
+    let unix_us = fixture.now.unix_us;
+    TailEvent::Stop(Box::new(StopRecord::new(
+        kind,
+        StopBody { stop, unix_us, ..StopBody::default() },
+    )))
+}
+
+#[test]
+fn a_breaker_that_an_earlier_process_has_opened_is_open_until_it_is_acknowledged() {
+    let mut fixture = Fixture::unread(&["dead_letter.burst_max=2"]);
+    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    let opened = breaker(&fixture, StopRecordKind::Stopped);
+    fixture.hear(opened.clone()).unwrap();
+    let fault = fixture.hear(TailEvent::CaughtUp).unwrap_err();
+    assert_eq!((fault.code, fixture.letters().len()), ("dead-letter.breaker-open", 0));
+    assert!(fault.what.contains("stopped since"), "{fault}");
+    // WHEN it was acknowledged THEN the letters from before do not count, and one more is written
+    let mut fixture = Fixture::unread(&["dead_letter.burst_max=1"]);
+    fixture.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    let failed_unix_us = fixture.now.unix_us;
+    fixture.hear(opened).unwrap();
+    let resumed = breaker(&fixture, StopRecordKind::Resumed);
+    fixture.hear(resumed).unwrap();
+    fixture.hear(TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() }).unwrap();
+    fixture.hear(TailEvent::CaughtUp).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!(fixture.fates(), pairs(&[("e1", "poison")]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::relay::control::{
     ConfirmedPosition, Control, OpenedSession, PeerProgress, Seen, SystemTimeline,
 };
 use crate::relay::faults;
+use crate::relay::stops::not_the_last;
 use crate::source::connect::ServerStart;
 use crate::source::progress;
 use crate::source::settings::SourceSettings;
@@ -77,12 +78,14 @@ impl SessionStart {
 }
 
 /// Compares a session with the slot as it was `known`, the position up to which this relay knows
-/// everything to be confirmed, and the newest position it has `received`.
+/// everything to be confirmed, and the newest position it has `received`. `last` is where an earlier
+/// process read the slot, and how far the WAL had come.
 pub(super) fn judge(
     source: &SourceSettings,
     known: Option<(&KnownSlot, Lsn)>,
     received: Lsn,
     opened: &OpenedSession,
+    last: Option<&(SystemTimeline, Lsn)>,
 ) -> Result<SessionStart, Fault> {
     let OpenedSession { place, slot_confirmed, wal_end, seen, .. } = opened;
     let Seen { peers, mover, .. } = seen;
@@ -90,6 +93,8 @@ pub(super) fn judge(
     let start = |floor, continuation| Ok(SessionStart { floor, continuation });
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
+        let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
+        other.map_or(Ok(()), Err)?;
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
         let floor = by_peers.max(slot_confirmed);
         return match wal_end < floor {

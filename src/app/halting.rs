@@ -1,0 +1,90 @@
+//! What follows when a relay has ended with a fault: the stop is kept where it protects data, and
+//! the process ends, or waits until somebody resumes it (`delivery.when_halted`).
+//!
+//! While it waits, it has no session, no sink and no thread but that of the admin server.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use super::threads::{Observability, ReceivedSignals};
+use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
+use crate::config::Config;
+use crate::delivery::settings::WhenHalted;
+use crate::health::Phase;
+
+/// How often a process that waits looks whether it was resumed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs the relay; again when it was halted and is resumed.
+pub(super) fn run_until_done(
+    config: &Config,
+    observability: &Observability,
+    on_hangup: &dyn Fn(),
+    mut run: impl FnMut() -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let stops = &observability.stops;
+    // Listens from the start, so that no signal is lost between the end of the loop and the wait.
+    let mut idle = match config.delivery.when_halted {
+        WhenHalted::Wait => Some(Idle::new(on_hangup)?),
+        WhenHalted::Exit => None,
+    };
+    loop {
+        let outcome = stops.fault().map_or_else(&mut run, Err);
+        let Err(fault) = outcome else { return Ok(()) };
+        stops.keep(&fault);
+        let waits = fault.doubt.is_some() || matches!(fault.exit, Exit::Slot | Exit::Halted);
+        let Some(idle) = idle.as_mut().filter(|_| waits) else { return Err(fault) };
+        fault.log();
+        if !idle.wait(observability, &fault) {
+            return Err(fault);
+        }
+        tracing::info!("resumed: going on");
+        observability.flags.stop.store(false, Ordering::Relaxed);
+        observability.flags.source_stopping.store(false, Ordering::Relaxed);
+    }
+}
+
+/// The runtime of a process that waits.
+struct Idle<'a> {
+    runtime: Runtime,
+    signals: ReceivedSignals<'a>,
+}
+
+impl<'a> Idle<'a> {
+    fn new(on_hangup: &'a dyn Fn()) -> Result<Idle<'a>, Fault> {
+        let runtime = runtime::current_thread()?;
+        let signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
+        Ok(Idle { runtime, signals })
+    }
+
+    /// Waits until the relay is resumed; false when the process must end.
+    fn wait(&mut self, observability: &Observability, fault: &Fault) -> bool {
+        let Observability { stops, facts, .. } = observability;
+        let stop = stops.waits(fault);
+        let mut recorder = facts.recorder(observability.now_ms());
+        recorder.note(&stop.what);
+        facts.set_stop(Some(stop));
+        let signals = &mut self.signals;
+        let goes_on = self.runtime.block_on(async {
+            loop {
+                recorder.phase(Phase::Halted(fault.code), observability.now_ms());
+                tokio::select! {
+                    signal = signals.next_stop() => {
+                        tracing::info!(signal, "stopping");
+                        return false;
+                    }
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                }
+                if stops.may_go_on() {
+                    return true;
+                }
+            }
+        });
+        recorder.note("");
+        facts.set_stop(None);
+        goes_on
+    }
+}

@@ -1,0 +1,167 @@
+//! `walrelay resume`: shows the stop that keeps the relay from going on, and acknowledges it: over HTTP
+//! where the relay waits, else where the stop is kept.
+
+use std::io::{BufRead as _, IsTerminal as _};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::args::ResumeArgs;
+use super::dlq::user_at_host;
+use super::output::{print, print_line, print_note};
+use crate::admin::address::reachable;
+use crate::app::stops_config;
+use crate::base::error::{Exit, Fault};
+use crate::base::http::{answer_within, get, post_json};
+use crate::base::runtime;
+use crate::base::stop::Stop;
+use crate::base::text::{escaped, escaped_lines};
+use crate::config::Config;
+use crate::relay::stops::{Stops, nothing};
+
+/// A relay on this machine answers at once, or does not run.
+const STATUS_WITHIN: Duration = Duration::from_secs(2);
+/// It may have to ask Postgres and the broker.
+const RESUME_WITHIN: Duration = Duration::from_secs(60);
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
+    let waiting = waiting_relay(config)?;
+    if let Some((stop, token)) = &waiting
+        && let Some(token) = token
+    {
+        confirm(stop, args.yes)?;
+        resume_over_http(config, token, &args.reason)?;
+        print_line(&format!("{} is acknowledged: the relay goes on", stop.code));
+        return Ok(Exit::Done);
+    }
+    let stops = Stops::open(stops_config(config))?;
+    let mut more = 0;
+    if stops.standing().is_none() {
+        stops.ask_system()?;
+        let in_topic = stops.read_topic()?;
+        more = in_topic.standing.len().saturating_sub(1);
+        if in_topic.standing.is_empty() && waiting.is_none() {
+            stops.look_for_gap(&in_topic)?;
+        }
+    }
+    let (stop, _) = match (stops.standing(), waiting) {
+        (Some(standing), _) => standing,
+        (None, Some((stop, _))) => return Err(needs_token(&stop)),
+        (None, None) => return Err(nothing()),
+    };
+    confirm(&stop, args.yes)?;
+    stops.resume(&user_at_host(), &args.reason)?;
+    print_line(&format!("{} is acknowledged; start the relay: walrelay run", stop.code));
+    if more > 0 {
+        print_note("another stop stands, too: run this again");
+    }
+    Ok(Exit::Done)
+}
+
+/// The stop of a relay that waits, and the token that it wants, if there is one.
+fn waiting_relay(config: &Config) -> Result<Option<(Stop, Option<String>)>, Fault> {
+    let address = reachable(config.admin.listen);
+    let host = address.ip().to_string();
+    let asking = get((&host, address.port()), "/status", ANSWER_BYTES_MAX);
+    let answered = runtime::block_on(answer_within(STATUS_WITHIN, asking))?;
+    let Ok((200, body)) = answered else { return Ok(None) };
+    let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+    // Another relay may have that address.
+    let is_own = status["slot"].is_null() || status["slot"]["name"] == config.source.slot.as_str();
+    let text = |name: &str| status["stop"][name].as_str().unwrap_or_default().to_owned();
+    if !is_own || !status["stop"].is_object() {
+        return Ok(None);
+    }
+    let stop = Stop {
+        code: text("code"),
+        since_unix_us: crate::base::time::parse_rfc3339(&text("since")).unwrap_or_default(),
+        what: text("what"),
+        place: text("where"),
+        mend: text("mend"),
+        from: text("from"),
+        to: text("to"),
+    };
+    let token = config.admin.token.as_ref().filter(|token| !token.is_empty());
+    Ok(Some((stop, token.map(|token| token.expose().to_owned()))))
+}
+
+fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fault> {
+    let address = reachable(config.admin.listen);
+    let host = address.ip().to_string();
+    let body = json!({ "reason": reason }).to_string();
+    let at = (host.as_str(), address.port());
+    let asking = post_json(at, "/api/resume", token, body, ANSWER_BYTES_MAX);
+    let refused = |what: String, mend: String| {
+        Fault::new(Exit::Failed, "resume.refused", what, format!("http://{address}"), mend)
+    };
+    match runtime::block_on(answer_within(RESUME_WITHIN, asking))? {
+        Ok((200, _)) => Ok(()),
+        Ok((status, body)) => {
+            let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+            let what = format!("the relay does not resume ({status}): {}", text("what"));
+            Err(refused(what, text("mend")))
+        }
+        Err(error) => {
+            let what = format!("the relay does not answer: {error}");
+            Err(refused(what, "walrelay status".to_owned()))
+        }
+    }
+}
+
+fn needs_token(stop: &Stop) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "resume.no-token",
+        format!("the relay waits because of {}, and its API has no token", stop.code),
+        "admin.token",
+        "mend the cause, then start the relay again; or set admin.token, so that it can be resumed",
+    )
+}
+
+/// Shows the stop, and asks whether it is to be acknowledged.
+fn confirm(stop: &Stop, yes: bool) -> Result<(), Fault> {
+    print(&shown(stop))?;
+    if yes {
+        return Ok(());
+    }
+    let unconfirmed = |exit, what: &str| {
+        let mend = "compare what is in doubt, then: walrelay resume --yes --reason TEXT";
+        let what = format!("{} stands since {}: {what}", stop.code, stop.since());
+        Fault::new(exit, "resume.unconfirmed", what, "", mend)
+    };
+    if !std::io::stdin().is_terminal() {
+        return Err(unconfirmed(Exit::Usage, "nobody can be asked without a terminal"));
+    }
+    print_note("Acknowledge this stop? Write yes:");
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    match read.is_ok() && answer.trim().eq_ignore_ascii_case("yes") {
+        true => Ok(()),
+        false => Err(unconfirmed(Exit::Failed, "it was not acknowledged")),
+    }
+}
+
+fn shown(stop: &Stop) -> String {
+    let mend = escaped_lines(&stop.mend).replace('\n', "\n           ");
+    let in_doubt = match (stop.from.as_str(), stop.to.as_str()) {
+        ("0/0", "0/0") | ("", _) => String::new(),
+        (from, to) if from == to => format!("in doubt   the event at {}\n", escaped(from)),
+        (from, to) => {
+            let (from, to) = (escaped(from), escaped(to));
+            format!("in doubt   what was committed between {from} and {to}\n")
+        }
+    };
+    format!(
+        "stop       {}\nsince      {}\nwhat       {}\nwhere      {}\n{in_doubt}mend       {mend}\n",
+        escaped(&stop.code),
+        stop.since(),
+        escaped(&stop.what),
+        escaped(&stop.place),
+    )
+}
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod tests;

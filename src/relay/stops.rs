@@ -1,0 +1,603 @@
+//! Is there a stop that nobody has acknowledged, and where is it kept?
+//!
+//! A stop that protects data ([`crate::base::stop`]) is kept in one place until it is acknowledged: in
+//! the state file; without one, as a record of the dead-letter topic. The breaker's belongs to the
+//! topic, and is kept there as long as it can be written and read. The same file holds what the next
+//! process compares with: the publication, the system, and how far the WAL had come.
+
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_postgres::Client;
+
+use super::control::SystemTimeline;
+use super::faults;
+use super::state_file::memory::{Memory, Remembered};
+use crate::base::clock::{steady_clock, unix_now_us};
+use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
+use crate::base::lsn::Lsn;
+use crate::base::runtime;
+use crate::base::stop::{BREAKER_OPEN, Stop};
+use crate::dead_letter::owner::LetterOwner;
+use crate::dead_letter::reader::DeadLetterTopic;
+use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
+use crate::dead_letter::stop_log::{self, TopicStops};
+use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
+use crate::delivery::settings::DeliverySettings;
+use crate::doctor::fingerprint::{
+    Comparison, KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper,
+    PublicationLook,
+};
+use crate::doctor::publication_age;
+use crate::doctor::source::{self as source_doctor, SourceReport};
+use crate::sink::Broker;
+use crate::source::facts::{SourceFacts, system_id};
+use crate::source::settings::SourceSettings;
+use crate::source::slot_state::slot_state;
+use crate::source::sql::{self, Sql};
+
+/// The command that acknowledges a stop.
+pub(crate) const RESUME: &str = "walrelay resume";
+
+/// What [`Stops`] is made of.
+pub(crate) struct StopsConfig<'a> {
+    pub(crate) source: &'a SourceSettings,
+    pub(crate) delivery: &'a DeliverySettings,
+    pub(crate) is_polling: bool,
+    /// None if nothing is ever written to the dead-letter topic.
+    pub(crate) dead_letters: Option<(Arc<dyn Broker>, DeadLetterAddress)>,
+    /// Known once this process has asked Postgres.
+    pub(crate) system: SystemId,
+    /// Who stops: the relay and its machine.
+    pub(crate) relay: String,
+}
+
+pub(crate) struct Stops {
+    source: SourceSettings,
+    is_polling: bool,
+    dead_letters: Option<(Arc<dyn Broker>, DeadLetterAddress)>,
+    system: SystemId,
+    relay: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    memory: Option<Memory>,
+    remembered: Remembered,
+    standing: Option<(Stop, Place)>,
+    /// Why this process waits, also where nothing is kept.
+    halted: Option<Stop>,
+    /// It may go on.
+    resumed: bool,
+    topic_unreadable: bool,
+    /// It was logged that the state file cannot be written.
+    write_failed: bool,
+}
+
+/// Where a stop is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    StateFile,
+    Topic,
+    Nowhere,
+}
+
+impl fmt::Debug for Stops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stops").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl Stops {
+    /// Opens the state file, which is made if it is missing.
+    pub(crate) fn open(config: StopsConfig<'_>) -> Result<Stops, Fault> {
+        let (delivery, source) = (config.delivery, config.source);
+        let memory = Memory::open(delivery.state_file.as_deref(), &source.slot)?;
+        Ok(Stops::with(config, memory))
+    }
+
+    /// The same for a command, which makes no file.
+    pub(crate) fn look(config: StopsConfig<'_>) -> Result<Stops, Fault> {
+        let (delivery, source) = (config.delivery, config.source);
+        let memory = Memory::look(delivery.state_file.as_deref(), &source.slot)?;
+        Ok(Stops::with(config, memory))
+    }
+
+    fn with(config: StopsConfig<'_>, memory: Option<(Memory, Remembered)>) -> Stops {
+        let StopsConfig { source, is_polling, dead_letters, system, relay, .. } = config;
+        let mut state = State::default();
+        if let Some((memory, remembered)) = memory {
+            state.memory = Some(memory);
+            state.take_over(remembered, &source.slot);
+        }
+        let (source, state) = (source.clone(), Mutex::new(state));
+        Stops { source, is_polling, dead_letters, system, relay, state }
+    }
+
+    /// Nothing is kept.
+    #[cfg(test)]
+    pub(crate) fn unkept(source: &SourceSettings) -> Arc<Stops> {
+        let delivery = DeliverySettings { state_file: None, ..DeliverySettings::default() };
+        let config = StopsConfig {
+            source,
+            delivery: &delivery,
+            is_polling: false,
+            dead_letters: None,
+            system: SystemId::default(),
+            relay: "relay@host".to_owned(),
+        };
+        Arc::new(Stops::with(config, None))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stop that nobody has acknowledged, and where it is kept.
+    pub(crate) fn standing(&self) -> Option<(Stop, Place)> {
+        self.state().standing.clone()
+    }
+
+    /// The fault with which a process ends because of it.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let (stop, _) = self.standing()?;
+        stop.fault()
+    }
+
+    /// Where the stop of a gap would be kept.
+    pub(crate) fn place_of_gaps(&self) -> Place {
+        let state = self.state();
+        match &self.dead_letters {
+            _ if state.memory.is_some() => Place::StateFile,
+            Some(_) if !state.topic_unreadable => Place::Topic,
+            _ => Place::Nowhere,
+        }
+    }
+
+    /// The first event waits until the dead-letter topic was read, because a stop would be there.
+    pub(crate) fn waits_for_topic(&self) -> bool {
+        !self.is_polling && self.place_of_gaps() == Place::Topic
+    }
+
+    pub(crate) fn topic_is_unreadable(&self) {
+        self.state().topic_unreadable = true;
+    }
+
+    /// The dead-letter topic has a stop of this relay.
+    pub(crate) fn found_in_topic(&self, stop: Stop) {
+        self.state().standing.get_or_insert((stop, Place::Topic));
+    }
+
+    /// The relay stops with this fault: keeps it if it protects data and is not kept already. What
+    /// is in flight has settled by now, and no thread writes to the topic any more.
+    pub(crate) fn keep(&self, fault: &Fault) {
+        let mut state = self.state();
+        if fault.doubt.is_none() || state.standing.is_some() {
+            return;
+        }
+        let stop = Stop::of(fault, unix_now_us());
+        let kept = match self.keep_in(&mut state, &stop) {
+            Place::Nowhere => {
+                tracing::error!(
+                    code = "stop.unkept",
+                    reason = stop.code,
+                    "nothing keeps this stop, so the next start goes on: name a file with delivery.state_file"
+                );
+                Place::Nowhere
+            }
+            place => {
+                let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
+                let file = file.map(|memory| memory.path().display().to_string());
+                tracing::info!(
+                    reason = stop.code,
+                    file,
+                    "the stop stands until it is acknowledged"
+                );
+                place
+            }
+        };
+        state.standing = Some((stop, kept)).filter(|(_, place)| *place != Place::Nowhere);
+    }
+
+    fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
+        let of_breaker = stop.code == BREAKER_OPEN;
+        let mut topic_failed = state.topic_unreadable;
+        if of_breaker && !topic_failed {
+            if self.append(StopRecordKind::Stopped, self.body(stop)) {
+                return Place::Topic;
+            }
+            topic_failed = true;
+        }
+        if state.memory.is_some() {
+            state.remembered.stop = Some(stop.clone());
+            if state.write(&self.source.slot) {
+                return Place::StateFile;
+            }
+        }
+        let in_topic = !topic_failed && self.append(StopRecordKind::Stopped, self.body(stop));
+        if in_topic { Place::Topic } else { Place::Nowhere }
+    }
+
+    fn body(&self, stop: &Stop) -> StopBody {
+        StopBody {
+            slot: self.source.slot.clone(),
+            system: self.system.get().unwrap_or_default().to_owned(),
+            stop: stop.clone(),
+            by: self.relay.clone(),
+            unix_us: unix_now_us(),
+            ..StopBody::default()
+        }
+    }
+
+    /// True when the broker has confirmed the record.
+    fn append(&self, kind: StopRecordKind, body: StopBody) -> bool {
+        self.try_append(kind, body).is_ok_and(|written| written)
+    }
+
+    fn try_append(&self, kind: StopRecordKind, body: StopBody) -> Result<bool, Fault> {
+        let Some((broker, address)) = &self.dead_letters else { return Ok(false) };
+        let go_on = AtomicBool::new(false);
+        let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
+        let written = stop_log::append(&StopRecord::new(kind, body), &topic, &steady_clock());
+        if let Err(Fault { what, .. }) = &written {
+            tracing::warn!(
+                code = "stop.unwritten",
+                error = what,
+                "the dead-letter topic does not take the record of the stop"
+            );
+        }
+        written.map(|()| true)
+    }
+
+    /// Asks Postgres for the system identifier, for a command: stops in the topic may be of another
+    /// system. Without an answer all of the slot's name count.
+    pub(crate) fn ask_system(&self) -> Result<(), Fault> {
+        let found = runtime::try_block_on(async {
+            let Ok(sql) = self.connect().await else { return Ok(None) };
+            Ok(system_id(&sql.client).await)
+        })?;
+        found.into_iter().for_each(|found| self.system.learn(&found));
+        Ok(())
+    }
+
+    /// Looks into the dead-letter topic, for a command: only there can the stop be that the state
+    /// file does not have.
+    pub(crate) fn read_topic(&self) -> Result<TopicStops, Fault> {
+        let Some((broker, address)) = &self.dead_letters else { return Ok(TopicStops::default()) };
+        let go_on = AtomicBool::new(false);
+        let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
+        let found =
+            TopicStops::read(&topic, &LetterOwner::new(&self.source.slot, self.system.get()))?;
+        if let Some(stop) = found.standing.first() {
+            self.found_in_topic(stop.clone());
+        }
+        Ok(found)
+    }
+
+    /// What would end a relay at its start, for `check`.
+    pub(crate) fn inspect(&self, seen: Option<&SeenSource>, reads_topic: bool) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut in_topic = TopicStops::default();
+        if reads_topic {
+            match self.read_topic() {
+                Ok(found) => in_topic = found,
+                Err(fault) => {
+                    self.topic_is_unreadable();
+                    let Fault { what, mend, .. } = fault;
+                    findings.push(Finding::warn("dead-letter.unread", format!("the dead-letter topic cannot be read, so it is not known whether a stop stands there: {what}; to mend it: {mend}")));
+                }
+            }
+        }
+        match self.fault() {
+            Some(fault) => findings.push(Finding::fail(fault)),
+            None => findings.extend(seen.and_then(|seen| self.gap(seen, &in_topic))),
+        }
+        findings
+    }
+
+    /// Looks for what would stop the next relay at its start, for a command: it can be acknowledged
+    /// before.
+    pub(crate) fn look_for_gap(&self, in_topic: &TopicStops) -> Result<(), Fault> {
+        if self.is_polling {
+            return Ok(());
+        }
+        let settings = &self.source;
+        let seen = runtime::try_block_on(async {
+            let sql = self.connect().await?;
+            SeenSource::gather(&sql.client, settings).await.map(|(seen, _)| seen)
+        })?;
+        let found = self.gap(&seen, in_topic).and_then(|finding| finding.fault);
+        if let Some(fault) = found.filter(|fault| fault.doubt.is_some()) {
+            let stop = Stop::of(&fault, unix_now_us());
+            self.state().standing = Some((stop, self.place_of_gaps()));
+        }
+        Ok(())
+    }
+
+    async fn connect(&self) -> Result<Sql, Fault> {
+        let SourceSettings { connection, slot, publication, .. } = &self.source;
+        let connected = sql::connect(connection).await;
+        connected.map_err(|error| error.fault(connection, slot, publication))
+    }
+
+    /// What has happened while no relay ran.
+    fn gap(&self, seen: &SeenSource, in_topic: &TopicStops) -> Option<Finding> {
+        let SeenSource { facts, decoded } = seen;
+        let (source, server) = (&self.source, &facts.server);
+        let place =
+            SystemTimeline { system_id: server.system_id.clone(), timeline: server.timeline };
+        let last = self.last_place();
+        if let Some(fault) =
+            last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn))
+        {
+            return Some(Finding::fail(fault));
+        }
+        let found = PublicationFingerprint::of(facts);
+        let is_active = facts.slot.as_ref().is_some_and(|slot| slot.active);
+        let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
+        let look =
+            PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };
+        match self.restored(None).compare(look, source, true) {
+            Comparison::Fault(fault) => Some(Finding::fail(fault)),
+            // A relay that lives has seen what is young.
+            Comparison::First if !is_acknowledged && !is_active => {
+                let fault = publication_age::in_doubt(source, facts, *decoded)?;
+                match self.place_of_gaps() {
+                    Place::Nowhere => Some(Finding::warn("publication.young", fault.what)),
+                    _ => Some(Finding::fail(fault)),
+                }
+            }
+            Comparison::First | Comparison::InOrder => None,
+        }
+    }
+
+    /// This process waits because of a fault, until it is resumed.
+    pub(crate) fn waits(&self, fault: &Fault) -> Stop {
+        let mut state = self.state();
+        let stop = match &state.standing {
+            Some((stop, _)) => stop.clone(),
+            None => Stop::of(fault, unix_now_us()),
+        };
+        (state.halted, state.resumed) = (Some(stop.clone()), false);
+        stop
+    }
+
+    /// Whether the process that waits may go on: it was resumed, or its stop was acknowledged in
+    /// the state file by a command.
+    pub(crate) fn may_go_on(&self) -> bool {
+        let mut state = self.state();
+        let in_file = state.standing.clone().filter(|(_, place)| *place == Place::StateFile);
+        let found = in_file.zip(state.memory.as_mut().map(Memory::reload));
+        if let Some(((stop, _), found)) = found
+            && found.stop.as_ref() != Some(&stop)
+        {
+            state.standing = None;
+            state.take_over(found, &self.source.slot);
+            state.resumed = true;
+        }
+        let goes_on = state.resumed;
+        if goes_on {
+            (state.halted, state.resumed) = (None, false);
+        }
+        goes_on
+    }
+
+    /// Acknowledges the stop. What Postgres says now is what is known from then on, so it must be in
+    /// order. Blocks on Postgres and the broker.
+    pub(crate) fn resume(&self, by: &str, reason: &str) -> Result<Stop, Fault> {
+        let (standing, halted) = {
+            let state = self.state();
+            (state.standing.clone(), state.halted.clone())
+        };
+        let Some((stop, place)) = standing else {
+            let stop = halted.ok_or_else(nothing)?;
+            self.state().resumed = true;
+            return Ok(stop);
+        };
+        let found = if stop.code == BREAKER_OPEN { None } else { Some(self.present()?) };
+        if place == Place::Topic {
+            let publication = found.as_ref().map(|found| found.digest.clone());
+            let (by, reason) = (by.to_owned(), reason.to_owned());
+            let body = StopBody { by, reason, publication, ..self.body(&stop) };
+            self.try_append(StopRecordKind::Resumed, body)?;
+        }
+        let mut state = self.state();
+        if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
+            let publication = serde_json::to_value(&publication).ok();
+            let remembered = &mut state.remembered;
+            (remembered.system_id, remembered.timeline) = (system_id, timeline);
+            remembered.publication = publication;
+            state.saw(wal_end);
+        }
+        state.remembered.stop = None;
+        let written = state.memory.is_none() || state.write(&self.source.slot);
+        if place == Place::StateFile && !written {
+            return Err(unwritable());
+        }
+        state.standing = None;
+        state.resumed = state.halted.is_some();
+        tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
+        Ok(stop)
+    }
+
+    /// What Postgres says now.
+    fn present(&self) -> Result<Present, Fault> {
+        let settings = &self.source;
+        runtime::try_block_on(async {
+            let sql = self.connect().await?;
+            let report = source_doctor::report(&sql.client, settings).await?;
+            let found = PublicationFingerprint::of(&report.facts);
+            if let Some(fault) = found.holds_back(settings) {
+                let mend = format!("{}\nthen: {RESUME}", fault.mend);
+                return Err(Fault { mend, ..fault });
+            }
+            let server = report.facts.server;
+            let digest = found.digest();
+            let look =
+                PublicationLook { system_id: server.system_id, wal_end: server.current_lsn, found };
+            Ok(Present {
+                publication: KeptPublication::of(&look, settings),
+                digest,
+                system_id: look.system_id,
+                timeline: server.timeline,
+                wal_end: look.wal_end,
+            })
+        })
+    }
+
+    /// The publication as earlier processes knew it, for a process that begins.
+    pub(crate) fn known_publication(self: &Arc<Self>) -> KnownPublication {
+        self.restored(Some(Box::new(Remembering(Arc::clone(self)))))
+    }
+
+    fn restored(&self, keeper: Option<Box<dyn PublicationKeeper>>) -> KnownPublication {
+        let state = self.state();
+        let Some(memory) = &state.memory else { return KnownPublication::default() };
+        let kept = state.remembered.publication.clone();
+        let kept = kept.and_then(|kept| serde_json::from_value(kept).ok());
+        KnownPublication::restored(kept, memory.seen(), &self.source, keeper)
+    }
+
+    /// Where the last process read the slot, and how far the WAL had come.
+    pub(crate) fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
+        let state = self.state();
+        let Remembered { system_id, timeline, .. } = &state.remembered;
+        let place = SystemTimeline { system_id: system_id.clone(), timeline: *timeline };
+        let seen = state.memory.as_ref()?.seen();
+        (!place.system_id.is_empty()).then_some((place, seen))
+    }
+
+    /// This process reads the slot at this place.
+    pub(crate) fn reads_at(&self, place: &SystemTimeline) {
+        let mut state = self.state();
+        let known = (state.remembered.system_id.as_str(), state.remembered.timeline);
+        if state.memory.is_some() && known != (&place.system_id, place.timeline) {
+            state.remembered.system_id.clone_from(&place.system_id);
+            state.remembered.timeline = place.timeline;
+            state.write(&self.source.slot);
+        }
+    }
+}
+
+/// What Postgres says when a stop is acknowledged.
+struct Present {
+    publication: KeptPublication,
+    digest: String,
+    system_id: String,
+    timeline: u32,
+    wal_end: Lsn,
+}
+
+impl State {
+    /// What the file holds of another slot is ignored.
+    fn take_over(&mut self, remembered: Remembered, slot: &str) {
+        if remembered.slot == slot {
+            self.standing = remembered.stop.clone().map(|stop| (stop, Place::StateFile));
+            self.remembered = remembered;
+        }
+    }
+
+    /// True when the file has what is remembered.
+    fn write(&mut self, slot: &str) -> bool {
+        let Some(memory) = &mut self.memory else { return false };
+        slot.clone_into(&mut self.remembered.slot);
+        let written = memory.write(&self.remembered);
+        self.note(written.err())
+    }
+
+    fn saw(&mut self, lsn: Lsn) {
+        let saw = self.memory.as_ref().map_or(Ok(()), |memory| memory.saw(lsn));
+        self.note(saw.err());
+    }
+
+    fn note(&mut self, error: Option<std::io::Error>) -> bool {
+        let Some(error) = error else { return true };
+        if !std::mem::replace(&mut self.write_failed, true) {
+            tracing::warn!(code = "state-file.unwritten", error = %error, "the state file cannot be written: the next process does not know what this one knows of the publication, nor why it stopped");
+        }
+        false
+    }
+}
+
+/// Writes what is known of the publication to the state file.
+#[derive(Debug)]
+struct Remembering(Arc<Stops>);
+
+impl PublicationKeeper for Remembering {
+    fn keep(&self, known: &KeptPublication) {
+        let mut state = self.0.state();
+        state.remembered.publication = serde_json::to_value(known).ok();
+        state.write(&self.0.source.slot);
+    }
+
+    fn saw(&self, wal_end: Lsn) {
+        self.0.state().saw(wal_end);
+    }
+}
+
+/// The source as a command sees it.
+#[derive(Debug)]
+pub(crate) struct SeenSource {
+    pub(crate) facts: SourceFacts,
+    /// What the slot has delivered so far, as Postgres counts it.
+    pub(crate) decoded: Option<i64>,
+}
+
+impl SeenSource {
+    /// Also returns what was found at it. To be called before anything is read from the slot, which
+    /// counts what it has delivered.
+    pub(crate) async fn gather(
+        client: &Client,
+        settings: &SourceSettings,
+    ) -> Result<(SeenSource, Vec<Finding>), Fault> {
+        let slot = slot_state(client, &settings.slot).await;
+        let decoded = slot.ok().and_then(|state| state.held()?.decoded);
+        let SourceReport { facts, findings } = source_doctor::report(client, settings).await?;
+        Ok((SeenSource { facts, decoded }, findings))
+    }
+}
+
+/// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
+/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it.
+pub(super) fn not_the_last(
+    source: &SourceSettings,
+    last: &(SystemTimeline, Lsn),
+    place: &SystemTimeline,
+    wal_end: Lsn,
+) -> Option<Fault> {
+    let (last, seen) = last;
+    if last.system_id != place.system_id {
+        return Some(faults::system_changed(source, &last.system_id, &place.system_id));
+    }
+    (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
+}
+
+/// The fault where no stop stands.
+pub(crate) fn nothing() -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "resume.nothing",
+        "no stop stands that would have to be acknowledged",
+        "",
+        "start the relay: walrelay run\nif it has stopped under systemd, and delivery.state_file is not \
+         set, its file is in the StateDirectory of the unit: STATE_DIRECTORY=/var/lib/walrelay \
+         walrelay resume",
+    )
+}
+
+fn unwritable() -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "resume.unwritten",
+        "the state file cannot be written, so the stop still stands",
+        "delivery.state_file",
+        "make room on its disk, or run the command as the user of the relay",
+    )
+}
+
+#[cfg(test)]
+#[path = "stops_tests.rs"]
+mod tests;
