@@ -9,6 +9,7 @@ use crate::base::finding::{Finding, faults};
 use crate::source::facts::{self, SourceFacts};
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
+use crate::source::slot_state::slot_state;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceReport {
@@ -54,6 +55,28 @@ fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     findings.extend(publication::judge(&facts.published, settings, version, slot_exists));
     findings.extend(slot::judge(facts, settings));
     findings
+}
+
+/// The source as a command sees it.
+#[derive(Debug)]
+pub(crate) struct SeenSource {
+    pub(crate) facts: SourceFacts,
+    /// What the slot has delivered so far, as Postgres counts it.
+    pub(crate) decoded: Option<i64>,
+}
+
+impl SeenSource {
+    /// Also returns what was found at it. To be called before anything is read from the slot, which
+    /// counts what it has delivered.
+    pub(crate) async fn gather(
+        client: &Client,
+        settings: &SourceSettings,
+    ) -> Result<(SeenSource, Vec<Finding>), Fault> {
+        let slot = slot_state(client, &settings.slot).await;
+        let decoded = slot.ok().and_then(|state| state.held()?.decoded);
+        let SourceReport { facts, findings } = report(client, settings).await?;
+        Ok((SeenSource { facts, decoded }, findings))
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,6 @@ use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio_postgres::Client;
-
 use super::control::SystemTimeline;
 use super::faults;
 use super::state_file::memory::{Memory, Remembered};
@@ -31,11 +29,10 @@ use crate::doctor::fingerprint::{
     PublicationLook,
 };
 use crate::doctor::publication_age;
-use crate::doctor::source::{self as source_doctor, SourceReport};
+use crate::doctor::source::{self as source_doctor, SeenSource};
 use crate::sink::Broker;
-use crate::source::facts::{SourceFacts, system_id};
+use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
-use crate::source::slot_state::slot_state;
 use crate::source::sql::{self, Sql};
 
 /// The command that acknowledges a stop.
@@ -535,28 +532,6 @@ impl PublicationKeeper for Remembering {
 
     fn saw(&self, wal_end: Lsn) {
         self.0.state().saw(wal_end);
-    }
-}
-
-/// The source as a command sees it.
-#[derive(Debug)]
-pub(crate) struct SeenSource {
-    pub(crate) facts: SourceFacts,
-    /// What the slot has delivered so far, as Postgres counts it.
-    pub(crate) decoded: Option<i64>,
-}
-
-impl SeenSource {
-    /// Also returns what was found at it. To be called before anything is read from the slot, which
-    /// counts what it has delivered.
-    pub(crate) async fn gather(
-        client: &Client,
-        settings: &SourceSettings,
-    ) -> Result<(SeenSource, Vec<Finding>), Fault> {
-        let slot = slot_state(client, &settings.slot).await;
-        let decoded = slot.ok().and_then(|state| state.held()?.decoded);
-        let SourceReport { facts, findings } = source_doctor::report(client, settings).await?;
-        Ok((SeenSource { facts, decoded }, findings))
     }
 }
 
