@@ -43,10 +43,8 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Faults that go away once the broker is back.
 const AWAY: [&str; 2] = [UNREACHABLE, SILENT];
-/// The broker answers, and nothing comes of the topic.
+/// The broker answers, and no record has come for half a minute.
 const SILENT: &str = "dead-letter.silent";
-/// How long the first event waits for a topic of which nothing comes.
-const SILENT_MAX: Duration = Duration::from_secs(30);
 
 pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
@@ -158,9 +156,7 @@ struct TailThread {
     /// The loop knows that the topic cannot be read.
     has_reported: bool,
     trouble: Option<ReadTrouble>,
-    /// Since when nothing has come of the topic, though the broker answers.
-    silent_since: Option<Instant>,
-    /// The loop knows that.
+    /// The loop knows that nothing comes.
     has_reported_silence: bool,
     /// It was logged that further dead letters are only counted.
     has_logged_beyond: bool,
@@ -184,7 +180,6 @@ impl TailThread {
             gauges_set_at: None,
             has_reported: false,
             trouble: None,
-            silent_since: None,
             has_reported_silence: false,
             has_logged_beyond: false,
         }
@@ -308,7 +303,6 @@ impl TailThread {
     }
 
     fn mended(&mut self) {
-        self.silent_since = None;
         if self.trouble.take().is_some_and(|trouble| trouble.is_logged) {
             tracing::info!("the dead-letter topic can be read again");
         }
@@ -318,8 +312,7 @@ impl TailThread {
     fn wait_after(&mut self, fault: Fault) -> Result<(), ReadingEnd> {
         let is_away = AWAY.contains(&fault.code);
         let reason = in_one_line(&fault);
-        let since = self.silent_since.take().unwrap_or_else(Instant::now);
-        self.silent_since = (fault.code == SILENT).then_some(since);
+        let is_silent = fault.code == SILENT;
         let new = |fault| ReadTrouble { since: Instant::now(), is_logged: false, fault };
         let trouble = self.trouble.get_or_insert_with(|| new(fault.clone()));
         trouble.fault = fault;
@@ -327,7 +320,7 @@ impl TailThread {
             self.has_reported = true;
             trouble.is_logged = true;
             self.send(&mut vec![TailEvent::Unreadable(reason)])?;
-        } else if self.silent_since.is_some_and(|since| since.elapsed() >= SILENT_MAX)
+        } else if is_silent
             && !self.state.caught_up()
             && !std::mem::replace(&mut self.has_reported_silence, true)
         {
