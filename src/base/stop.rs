@@ -12,6 +12,8 @@ use crate::base::time::rfc3339;
 pub const BREAKER_OPEN: &str = "dead-letter.breaker-open";
 /// The publication may have held rows back.
 pub const PUBLICATION_RECREATED: &str = "publication.recreated";
+/// The database at the address is another one.
+pub const OTHER_SYSTEM: &str = "slot.other-system";
 
 /// Every code of such a stop. One that is read back must be among them.
 const CODES: [(&str, Exit); 13] = [
@@ -27,7 +29,7 @@ const CODES: [(&str, Exit); 13] = [
     ("publication.leaf", Exit::Source),
     ("slot.moved", Exit::Slot),
     ("slot.went-back", Exit::Slot),
-    ("slot.other-system", Exit::Slot),
+    (OTHER_SYSTEM, Exit::Slot),
 ];
 
 /// Longest text that is kept.

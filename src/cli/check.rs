@@ -55,6 +55,9 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// Inspects the source, the broker and this machine. A server that cannot be reached is a finding,
 /// too, so that the findings of the others are still printed.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
+    // What a relay remembers is read first: one that runs goes on meanwhile.
+    let known = SystemId::default();
+    let stops = Stops::look(StopsConfig { system: known.clone(), ..stops_config(config) });
     let checked = runtime::try_block_on(async { Ok(source(config).await) })?;
     let SourceCheck { mut findings, topics, system, seen } = checked;
     let sink = inspect_sink(config, &topics);
@@ -64,10 +67,9 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
         findings.extend(others_in_dead_letter_topic(config, system.as_deref()));
     }
     findings.extend(app::inspect(config));
-    // A state file that cannot be used is a finding already.
-    let known = SystemId::default();
     system.iter().for_each(|system| known.learn(system));
-    if let Ok(stops) = Stops::look(StopsConfig { system: known, ..stops_config(config) }) {
+    // A state file that cannot be used is a finding already.
+    if let Ok(stops) = stops {
         findings.extend(stops.inspect(seen.as_ref(), reads_topic));
     }
     match json {

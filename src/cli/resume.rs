@@ -17,7 +17,7 @@ use crate::base::runtime;
 use crate::base::stop::Stop;
 use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
-use crate::relay::stops::{Stops, nothing};
+use crate::relay::stops::Stops;
 
 /// A relay on this machine answers at once, or does not run.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
@@ -35,20 +35,21 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
         print_line(&format!("{} is acknowledged: the relay goes on", stop.code));
         return Ok(Exit::Done);
     }
-    let stops = Stops::open(stops_config(config))?;
+    let stops = Stops::look(stops_config(config))?;
     let mut more = 0;
     if stops.standing().is_none() {
         stops.ask_system()?;
         let in_topic = stops.read_topic()?;
         more = in_topic.standing.len().saturating_sub(1);
-        if in_topic.standing.is_empty() && waiting.is_none() {
+        // What a relay finds that makes the file is acknowledged there.
+        if in_topic.standing.is_empty() && waiting.is_none() && !stops.lacks_file() {
             stops.look_for_gap(&in_topic)?;
         }
     }
     let (stop, _) = match (stops.standing(), waiting) {
         (Some(standing), _) => standing,
         (None, Some((stop, _))) => return Err(needs_token(&stop)),
-        (None, None) => return Err(nothing()),
+        (None, None) => return Err(stops.nothing()),
     };
     confirm(&stop, args.yes)?;
     stops.resume(&user_at_host(), &args.reason)?;

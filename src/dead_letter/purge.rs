@@ -165,23 +165,24 @@ fn with_resolutions(records: &[PurgedRecord], cuts: &mut BTreeMap<i32, (i64, &'s
 
 /// Stops that nobody has acknowledged, and of each slot the last acknowledgement that says which
 /// publication was in order.
-fn needed_stops(stops: &[StopRecord]) -> Vec<PartitionOffset> {
-    let is_needed = |(at, record): &(usize, &StopRecord)| {
-        let StopRecord { kind, body, .. } = record;
-        let mut later = stops[at + 1..].iter().filter(|it| {
-            it.kind == StopRecordKind::Resumed
-                && (&it.body.slot, &it.body.system) == (&body.slot, &body.system)
-        });
-        match kind {
-            StopRecordKind::Stopped => {
-                !later.any(|it| it.body.stop.is(&body.stop.code, body.stop.since_unix_us))
-            }
+fn needed_stops(stops: &[StopRecord]) -> HashSet<PartitionOffset> {
+    let (mut acknowledged, mut published) = (HashSet::new(), HashSet::new());
+    let mut needed = HashSet::new();
+    for StopRecord { position, kind, body } in stops.iter().rev() {
+        let owner = (body.slot.as_str(), body.system.as_str());
+        let stop = (owner, body.stop.code.as_str(), body.stop.since_unix_us);
+        let is_needed = match kind {
+            StopRecordKind::Stopped => !acknowledged.contains(&stop),
             StopRecordKind::Resumed => {
-                body.publication.is_some() && !later.any(|it| it.body.publication.is_some())
+                acknowledged.insert(stop);
+                body.publication.is_some() && published.insert(owner)
             }
+        };
+        if is_needed {
+            needed.insert(*position);
         }
-    };
-    stops.iter().enumerate().filter(is_needed).map(|(_, record)| record.position).collect()
+    }
+    needed
 }
 
 fn stays(cuts: &BTreeMap<i32, (i64, &'static str)>, at: PartitionOffset) -> bool {

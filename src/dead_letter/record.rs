@@ -385,6 +385,9 @@ impl Resolution {
 /// The partition of the records about stops, so that their offsets are their order.
 const STOP_PARTITION: i32 = 0;
 
+/// Longest value of such a record; the texts of a stop are much shorter.
+const STOP_BYTES_MAX: usize = 64 << 10;
+
 /// A record about a stop of a relay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StopRecord {
@@ -445,7 +448,8 @@ impl StopRecord {
     pub(super) fn parse(entry: &LogEntry, resolution: &str) -> Option<StopRecord> {
         let (_, kind, of_breaker) =
             STOP_NAMES.into_iter().find(|(name, ..)| *name == resolution)?;
-        let body: StopBody = serde_json::from_slice(entry.value.as_deref()?).ok()?;
+        let value = entry.value.as_deref().filter(|value| value.len() <= STOP_BYTES_MAX)?;
+        let body: StopBody = serde_json::from_slice(value).ok()?;
         let record = StopRecord { position: entry.position, kind, body };
         (record.is_of_breaker() == of_breaker && record.body.stop.fault().is_some())
             .then_some(record)

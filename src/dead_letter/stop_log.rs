@@ -13,6 +13,8 @@ use crate::base::stop::Stop;
 use crate::sink::log::ReadFrom;
 
 const PATIENCE: Duration = Duration::from_millis(20);
+/// Most stops of one relay that are known; each is enough to keep it from going on.
+const STANDING_MAX: usize = 16;
 
 /// Appends the record to the topic, and waits for the broker's confirm; a few seconds at most.
 pub(crate) fn append(
@@ -37,7 +39,12 @@ impl TopicStops {
         let StopBody { stop, publication, .. } = &record.body;
         self.standing.retain(|it| !it.is(&stop.code, stop.since_unix_us));
         match record.kind {
-            StopRecordKind::Stopped => self.standing.push(stop.clone()),
+            StopRecordKind::Stopped => {
+                if self.standing.len() >= STANDING_MAX {
+                    self.standing.remove(0);
+                }
+                self.standing.push(stop.clone());
+            }
             StopRecordKind::Resumed if publication.is_some() => {
                 self.publication.clone_from(publication);
             }

@@ -66,8 +66,19 @@ fn what_is_no_stop_is_foreign() {
         ("stopped", json(BREAKER_OPEN)),
         ("stopped", json("no.such-code")),
         ("stopped", "{".to_owned()),
+        ("stopped", json("slot.moved") + &" ".repeat(64 << 10)),
         ("paused", json("slot.moved")),
     ] {
         assert_eq!(parsed(resolution, &value), LogRecord::Foreign, "{resolution} {value}");
     }
+}
+
+#[test]
+fn of_many_stops_the_last_are_known() {
+    let mut stops = TopicStops::default();
+    for at in 0..100 {
+        stops.apply(&StopRecord::new(StopRecordKind::Stopped, body("a", "slot.moved", at)));
+    }
+    let since = stops.standing.iter().map(|it| it.since_unix_us).collect::<Vec<_>>();
+    assert_eq!(since, (84..100).collect::<Vec<_>>());
 }

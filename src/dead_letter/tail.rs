@@ -42,7 +42,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// How long a stop waits for the thread.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 /// Faults that go away once the broker is back.
-const AWAY: [&str; 2] = [UNREACHABLE, "dead-letter.silent"];
+const AWAY: [&str; 2] = [UNREACHABLE, SILENT];
+/// The broker answers, and no record has come for half a minute.
+const SILENT: &str = "dead-letter.silent";
 
 pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
@@ -137,7 +139,7 @@ fn breaker_since(settings: &DeadLetterSettings) -> i64 {
 }
 
 fn owner(config: &TailConfig) -> LetterOwner {
-    LetterOwner::new(&config.slot, config.system.get())
+    LetterOwner::new(&config.slot, config.system.get().as_deref())
 }
 
 /// Why a reading ended: a fault, or none where the thread must end.
@@ -154,6 +156,8 @@ struct TailThread {
     /// The loop knows that the topic cannot be read.
     has_reported: bool,
     trouble: Option<ReadTrouble>,
+    /// The loop knows that nothing comes.
+    has_reported_silence: bool,
     /// It was logged that further dead letters are only counted.
     has_logged_beyond: bool,
 }
@@ -176,6 +180,7 @@ impl TailThread {
             gauges_set_at: None,
             has_reported: false,
             trouble: None,
+            has_reported_silence: false,
             has_logged_beyond: false,
         }
     }
@@ -307,6 +312,7 @@ impl TailThread {
     fn wait_after(&mut self, fault: Fault) -> Result<(), ReadingEnd> {
         let is_away = AWAY.contains(&fault.code);
         let reason = in_one_line(&fault);
+        let is_silent = fault.code == SILENT;
         let new = |fault| ReadTrouble { since: Instant::now(), is_logged: false, fault };
         let trouble = self.trouble.get_or_insert_with(|| new(fault.clone()));
         trouble.fault = fault;
@@ -314,6 +320,11 @@ impl TailThread {
             self.has_reported = true;
             trouble.is_logged = true;
             self.send(&mut vec![TailEvent::Unreadable(reason)])?;
+        } else if is_silent
+            && !self.state.caught_up()
+            && !std::mem::replace(&mut self.has_reported_silence, true)
+        {
+            self.send(&mut vec![TailEvent::Silent(reason)])?;
         }
         let until = Instant::now() + self.backoff.next_delay();
         while Instant::now() < until {

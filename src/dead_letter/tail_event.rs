@@ -46,6 +46,9 @@ pub enum TailEvent {
     ReadsAgain(u64),
     /// The topic cannot be read, for this reason.
     Unreadable(String),
+    /// The broker answers, and the topic has given no record for a while, for this reason. Sent
+    /// once.
+    Silent(String),
 }
 
 /// How often the loop has requested to read the topic again: a peer may have written to it.
@@ -175,6 +178,14 @@ impl TailState {
         {
             self.count(letter, change, now_unix_us, events);
         }
+        // A peer may have stopped since this relay has reported all of the topic.
+        if let LogRecord::Stop(record) = record
+            && !is_known(&self.counted)
+            && !self.caught_up
+            && self.owner.has_stopped(&record.body)
+        {
+            events.push(TailEvent::Stop(record.clone()));
+        }
         if is_known(&self.reported) {
             return;
         }
@@ -182,9 +193,6 @@ impl TailState {
             LogRecord::DeadLetter(letter) => self.report(letter, events),
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 self.release(resolution, events);
-            }
-            LogRecord::Stop(record) if self.owner.has_stopped(&record.body) && !self.caught_up => {
-                events.push(TailEvent::Stop(record.clone()));
             }
             LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => {}
         }

@@ -1,6 +1,9 @@
 use super::*;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::record::{PartitionOffset, RecordKey, Resolution};
+use crate::base::stop::{BREAKER_OPEN, Stop};
+use crate::dead_letter::record::{
+    PartitionOffset, RecordKey, Resolution, StopBody, StopRecordKind,
+};
 
 /// Later than everything that has failed.
 const NOW: i64 = 1_000_000_000_000;
@@ -37,6 +40,13 @@ impl TailFixture {
     fn reported(&mut self) -> Vec<TailEvent> {
         std::mem::take(&mut self.events)
     }
+}
+
+fn stop(slot: &str, offset: i64) -> LogRecord {
+    let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
+    let body = StopBody { slot: slot.to_owned(), stop, ..StopBody::default() };
+    let position = PartitionOffset { partition: 0, offset };
+    LogRecord::Stop(Box::new(StopRecord { position, kind: StopRecordKind::Stopped, body }))
 }
 
 fn letter(id: &str, offset: i64, failed_unix_us: i64) -> DeadLetter {
@@ -208,5 +218,29 @@ fn what_is_yet_to_fail_does_not_count() {
     let class = "unroutable".to_owned();
     assert_eq!(fixture.reported(), [TailEvent::DeadLetter { failed_unix_us: NOW, class }]);
     fixture.letter(&letter("b", 1, NOW + 3_600_000_000));
+    assert_eq!(fixture.reported(), []);
+}
+
+#[test]
+fn a_stop_that_a_peer_wrote_is_reported_when_the_topic_is_read_again() {
+    let mut fixture = fixture(0);
+    assert!(!fixture.end());
+    fixture.reported();
+    // GIVEN a stop that a peer has written, and that a relay in standby has read at once
+    let stopped = |fixture: &mut TailFixture| {
+        let [ours, other] = [stop("slot", 1), stop("other", 2)];
+        fixture.state.read(&ours, NOW, &mut fixture.events);
+        fixture.state.read(&other, NOW, &mut fixture.events);
+    };
+    stopped(&mut fixture);
+    assert_eq!(fixture.reported(), []);
+    // WHEN it has taken over THEN it hears of that one
+    fixture.state.count_again(0);
+    stopped(&mut fixture);
+    let [TailEvent::Stop(record)] = &fixture.reported()[..] else { panic!("one stop") };
+    assert_eq!((record.body.slot.as_str(), record.position.offset), ("slot", 1));
+    // WHEN the reading breaks off THEN not twice
+    fixture.state.begin();
+    stopped(&mut fixture);
     assert_eq!(fixture.reported(), []);
 }

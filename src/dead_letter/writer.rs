@@ -7,7 +7,7 @@
 //! What the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was cut is
 //! never replayed.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -159,18 +159,19 @@ pub struct DeadLetterWriter {
     pub system: SystemId,
 }
 
-/// The system identifier of the database, once the relay has connected to it; it never changes
-/// within a process.
+/// The system identifier of the database, once the relay has connected to it. It changes only when
+/// somebody has acknowledged that the database is another one.
 #[derive(Clone, Debug, Default)]
-pub struct SystemId(Arc<OnceLock<String>>);
+pub struct SystemId(Arc<RwLock<Option<String>>>);
 
 impl SystemId {
     pub(crate) fn learn(&self, system_id: &str) {
-        let _known = self.0.set(system_id.to_owned()).is_err();
+        let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(system_id.to_owned());
     }
 
-    pub(crate) fn get(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -195,7 +196,7 @@ impl DeadLetterWriter {
             (COMMIT_TS, rfc3339(event.commit_unix_us)),
             (RELAY, self.relay.clone()),
         ];
-        own.extend(self.system.get().map(|system| (SYSTEM, system.to_owned())));
+        own.extend(self.system.get().map(|system| (SYSTEM, system)));
         let value_max = self.settings.value_bytes_max;
         let whole = event.value.filter(|value| value.len() > value_max);
         let if_true = |flag: bool| flag.then(|| "true".to_owned());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::faults;
 use super::stops::{Place, Stops};
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
 use crate::dead_letter::record::StopRecordKind;
@@ -41,6 +42,8 @@ pub(crate) struct DeadLetterGate {
     breaker: Breaker,
     parked: ParkedKeys,
     history: History,
+    /// It was read once, or nothing of it came for so long that events do not wait for it.
+    has_looked: bool,
     requests: ReadRequests,
     stops: Arc<Stops>,
     /// Those in the topic, as far as it was read.
@@ -71,6 +74,7 @@ impl DeadLetterGate {
             writer,
             parked: ParkedKeys::default(),
             history: History::Unread,
+            has_looked: false,
             requests,
             stops,
             in_topic: TopicStops::default(),
@@ -84,10 +88,12 @@ impl DeadLetterGate {
         self.on_dead_letter == OnDeadLetter::Halt
     }
 
-    /// Whether events may come in: not before it is known which keys are parked, and whether a stop
-    /// that only the topic would have stands.
+    /// Whether events may come in: not before it is known which keys are parked, and, for a process
+    /// that begins, whether a stop that only the topic would have stands. One that lives compares
+    /// slot and publication itself.
     pub(super) fn admits(&self) -> bool {
-        let needs = self.on_dead_letter == OnDeadLetter::ParkKey || self.stops.waits_for_topic();
+        let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+        let needs = parks_keys || (!self.has_looked && self.stops.waits_for_topic());
         !needs || !self.awaits_history()
     }
 
@@ -225,24 +231,42 @@ impl DeadLetterGate {
             TailEvent::ReadsAgain(number) if self.history == History::Requested(number) => {
                 // Those of this process are in the topic, too.
                 self.breaker.forget();
+                self.in_topic.standing.clear();
                 self.history = History::Unread;
             }
             TailEvent::Stop(record) => {
                 self.in_topic.apply(&record);
-                if record.is_of_breaker() && record.kind == StopRecordKind::Resumed {
-                    self.breaker.resumed(record.body.unix_us);
+                let is_of_breaker = record.is_of_breaker() && self.history == History::Unread;
+                if is_of_breaker && record.kind == StopRecordKind::Resumed {
+                    // Whatever the clocks say, what stands before it in the topic is acknowledged.
+                    self.breaker.forget();
+                    self.breaker.resumed(record.body.unix_us.min(unix_now_us()));
                 }
             }
-            TailEvent::CaughtUp if self.history == History::Unread => {
-                self.history = History::Read;
+            TailEvent::CaughtUp
+                if matches!(self.history, History::Unread | History::Unreadable) =>
+            {
+                (self.history, self.has_looked) = (History::Read, true);
+                self.stops.topic_is_readable(true);
                 self.judge_stops()?;
+            }
+            TailEvent::Silent(reason)
+                if self.awaits_history() && !parks_keys && !self.has_looked =>
+            {
+                self.has_looked = true;
+                tracing::error!(
+                    code = "dead-letter.unread",
+                    error = reason,
+                    "nothing of the dead-letter topic could be read: events are published, although a stop \
+                     that is kept there is not seen; dead letters wait until it can be read"
+                );
             }
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.awaits_history() && parks_keys {
                     return Err(tail::unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
-                self.stops.topic_is_unreadable();
+                self.stops.topic_is_readable(false);
                 tracing::warn!(
                     code = "dead-letter.unread",
                     error = reason,
@@ -255,6 +279,7 @@ impl DeadLetterGate {
             TailEvent::Parked(..)
             | TailEvent::DeadLetter { .. }
             | TailEvent::Unreadable(_)
+            | TailEvent::Silent(_)
             | TailEvent::CaughtUp
             | TailEvent::ReadsAgain(_) => {}
         }

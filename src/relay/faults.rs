@@ -1,5 +1,6 @@
 //! The faults that the loop may stop with.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::control::Mover;
@@ -202,9 +203,39 @@ pub(super) fn other_history(source: &SourceSettings, other: &OtherHistory, read:
         format!("slot {}", source.slot),
         format!(
             "compare the outbox with the broker: events between {same_until} and {read} were published \
-             and may be gone from the database; then start the relay again to go on from the slot, \
+             and may be gone from the database; then: walrelay resume, to go on from the slot, \
              which has not passed the other transactions"
         ),
+    )
+    .stays(*same_until, read)
+}
+
+/// No stop stands, and the state file that would have one may be `missing`.
+pub(super) fn nothing_to_resume(missing: Option<&Path>) -> Fault {
+    let (place, mend) = match missing {
+        Some(path) => (
+            format!("state file {}", path.display()),
+            "the file does not exist: name that of the relay (delivery.state_file, or the \
+             StateDirectory of its unit); if it was deleted, start the relay: walrelay run",
+        ),
+        None => (
+            String::new(),
+            "start the relay: walrelay run\nif it has stopped under systemd, and delivery.state_file is not \
+             set, its file is in the StateDirectory of the unit: STATE_DIRECTORY=/var/lib/walrelay \
+             walrelay resume",
+        ),
+    };
+    let what = "no stop stands that would have to be acknowledged";
+    Fault::new(Exit::Failed, "resume.nothing", what, place, mend)
+}
+
+pub(super) fn stop_unwritable() -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "resume.unwritten",
+        "the state file cannot be written, so the stop still stands",
+        "delivery.state_file",
+        "make room on its disk, or run the command as the user of the relay",
     )
 }
 

@@ -54,6 +54,7 @@ mod failure_policy;
 mod faults;
 mod feed;
 mod preconditions;
+mod present;
 mod read_back;
 mod sink_driver;
 mod state_file;

@@ -6,18 +6,21 @@
 //! process compares with: the publication, the system, and how far the WAL had come.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::control::SystemTimeline;
 use super::faults;
+use super::present::Present;
 use super::state_file::memory::{Memory, Remembered};
+use super::state_file::path_of;
 use crate::base::clock::{steady_clock, unix_now_us};
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
 use crate::base::runtime;
-use crate::base::stop::{BREAKER_OPEN, Stop};
+use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
 use crate::dead_letter::owner::LetterOwner;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
@@ -29,7 +32,7 @@ use crate::doctor::fingerprint::{
     PublicationLook,
 };
 use crate::doctor::publication_age;
-use crate::doctor::source::{self as source_doctor, SeenSource};
+use crate::doctor::source::SeenSource;
 use crate::sink::Broker;
 use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
@@ -64,6 +67,16 @@ pub(crate) struct Stops {
 struct State {
     memory: Option<Memory>,
     remembered: Remembered,
+    /// Where the last process read the slot, and how far the WAL had come, as this one found it.
+    last: Option<(SystemTimeline, Lsn)>,
+    /// This process reads the slot: it was judged against the last one.
+    reads: bool,
+    /// How far the WAL has come, until this process reads the slot.
+    unwritten: Option<Lsn>,
+    /// The system that the session is of, also where that is a reason to stop.
+    met_system: Option<String>,
+    /// The state file that a command did not find.
+    missing: Option<PathBuf>,
     standing: Option<(Stop, Place)>,
     /// Why this process waits, also where nothing is kept.
     halted: Option<Stop>,
@@ -100,7 +113,11 @@ impl Stops {
     pub(crate) fn look(config: StopsConfig<'_>) -> Result<Stops, Fault> {
         let (delivery, source) = (config.delivery, config.source);
         let memory = Memory::look(delivery.state_file.as_deref(), &source.slot)?;
-        Ok(Stops::with(config, memory))
+        let path = path_of(delivery.state_file.as_deref(), &source.slot);
+        let missing = path.filter(|path| !path.exists());
+        let stops = Stops::with(config, memory);
+        stops.state().missing = missing;
+        Ok(stops)
     }
 
     fn with(config: StopsConfig<'_>, memory: Option<(Memory, Remembered)>) -> Stops {
@@ -159,8 +176,8 @@ impl Stops {
         !self.is_polling && self.place_of_gaps() == Place::Topic
     }
 
-    pub(crate) fn topic_is_unreadable(&self) {
-        self.state().topic_unreadable = true;
+    pub(crate) fn topic_is_readable(&self, is_readable: bool) {
+        self.state().topic_unreadable = !is_readable;
     }
 
     /// The dead-letter topic has a stop of this relay.
@@ -201,12 +218,10 @@ impl Stops {
 
     fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
         let of_breaker = stop.code == BREAKER_OPEN;
-        let mut topic_failed = state.topic_unreadable;
-        if of_breaker && !topic_failed {
-            if self.append(StopRecordKind::Stopped, self.body(stop)) {
-                return Place::Topic;
-            }
-            topic_failed = true;
+        let body = self.body(state, stop);
+        // A topic that cannot be read may be written all the same.
+        if of_breaker && self.append(StopRecordKind::Stopped, body.clone()) {
+            return Place::Topic;
         }
         if state.memory.is_some() {
             state.remembered.stop = Some(stop.clone());
@@ -214,14 +229,17 @@ impl Stops {
                 return Place::StateFile;
             }
         }
-        let in_topic = !topic_failed && self.append(StopRecordKind::Stopped, self.body(stop));
+        let has_failed = of_breaker || state.topic_unreadable;
+        let in_topic = !has_failed && self.append(StopRecordKind::Stopped, body);
         if in_topic { Place::Topic } else { Place::Nowhere }
     }
 
-    fn body(&self, stop: &Stop) -> StopBody {
+    fn body(&self, state: &State, stop: &Stop) -> StopBody {
+        // The next process is of the system that this one has met.
+        let met = state.met_system.clone().filter(|_| stop.code == OTHER_SYSTEM);
         StopBody {
             slot: self.source.slot.clone(),
-            system: self.system.get().unwrap_or_default().to_owned(),
+            system: met.or_else(|| self.system.get()).unwrap_or_default(),
             stop: stop.clone(),
             by: self.relay.clone(),
             unix_us: unix_now_us(),
@@ -266,8 +284,10 @@ impl Stops {
         let Some((broker, address)) = &self.dead_letters else { return Ok(TopicStops::default()) };
         let go_on = AtomicBool::new(false);
         let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
-        let found =
-            TopicStops::read(&topic, &LetterOwner::new(&self.source.slot, self.system.get()))?;
+        let found = TopicStops::read(
+            &topic,
+            &LetterOwner::new(&self.source.slot, self.system.get().as_deref()),
+        )?;
         if let Some(stop) = found.standing.first() {
             self.found_in_topic(stop.clone());
         }
@@ -282,7 +302,7 @@ impl Stops {
             match self.read_topic() {
                 Ok(found) => in_topic = found,
                 Err(fault) => {
-                    self.topic_is_unreadable();
+                    self.topic_is_readable(false);
                     let Fault { what, mend, .. } = fault;
                     findings.push(Finding::warn("dead-letter.unread", format!("the dead-letter topic cannot be read, so it is not known whether a stop stands there: {what}; to mend it: {mend}")));
                 }
@@ -326,14 +346,15 @@ impl Stops {
         let (source, server) = (&self.source, &facts.server);
         let place =
             SystemTimeline { system_id: server.system_id.clone(), timeline: server.timeline };
-        let last = self.last_place();
+        let is_active = facts.slot.as_ref().is_some_and(|slot| slot.active);
+        // A relay that lives has been judged, and the WAL has come farther since.
+        let last = self.last_place().filter(|_| !is_active);
         if let Some(fault) =
             last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn))
         {
             return Some(Finding::fail(fault));
         }
         let found = PublicationFingerprint::of(facts);
-        let is_active = facts.slot.as_ref().is_some_and(|slot| slot.active);
         let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
         let look =
             PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };
@@ -378,6 +399,7 @@ impl Stops {
         let goes_on = state.resumed;
         if goes_on {
             (state.halted, state.resumed) = (None, false);
+            state.begins();
         }
         goes_on
     }
@@ -390,16 +412,20 @@ impl Stops {
             (state.standing.clone(), state.halted.clone())
         };
         let Some((stop, place)) = standing else {
-            let stop = halted.ok_or_else(nothing)?;
+            let stop = halted.ok_or_else(|| self.nothing())?;
             self.state().resumed = true;
             return Ok(stop);
         };
         let found = if stop.code == BREAKER_OPEN { None } else { Some(self.present()?) };
-        if place == Place::Topic {
+        if place == Place::Topic || stop.code == BREAKER_OPEN {
             let publication = found.as_ref().map(|found| found.digest.clone());
             let (by, reason) = (by.to_owned(), reason.to_owned());
-            let body = StopBody { by, reason, publication, ..self.body(&stop) };
-            self.try_append(StopRecordKind::Resumed, body)?;
+            let body = StopBody { by, reason, publication, ..self.body(&self.state(), &stop) };
+            let appended = self.try_append(StopRecordKind::Resumed, body);
+            // What the file has ends there; that the topic does not know of it was logged.
+            if place == Place::Topic {
+                appended?;
+            }
         }
         let mut state = self.state();
         if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
@@ -412,36 +438,19 @@ impl Stops {
         state.remembered.stop = None;
         let written = state.memory.is_none() || state.write(&self.source.slot);
         if place == Place::StateFile && !written {
-            return Err(unwritable());
+            return Err(faults::stop_unwritable());
         }
+        state.remember_last();
         state.standing = None;
         state.resumed = state.halted.is_some();
         tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
         Ok(stop)
     }
 
-    /// What Postgres says now.
     fn present(&self) -> Result<Present, Fault> {
-        let settings = &self.source;
         runtime::try_block_on(async {
             let sql = self.connect().await?;
-            let report = source_doctor::report(&sql.client, settings).await?;
-            let found = PublicationFingerprint::of(&report.facts);
-            if let Some(fault) = found.holds_back(settings) {
-                let mend = format!("{}\nthen: {RESUME}", fault.mend);
-                return Err(Fault { mend, ..fault });
-            }
-            let server = report.facts.server;
-            let digest = found.digest();
-            let look =
-                PublicationLook { system_id: server.system_id, wal_end: server.current_lsn, found };
-            Ok(Present {
-                publication: KeptPublication::of(&look, settings),
-                digest,
-                system_id: look.system_id,
-                timeline: server.timeline,
-                wal_end: look.wal_end,
-            })
+            Present::ask(&sql.client, &self.source).await
         })
     }
 
@@ -460,16 +469,31 @@ impl Stops {
 
     /// Where the last process read the slot, and how far the WAL had come.
     pub(crate) fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
-        let state = self.state();
-        let Remembered { system_id, timeline, .. } = &state.remembered;
-        let place = SystemTimeline { system_id: system_id.clone(), timeline: *timeline };
-        let seen = state.memory.as_ref()?.seen();
-        (!place.system_id.is_empty()).then_some((place, seen))
+        self.state().last.clone()
+    }
+
+    /// A session is of this system.
+    pub(crate) fn meets(&self, system_id: &str) {
+        self.state().met_system = Some(system_id.to_owned());
+    }
+
+    /// The state file that a command did not find.
+    pub(crate) fn lacks_file(&self) -> bool {
+        self.state().missing.is_some()
+    }
+
+    /// The fault where no stop stands.
+    pub(crate) fn nothing(&self) -> Fault {
+        faults::nothing_to_resume(self.state().missing.as_deref())
     }
 
     /// This process reads the slot at this place.
     pub(crate) fn reads_at(&self, place: &SystemTimeline) {
         let mut state = self.state();
+        state.reads = true;
+        if let Some(seen) = state.unwritten.take() {
+            state.saw(seen);
+        }
         let known = (state.remembered.system_id.as_str(), state.remembered.timeline);
         if state.memory.is_some() && known != (&place.system_id, place.timeline) {
             state.remembered.system_id.clone_from(&place.system_id);
@@ -479,15 +503,6 @@ impl Stops {
     }
 }
 
-/// What Postgres says when a stop is acknowledged.
-struct Present {
-    publication: KeptPublication,
-    digest: String,
-    system_id: String,
-    timeline: u32,
-    wal_end: Lsn,
-}
-
 impl State {
     /// What the file holds of another slot is ignored.
     fn take_over(&mut self, remembered: Remembered, slot: &str) {
@@ -495,6 +510,21 @@ impl State {
             self.standing = remembered.stop.clone().map(|stop| (stop, Place::StateFile));
             self.remembered = remembered;
         }
+        self.remember_last();
+    }
+
+    /// Before anything that this process sees is written.
+    fn remember_last(&mut self) {
+        let Remembered { system_id, timeline, .. } = &self.remembered;
+        let place = SystemTimeline { system_id: system_id.clone(), timeline: *timeline };
+        let seen = self.memory.as_ref().map(Memory::seen);
+        self.last = seen.filter(|_| !place.system_id.is_empty()).map(|seen| (place, seen));
+    }
+
+    /// The process that has waited begins anew.
+    fn begins(&mut self) {
+        (self.reads, self.unwritten) = (false, None);
+        self.remember_last();
     }
 
     /// True when the file has what is remembered.
@@ -531,7 +561,13 @@ impl PublicationKeeper for Remembering {
     }
 
     fn saw(&self, wal_end: Lsn) {
-        self.0.state().saw(wal_end);
+        let mut state = self.0.state();
+        // It may be a database that has gone back: the next process must see that, too, if this one
+        // is killed before it has judged.
+        match state.reads {
+            true => state.saw(wal_end),
+            false => state.unwritten = Some(wal_end),
+        }
     }
 }
 
@@ -548,29 +584,6 @@ pub(super) fn not_the_last(
         return Some(faults::system_changed(source, &last.system_id, &place.system_id));
     }
     (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
-}
-
-/// The fault where no stop stands.
-pub(crate) fn nothing() -> Fault {
-    Fault::new(
-        Exit::Failed,
-        "resume.nothing",
-        "no stop stands that would have to be acknowledged",
-        "",
-        "start the relay: walrelay run\nif it has stopped under systemd, and delivery.state_file is not \
-         set, its file is in the StateDirectory of the unit: STATE_DIRECTORY=/var/lib/walrelay \
-         walrelay resume",
-    )
-}
-
-fn unwritable() -> Fault {
-    Fault::new(
-        Exit::Failed,
-        "resume.unwritten",
-        "the state file cannot be written, so the stop still stands",
-        "delivery.state_file",
-        "make room on its disk, or run the command as the user of the relay",
-    )
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::error::Exit;
 use crate::config;
 use crate::sink::testing::MemoryBroker;
 
@@ -165,4 +166,55 @@ fn where_the_slot_was_read_last_outlives_the_process() {
     stops.reads_at(&place);
     Remembering(Arc::clone(&stops)).saw(Lsn::from_wire(9));
     assert_eq!(site.process(true, false).last_place(), Some((place, Lsn::from_wire(9))));
+}
+
+#[test]
+fn what_a_start_sees_before_it_is_judged_does_not_replace_what_the_last_process_saw() {
+    let mut site = Site::new("judged");
+    let place = SystemTimeline { system_id: "7".to_owned(), timeline: 1 };
+    let first = site.process(true, false);
+    first.reads_at(&place);
+    Remembering(Arc::clone(&first)).saw(Lsn::from_wire(900));
+    // GIVEN a database that was set back WHEN the preflight of the next process looks at it
+    let next = site.process(true, false);
+    Remembering(Arc::clone(&next)).saw(Lsn::from_wire(50));
+    // THEN it is judged against what was seen, and so is one after it, if this one is killed
+    let last = Some((place.clone(), Lsn::from_wire(900)));
+    assert_eq!(next.last_place(), last);
+    assert_eq!(site.process(true, false).last_place(), last);
+    // WHEN it was judged and reads the slot THEN what it sees counts
+    next.reads_at(&place);
+    assert_eq!(site.process(true, false).last_place(), Some((place, Lsn::from_wire(50))));
+}
+
+#[test]
+fn another_system_stops_the_next_process_which_is_of_that_system() {
+    let mut site = Site::new("other-system");
+    let stops = site.process(false, true);
+    stops.system.learn("7");
+    stops.meets("8");
+    stops.keep(&faults::system_changed(&site.config.source, "7", "8"));
+    for (system, stands) in [("8", true), ("7", false)] {
+        let next = site.process(false, true);
+        next.system.learn(system);
+        next.read_topic().unwrap();
+        assert_eq!(next.fault().is_some(), stands, "{system}");
+    }
+}
+
+#[test]
+fn a_breaker_that_the_file_keeps_is_acknowledged_in_the_topic_too() {
+    let mut site = Site::new("both");
+    site.process(true, true).keep(&breaker());
+    let (stop, _) = {
+        let next = site.process(true, true);
+        next.read_topic().unwrap();
+        next.standing().unwrap()
+    };
+    // GIVEN that it is in the file, because the topic could not be written just then
+    let held = site.process(true, true);
+    held.state().standing = Some((stop, Place::StateFile));
+    held.resume("alice@host", "").unwrap();
+    // THEN the topic does not have it either
+    assert_eq!(site.process(true, true).read_topic().unwrap().standing, []);
 }

@@ -90,6 +90,7 @@ pub(crate) struct HeldSlot {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct SlotState {
     pub(crate) in_recovery: bool,
+    /// The end of the WAL that is on disk: a crash can lose what is behind it, and no slot sends that.
     #[serde(deserialize_with = "lsn")]
     pub(crate) current_lsn: Lsn,
     database: String,
@@ -170,7 +171,7 @@ const SQL: &str = "
 pg_catalog.json_build_object(
   'in_recovery', pg_catalog.pg_is_in_recovery(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
-      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
   'database', pg_catalog.current_database(),
   'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) END,
   'holder', CASE WHEN s.active_pid IS NOT NULL THEN pg_catalog.json_build_object(

@@ -55,9 +55,17 @@ impl Memory {
         slot: &str,
     ) -> Result<Option<(Memory, Remembered)>, Fault> {
         let Some(path) = super::path_of(configured, slot) else { return Ok(None) };
-        match super::open(&path).and_then(|file| Memory::read(file, path.clone())) {
-            Ok(memory) => Ok(Some(memory)),
-            Err(error) if configured.is_some() => Err(super::unusable(&path, &error)),
+        Memory::with(super::open(&path), path, configured.is_some())
+    }
+
+    fn with(
+        opened: io::Result<File>,
+        path: PathBuf,
+        is_configured: bool,
+    ) -> Result<Option<(Memory, Remembered)>, Fault> {
+        match opened {
+            Ok(file) => Ok(Some(Memory::read(file, path))),
+            Err(error) if is_configured => Err(super::unusable(&path, &error)),
             Err(_) => Ok(None),
         }
     }
@@ -67,18 +75,15 @@ impl Memory {
         configured: Option<&Path>,
         slot: &str,
     ) -> Result<Option<(Memory, Remembered)>, Fault> {
-        let path = super::path_of(configured, slot);
-        if path.is_some_and(|path| path.exists()) {
-            Memory::open(configured, slot)
-        } else {
-            Ok(None)
-        }
+        let path = super::path_of(configured, slot).filter(|path| path.exists());
+        let Some(path) = path else { return Ok(None) };
+        Memory::with(super::look(&path), path, configured.is_some())
     }
 
-    fn read(file: File, path: PathBuf) -> io::Result<(Memory, Remembered)> {
+    fn read(file: File, path: PathBuf) -> (Memory, Remembered) {
         let mut memory = Memory { file, path, number: 0 };
         let remembered = memory.reload();
-        Ok((memory, remembered))
+        (memory, remembered)
     }
 
     pub(in crate::relay) fn path(&self) -> &Path {

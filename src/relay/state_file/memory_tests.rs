@@ -52,6 +52,10 @@ fn a_look_makes_no_file() {
     let path = OwnPath::new();
     assert!(Memory::look(Some(&path.0), "slot").unwrap().is_none());
     assert!(!path.0.exists());
+    // One that is there stays as it is.
+    std::fs::write(&path.0, "").unwrap();
+    assert_eq!(Memory::look(Some(&path.0), "slot").unwrap().unwrap().1, Remembered::default());
+    assert_eq!(std::fs::metadata(&path.0).unwrap().len(), 0);
     open(&path).0.write(&stopped("slot.moved")).unwrap();
     let (_, found) = Memory::look(Some(&path.0), "slot").unwrap().unwrap();
     assert_eq!(found, stopped("slot.moved"));

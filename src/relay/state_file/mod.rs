@@ -147,7 +147,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     )
 }
 
-fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> {
+pub(super) fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> {
     let by_default = || {
         let folders = std::env::var_os(DIRECTORY_VARIABLE)?;
         let first = std::env::split_paths(&folders).next()?;
@@ -172,16 +172,21 @@ fn open(path: &Path) -> std::io::Result<File> {
     Ok(file)
 }
 
+/// Opens the file as it is.
+fn look(path: &Path) -> std::io::Result<File> {
+    let file = options().open(path)?;
+    length(&file).map(|_| file)
+}
+
 /// Whether [`open`] would succeed, as far as that can be known without creating the file.
 fn check(path: &Path) -> std::io::Result<()> {
-    match options().open(path) {
-        Ok(file) => length(&file).map(drop),
+    match look(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let may = Access::WRITE_OK | Access::EXEC_OK;
             Ok(accessat(CWD, folder.unwrap_or(Path::new(".")), may, AtFlags::EACCESS)?)
         }
-        Err(error) => Err(error),
+        looked => looked.map(drop),
     }
 }
 

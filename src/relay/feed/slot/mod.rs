@@ -129,6 +129,7 @@ impl SlotFeed {
         let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
         let last = self.control.stops.last_place();
+        self.control.stops.meets(&opened.place.system_id);
         let start = session::judge(source, known, seen, &opened, last.as_ref())?;
         if let Some((fault, digest)) = opened.in_doubt.clone() {
             policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use self::fixture::{Fixture, failure, header, open, pairs};
 use super::*;
+use crate::base::clock::unix_now_us;
 use crate::base::event::Outbound;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
@@ -472,4 +473,32 @@ fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     assert_eq!(fixture.fates(), pairs(&[("e2", "crash")]));
     assert_eq!(header(&fixture.letters()[0], writer::ATTEMPTS), "3");
     assert_eq!(fixture.published(), ["e1", "e3"]);
+}
+
+#[test]
+fn an_acknowledgement_by_a_clock_that_is_ahead_does_not_turn_the_breaker_off() {
+    let mut fixture = Fixture::unread(&["dead_letter.burst_max=1"]);
+    let failed_unix_us = unix_now_us() + 60_000_000;
+    let letter = || TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() };
+    // GIVEN a letter, an acknowledgement by a machine whose clock is ahead, and a letter behind it
+    fixture.hear(letter()).unwrap();
+    let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
+    let body = StopBody { stop, unix_us: i64::MAX, ..StopBody::default() };
+    let resumed = StopRecord::new(StopRecordKind::Resumed, body);
+    fixture.hear(TailEvent::Stop(Box::new(resumed))).unwrap();
+    fixture.relay.down.policy.gate.update_breaker_gauge(failed_unix_us);
+    assert_eq!(fixture.metrics.dlq_breaker_open.get(), 0, "what stands before it is acknowledged");
+    fixture.hear(letter()).unwrap();
+    fixture.relay.down.policy.gate.update_breaker_gauge(failed_unix_us);
+    assert_eq!(fixture.metrics.dlq_breaker_open.get(), 1, "what stands behind it counts");
+}
+
+#[test]
+fn a_topic_that_can_be_read_in_the_end_has_a_stop_after_all() {
+    let mut fixture = Fixture::unread(&[]);
+    fixture.hear(TailEvent::Unreadable("not now".to_owned())).unwrap();
+    let opened = breaker(&fixture, StopRecordKind::Stopped);
+    fixture.hear(opened).unwrap();
+    let fault = fixture.hear(TailEvent::CaughtUp).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.breaker-open");
 }
