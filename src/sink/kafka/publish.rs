@@ -162,7 +162,7 @@ impl KafkaSink {
         }
         self.normal.send(topic, sequence, event, partition)?;
         if state == PartitionState::Idle {
-            self.warmup.sent_alone(topic, partition, sequence);
+            self.warmup.sent_alone(topic, partition, event.key, sequence);
         }
         Ok(partition)
     }
@@ -218,7 +218,11 @@ impl KafkaSink {
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
         for (topic, count) in answers.partition_counts {
-            self.released.extend(self.warmup.counted(topic, count));
+            let partition_of = |key: &[u8]| {
+                let count = i32::try_from(count).unwrap_or(i32::MAX);
+                self.normal.producer.partition_of(topic, key, count)
+            };
+            self.released.extend(self.warmup.counted(topic, count, partition_of));
         }
         // The partition of a key follows from their number, which may change.
         let again = self.counted_at.elapsed() >= COUNT_INTERVAL;
