@@ -263,22 +263,16 @@ impl KafkaSink {
             let failure = record.failure(code);
             match (failure.disposition, fatal) {
                 // The event is not the cause: the rebuilt sink receives it again.
-                (Disposition::Outage, Some(_)) => {
-                    if fault::is_refused_time(code) {
-                        // More exact than what the client says of itself.
-                        let report =
-                            SinkReport::Broken(format!("{}; {}", failure.reason, failure.mend));
-                        let since =
-                            self.ending.take().map_or_else(Instant::now, |(_, since)| since);
-                        self.ending = Some((report, since));
-                    }
-                }
+                (Disposition::Outage, Some(_)) => {}
                 (_, Some(_)) if record_limit::is_too_large(code) => {
                     let bytes = record.with_outbound(record_limit::framed_bytes);
                     *too_large.entry(record.topic).or_default() += bytes;
                 }
                 // The rebuilt sink publishes it alone, and this concerns no other topic.
-                (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
+                (disposition, Some(_))
+                    if code == Code::TopicAuthorizationFailed
+                        || disposition == Disposition::Delayed =>
+                {
                     self.forbidden.refused(&record.topic);
                 }
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
