@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
 use super::connection_loss::{self, AmqpResult, ConnectionLoss};
-use super::deadline::{self, PublishDeadline};
+use super::deadline::PublishDeadline;
 use super::fault;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
@@ -180,9 +180,8 @@ impl Publisher {
             if self.orders.is_closed() {
                 return Ok(());
             }
-            let deadline = self.shared.deadline.get();
-            connection.multiplexer.publish_until(deadline);
-            if !blocked && !deadline::is_over(deadline) {
+            connection.multiplexer.publish_until(&self.shared.deadline);
+            if !blocked && !self.shared.deadline.is_over() {
                 self.send(connection, in_flight);
             }
             let answered = connection.multiplexer.answered();
