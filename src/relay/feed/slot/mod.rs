@@ -156,7 +156,9 @@ impl SlotFeed {
         }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
             opened;
-        admitter.state_file.marks.broker(driver.broker());
+        if admitter.state_file.marks.broker(driver.broker()) {
+            self.replication.transaction.forget_prefix();
+        }
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         policy.gate.learn_system(&place.system_id);
@@ -454,6 +456,10 @@ impl Feed for SlotFeed {
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
         let Replication { transaction, window, .. } = &mut self.replication;
         transaction.settled(window.settled_below())
+    }
+
+    fn forget_prefix(&mut self) {
+        self.replication.transaction.forget_prefix();
     }
 
     fn position_of(&self, event: Sequence) -> Position {
