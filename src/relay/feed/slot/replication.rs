@@ -163,7 +163,10 @@ impl Replication {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_rewound();
         self.ledger.rewind();
-        self.transaction.rewind();
+        // Else nothing is admitted once more.
+        if settled_below != self.window.next() {
+            self.transaction.rewind();
+        }
         let renumbered = self.window.rewind();
         if renumbered {
             self.transaction.renumbered();
