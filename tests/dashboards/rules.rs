@@ -26,9 +26,10 @@ fn every_alert_fires_when_it_must_and_is_silent_when_all_is_well() {
 
 /// `walrelay …` in code, up to a comment or the end of the code.
 fn commands(document: &str) -> BTreeSet<String> {
-    let code = document.split('`').flat_map(str::lines).map(str::trim);
-    let commands = code.filter_map(|line| line.strip_prefix("walrelay "));
-    commands.map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect()
+    let code = document.split('`').flat_map(str::lines);
+    let code = code.map(|line| line.split(" #").next().unwrap());
+    let commands = code.flat_map(|line| line.split(" && ")).map(str::trim);
+    commands.filter_map(|it| it.strip_prefix("walrelay ").map(str::to_owned)).collect()
 }
 
 #[test]

@@ -116,6 +116,12 @@ fn probes_are_answered_while_nobody_reads_the_log() {
     let target = config.rabbitmq.as_mut().unwrap();
     target.url = target.url.replace(&port.to_string(), &proxy.port.to_string());
     let mut relay = PipedRelay::start(&config);
+    // What it reads at its start must have come.
+    site.insert_event("key", 0);
+    until("the first event", LIMIT, || {
+        let metrics = relay.answers("/metrics")?;
+        metrics.contains("outbox_events_total{outcome=\"published\"} 1").then_some(())
+    });
     // WHEN its state changes, twice THEN the admin server says so
     proxy.stall();
     site.insert_event("key", 1);
