@@ -67,6 +67,11 @@ impl Secret {
         }
     }
 
+    /// The same secret with a value that it had at another time.
+    pub(crate) fn with_value(&self, value: &str) -> Secret {
+        Secret { value: value.to_owned(), file: self.file.clone() }
+    }
+
     /// It may be another one at the next connection.
     pub(crate) fn is_of_file(&self) -> bool {
         self.file.is_some()

@@ -20,7 +20,7 @@ pub struct Admitted {
     until: Position,
     /// Position of the next event of the open transaction.
     open: Option<Position>,
-    /// The open transaction, until its first event has come.
+    /// The open transaction, until its first event has come; none if it is known by its identity.
     unchecked: Option<CommitId>,
 }
 
@@ -44,7 +44,7 @@ impl Admitted {
 
     pub fn begin(&mut self, commit: CommitId) -> Transaction {
         let commit_lsn = commit.commit_lsn;
-        self.unchecked = Some(commit);
+        self.unchecked = Some(commit).filter(|commit| !self.history.recognises(*commit));
         self.open = Some(Position { commit_lsn, ordinal: 0 });
         let all = Position { commit_lsn, ordinal: WHOLE };
         if all <= self.until {

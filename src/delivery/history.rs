@@ -71,7 +71,15 @@ impl CommitHistory {
         self.expected = self.recent.partition_point(|it| it.commit_lsn < from);
     }
 
-    /// The first event of a transaction comes.
+    /// A transaction begins: whether it is the one that must come next. Then it has come, also if none
+    /// of its changes is an event any more, as when their table was dropped.
+    pub fn recognises(&mut self, sent: CommitId) -> bool {
+        let is_known = self.recent.get(self.expected) == Some(&sent);
+        self.expected += usize::from(is_known);
+        is_known
+    }
+
+    /// The first event of a transaction comes that was not recognised.
     pub fn meets(&mut self, sent: CommitId) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
             return match sent.commit_unix_us <= self.earlier_until_us {
@@ -80,7 +88,6 @@ impl CommitHistory {
             };
         }
         match self.recent.get(self.expected) {
-            Some(known) if *known == sent => self.expected += 1,
             Some(_) => return Err(self.differs(Some(sent))),
             None if self.recent.back().is_some_and(|last| last.commit_lsn >= sent.commit_lsn) => {
                 return Err(self.differs(Some(sent)));

@@ -14,13 +14,18 @@ fn lsn(value: u64) -> Lsn {
     Lsn::from_wire(value)
 }
 
+/// A transaction with an event comes.
+fn receive(history: &mut CommitHistory, sent: CommitId) -> Result<(), OtherHistory> {
+    if history.recognises(sent) { Ok(()) } else { history.meets(sent) }
+}
+
 /// One that has received three transactions since it began at 100.
 fn history() -> CommitHistory {
     let mut history = CommitHistory::default();
     history.starts_at(lsn(100), 1_000, Lsn::ZERO);
     history.begins_at(lsn(100));
     for (at, xid) in [(110, 1), (120, 2), (130, 3)] {
-        assert_eq!(history.meets(commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
+        assert_eq!(receive(&mut history, commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
     }
     history
 }
@@ -32,11 +37,11 @@ fn the_same_transactions_may_come_again_from_wherever_the_slot_stands() {
         history.begins_at(lsn(from));
         // Before 100 they are of another process, and known by their time alone.
         if from < 100 {
-            assert_eq!(history.meets(commit(95, 9, 1_000)), Ok(()));
+            assert_eq!(receive(&mut history, commit(95, 9, 1_000)), Ok(()));
         }
         for (at, xid) in [(110, 1), (120, 2), (130, 3)] {
             if at >= from {
-                assert_eq!(history.meets(commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
+                assert_eq!(receive(&mut history, commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
             }
         }
         assert_eq!(history.passes(lsn(140)), Ok(()));
@@ -48,7 +53,7 @@ fn what_differs_is_missing_or_was_not_known_is_another_history() {
     let found = |sent: &[CommitId]| {
         let mut history = history();
         history.begins_at(lsn(110));
-        sent.iter().find_map(|it| history.meets(*it).err())
+        sent.iter().find_map(|it| receive(&mut history, *it).err())
     };
     let first = commit(110, 1, 1_001);
     let second = Some(commit(120, 2, 1_002));
@@ -64,18 +69,41 @@ fn what_differs_is_missing_or_was_not_known_is_another_history() {
     }
     let mut history = history();
     history.begins_at(lsn(110));
-    assert_eq!(history.meets(first), Ok(()));
+    assert_eq!(receive(&mut history, first), Ok(()));
     assert_eq!(history.passes(lsn(120)), Ok(()), "not sent yet");
     let expected = OtherHistory { same_until: lsn(110), known: second, sent: None };
     assert_eq!(history.passes(lsn(121)), Err(expected));
 }
 
 #[test]
+fn a_known_transaction_may_come_again_without_events() {
+    // GIVEN one whose rows were of a table that does not exist any more
+    let mut admitted = Admitted::default();
+    admitted.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    admitted.begins_at(lsn(100));
+    let sent = [commit(110, 1, 1_001), commit(120, 2, 1_002)];
+    for it in sent {
+        admitted.begin(it);
+        assert_eq!(admitted.check(), Ok(()));
+        admitted.commit();
+    }
+    // WHEN it comes again, with nothing that is an event now
+    admitted.begins_at(lsn(110));
+    admitted.begin(sent[0]);
+    admitted.commit();
+    // THEN it has come, and what follows it is compared as before
+    assert_eq!(admitted.passes(lsn(120)), Ok(()));
+    admitted.begin(commit(120, 7, 1_002));
+    assert!(admitted.passes(lsn(121)).is_err());
+    assert!(admitted.check().is_err());
+}
+
+#[test]
 fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
     let mut history = history();
     history.begins_at(lsn(80));
-    assert_eq!(history.meets(commit(90, 9, 1_000)), Ok(()));
-    assert!(history.meets(commit(95, 9, 1_001)).is_err());
+    assert_eq!(receive(&mut history, commit(90, 9, 1_000)), Ok(()));
+    assert!(receive(&mut history, commit(95, 9, 1_001)).is_err());
 }
 
 #[test]
@@ -83,12 +111,12 @@ fn a_peer_that_was_ahead_leaves_the_time_and_one_that_was_behind_everything() {
     let mut ahead = history();
     ahead.starts_at(lsn(200), 2_000, lsn(140));
     ahead.begins_at(lsn(110));
-    assert_eq!(ahead.meets(commit(150, 8, 2_000)), Ok(()));
-    assert!(ahead.meets(commit(160, 9, 2_001)).is_err());
+    assert_eq!(receive(&mut ahead, commit(150, 8, 2_000)), Ok(()));
+    assert!(receive(&mut ahead, commit(160, 9, 2_001)).is_err());
     let mut behind = history();
     behind.starts_at(lsn(125), 2_000, lsn(140));
     behind.begins_at(lsn(125));
-    assert!(behind.meets(commit(130, 9, 1_003)).is_err());
+    assert!(receive(&mut behind, commit(130, 9, 1_003)).is_err());
 }
 
 #[derive(Clone, Copy, Debug)]

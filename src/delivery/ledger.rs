@@ -56,14 +56,6 @@ impl Ledger {
         });
     }
 
-    /// Another relay has confirmed everything committed before `floor`. A transaction that was
-    /// interrupted before that is not sent again, and ends there with the events it has.
-    pub fn close_below(&mut self, floor: Lsn, next: Sequence) {
-        if self.open.is_some_and(|open| open.commit_lsn < floor) {
-            self.commit(floor, next);
-        }
-    }
-
     /// Every event below `settled_below` is confirmed. Returns the LSN that may be reported.
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
         while let Some(first) = self.committed.front().filter(|first| first.below <= settled_below)
@@ -98,7 +90,8 @@ impl Ledger {
         self.open = None;
     }
 
-    /// Another timeline: its positions cannot be compared with these.
+    /// Another timeline, whose positions cannot be compared with these, or another relay has had the
+    /// slot, and everything is received again.
     pub fn forget(&mut self) {
         *self = Ledger::default();
     }

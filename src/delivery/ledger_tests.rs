@@ -55,19 +55,3 @@ fn an_interrupted_transaction_goes_on_where_it_was_cut() {
     assert_eq!(ledger.settle(5), lsn(110));
     assert_eq!(ledger.position_of(5), None);
 }
-
-#[test]
-fn a_cut_transaction_that_another_relay_confirmed_ends_with_what_it_has() {
-    let mut ledger = Ledger::default();
-    ledger.begin(lsn(100), 0, 0);
-    ledger.close_below(lsn(100), 3);
-    assert_eq!(ledger.position_of(0), Some(Position { commit_lsn: lsn(100), ordinal: 0 }));
-    ledger.close_below(lsn(150), 3);
-    assert!(!ledger.is_clear(), "its events are in flight");
-    assert_eq!(ledger.position_of(2), Some(Position { commit_lsn: lsn(100), ordinal: 2 }));
-    ledger.begin(lsn(200), 3, 0);
-    ledger.commit(lsn(210), 4);
-    assert_eq!(ledger.settle(3), lsn(150));
-    assert_eq!(ledger.settle(4), lsn(210));
-    assert!(ledger.is_clear());
-}

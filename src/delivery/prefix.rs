@@ -45,6 +45,8 @@ pub struct OpenTransaction {
     events: u64,
     /// Of these events; none if one of them was not identified.
     digest: Option<u64>,
+    /// Its first events were confirmed by another broker: nothing is claimed of it.
+    is_unclaimed: bool,
     /// What an earlier process has left, until it is verified.
     claim: Option<ConfirmedPrefix>,
     /// Prefixes of this transaction and of those before it, each with the number of the event behind
@@ -63,6 +65,7 @@ impl OpenTransaction {
         if already == 0 {
             (self.commit_lsn, self.events) = (commit_lsn, 0);
             self.digest = Some(commit_lsn.to_wire());
+            self.is_unclaimed = false;
         } else if self.commit_lsn != commit_lsn || self.events != already {
             self.digest = None;
             self.events = already;
@@ -92,7 +95,11 @@ impl OpenTransaction {
                 return Err(PrefixRefuted);
             }
         }
-        let prefix = digest.map(|digest| ConfirmedPrefix { commit_lsn, events, digest });
+        let prefix = digest.filter(|_| !self.is_unclaimed).map(|digest| ConfirmedPrefix {
+            commit_lsn,
+            events,
+            digest,
+        });
         self.unconfirmed.extend(prefix.map(|prefix| (next, prefix)));
         Ok(())
     }
@@ -124,6 +131,13 @@ impl OpenTransaction {
     /// passed over for it.
     pub fn renumbered(&mut self) {
         self.unconfirmed.clear();
+    }
+
+    /// Another broker confirms from here on, which does not have what was confirmed before. A claim is
+    /// still to be verified.
+    pub fn forget_prefix(&mut self) {
+        self.unconfirmed.clear();
+        self.is_unclaimed = true;
     }
 
     pub fn forget(&mut self) {

@@ -88,3 +88,16 @@ fn numbers_that_mean_other_events_confirm_nothing() {
     open.begins(LSN, 0);
     assert_eq!(receive(&mut open, 3, 2 * STEP), Err(PrefixRefuted));
 }
+
+#[test]
+fn what_two_brokers_have_confirmed_is_no_prefix() {
+    let mut open = claimed(1);
+    receive(&mut open, 0, STEP + 5).unwrap();
+    open.forget_prefix();
+    (STEP + 5..2 * STEP).try_for_each(|number| open.admitted(number | 1, number + 1)).unwrap();
+    assert_eq!(open.settled(u64::MAX), None);
+    // WHEN another transaction comes, or all of this one again THEN that is of one broker
+    open.begins(LSN, 0);
+    receive(&mut open, 0, STEP).unwrap();
+    assert_eq!(open.settled(u64::MAX), Some(prefix_of(0, 1)));
+}

@@ -34,6 +34,8 @@ pub struct Retries {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     pub count: u32,
+    /// Those that are not counted, because the event was not to blame.
+    pub uncounted: u32,
     /// Microseconds since the Unix epoch.
     pub first_failed_unix_us: i64,
 }
@@ -58,14 +60,23 @@ impl Retries {
         attempts
     }
 
+    /// An attempt has failed, and the event is not to blame: it is not counted, but the waits grow.
+    /// Returns all that have.
+    pub fn delayed(&mut self, sequence: Sequence, now_unix_us: i64) -> Attempts {
+        let attempts = self.so_far(sequence, now_unix_us);
+        let attempts = Attempts { uncounted: attempts.uncounted.saturating_add(1), ..attempts };
+        self.failed.insert(sequence, attempts);
+        attempts
+    }
+
     /// `count` attempts were made by an earlier claim of the row.
     pub fn has_failed_before(&mut self, sequence: Sequence, count: u32, now_unix_us: i64) {
-        let attempts = Attempts { count, first_failed_unix_us: now_unix_us };
+        let attempts = Attempts { count, uncounted: 0, first_failed_unix_us: now_unix_us };
         self.failed.insert(sequence, attempts);
     }
 
     pub fn so_far(&self, sequence: Sequence, now_unix_us: i64) -> Attempts {
-        let none = Attempts { count: 0, first_failed_unix_us: now_unix_us };
+        let none = Attempts { count: 0, uncounted: 0, first_failed_unix_us: now_unix_us };
         self.failed.get(&sequence).copied().unwrap_or(none)
     }
 
@@ -75,7 +86,8 @@ impl Retries {
 
     /// An event that has failed waits for its next attempt. Returns the shortest wait.
     pub fn wait(&mut self, sequence: Sequence, now: Instant) -> Duration {
-        let count = self.failed.get(&sequence).map_or(1, |attempts| attempts.count);
+        let all = |attempts: &Attempts| attempts.count.saturating_add(attempts.uncounted);
+        let count = self.failed.get(&sequence).map_or(1, all);
         let wait = self.backoff.delay_after(count.saturating_sub(1));
         self.due.insert((now + wait, sequence));
         wait

@@ -13,7 +13,7 @@ fn an_event_gets_its_attempts_and_no_more_and_its_first_failure_is_remembered() 
     let (mut retries, mut now) = (retries(5), Instant::now());
     for attempt in 1..5 {
         let attempts = retries.failed(9, 1000 + i64::from(attempt));
-        assert_eq!(attempts, Attempts { count: attempt, first_failed_unix_us: 1001 });
+        assert_eq!(attempts, Attempts { count: attempt, uncounted: 0, first_failed_unix_us: 1001 });
         assert!(!retries.is_exhausted(attempts));
         let wait = retries.wait(9, now);
         assert!(wait <= BASE * (1 << (attempt - 1)));
@@ -23,7 +23,7 @@ fn an_event_gets_its_attempts_and_no_more_and_its_first_failure_is_remembered() 
     }
     let attempts = retries.failed(9, 2000);
     assert!(retries.is_exhausted(attempts));
-    assert_eq!(attempts, Attempts { count: 5, first_failed_unix_us: 1001 });
+    assert_eq!(attempts, Attempts { count: 5, uncounted: 0, first_failed_unix_us: 1001 });
     assert_eq!(retries.so_far(9, 3000), attempts);
     assert_eq!(retries.take_due(now + 60 * SECOND, 0, true), None);
 }
@@ -43,6 +43,21 @@ fn nobody_is_due_before_the_wait_is_over_and_the_first_comes_first() {
     assert_eq!(retries.take_due(just_before, 0, true), None);
     let due: Vec<_> = std::iter::from_fn(|| retries.take_due(now + BASE, 0, true)).collect();
     assert_eq!(due, expected.map(|(_, sequence)| sequence));
+}
+
+#[test]
+fn an_attempt_of_which_the_event_is_not_to_blame_is_not_counted_and_is_refunded() {
+    let (mut retries, now) = (retries(2), Instant::now());
+    for uncounted in 1..=10 {
+        let attempts = retries.delayed(1, 1000);
+        assert_eq!(attempts, Attempts { count: 0, uncounted, first_failed_unix_us: 1000 });
+        assert!(!retries.is_exhausted(attempts));
+        let wait = retries.wait(1, now);
+        assert_eq!(retries.take_due(now + wait, 0, true), Some(1));
+    }
+    let balance = retries.budget.balance;
+    assert_eq!(retries.settled(1), 0);
+    assert_eq!(retries.budget.balance, balance + RETRY);
 }
 
 #[test]

@@ -200,7 +200,8 @@ pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
                     Err(error) => break error,
                 }
             }
-            tokio::time::sleep(quarter).await;
+            // The time of the answer belongs to the interval.
+            tokio::time::sleep_until((began + quarter).into()).await;
         };
         broke(&shared, &error)?;
     }

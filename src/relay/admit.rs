@@ -426,7 +426,7 @@ impl Handover<'_> {
     #[cold]
     fn refused(&mut self, event: &Outbound<'_>, failure: &Failure) -> Result<Offered, Fault> {
         let offered = match failure.disposition {
-            Disposition::Outage => Ok(Offered::SinkBroken),
+            Disposition::Outage | Disposition::Delayed => Ok(Offered::SinkBroken),
             Disposition::Halt => Err(faults::unable(failure)),
             Disposition::Transient | Disposition::Terminal if self.policy.gate.halts() => {
                 Err(faults::refused(failure, self.number.position.commit_lsn, 1))

@@ -270,6 +270,10 @@ impl FailurePolicy {
         match failure.disposition {
             Disposition::Outage => return Ok(FailureOutcome::SinkOutage(failure.reason)),
             Disposition::Halt => return Err(self.count_unpublishable(faults::unable(&failure))),
+            Disposition::Delayed => {
+                let attempts = self.retries.delayed(sequence, now.unix_us);
+                return Ok(self.retry_later(sequence, failure, attempts.count, now));
+            }
             Disposition::Transient | Disposition::Terminal => {}
         }
         // No attempt was made for an event that waited behind a dead letter of its key.
@@ -350,7 +354,7 @@ impl FailurePolicy {
         self.metrics.dlq_publish_failed.inc();
         match failure.disposition {
             // The sink keeps the dead letter; other events in the sink are not affected.
-            Disposition::Outage | Disposition::Transient => {
+            Disposition::Outage | Disposition::Delayed | Disposition::Transient => {
                 self.retries.failed(sequence, now.unix_us);
                 self.retries.wait(sequence, now.instant);
                 Ok(FailureOutcome::DeadLetterDelayed(failure.reason))

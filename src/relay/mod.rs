@@ -273,7 +273,9 @@ impl<F: Feed> Relay<F> {
         let Downstream { admitter, driver, .. } = &mut self.down;
         let marks = &mut admitter.state_file.marks;
         if marks.has_unwritten() {
-            marks.broker(driver.broker());
+            if marks.broker(driver.broker()) {
+                self.feed.forget_prefix();
+            }
             marks.write();
         }
         if let Some(prefix) = self.feed.confirmed_prefix() {

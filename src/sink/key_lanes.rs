@@ -46,6 +46,8 @@ struct Entry<T> {
     refused: bool,
     /// Was in flight when the broker closed the channel because of some message.
     suspect: bool,
+    /// Was left without an answer: other suspects are sent before it.
+    unanswered: bool,
     is_dead_letter: bool,
     /// Has failed, may have failed, or is a dead letter.
     troubled: bool,
@@ -63,6 +65,8 @@ pub(super) struct KeyLanes<T> {
     /// May be sent.
     ready: BTreeSet<Sequence>,
     in_flight: BTreeSet<Sequence>,
+    /// Those in flight for which [`KeyLanes::unanswered`] was called.
+    unanswered: BTreeSet<Sequence>,
     in_flight_bytes: usize,
     /// The unique names of what is in flight.
     names: HashSet<String>,
@@ -77,6 +81,7 @@ impl<T> Default for KeyLanes<T> {
             lanes: HashMap::new(),
             ready: BTreeSet::new(),
             in_flight: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
             in_flight_bytes: 0,
             names: HashSet::new(),
             suspects: 0,
@@ -111,9 +116,15 @@ impl<T: LaneItem> KeyLanes<T> {
                 self.ready.remove(next);
             }
         }
-        let (refused, suspect, is_dead_letter, troubled) = (false, false, false, false);
-        let item = Arc::new(item);
-        self.entries.insert(sequence, Entry { item, refused, suspect, is_dead_letter, troubled });
+        let entry = Entry {
+            item: Arc::new(item),
+            refused: false,
+            suspect: false,
+            unanswered: false,
+            is_dead_letter: false,
+            troubled: false,
+        };
+        self.entries.insert(sequence, entry);
         self.promote(sequence);
     }
 
@@ -153,13 +164,19 @@ impl<T: LaneItem> KeyLanes<T> {
         mut may_go: impl FnMut(Sequence, &T) -> bool,
     ) -> Option<(Sequence, Arc<T>)> {
         let in_flight = self.in_flight.len();
-        let most = if self.suspects > 0 { 1 } else { IN_FLIGHT_EVENTS_MAX };
-        if in_flight >= most {
+        let is_alone = in_flight == self.unanswered.len();
+        if in_flight >= IN_FLIGHT_EVENTS_MAX || (self.suspects > 0 && !is_alone) {
             return None;
         }
         let entries = self.ready.iter().map(|sequence| (*sequence, self.entries.get(sequence)));
-        let mut items = entries.filter_map(|(sequence, entry)| Some((sequence, &entry?.item)));
-        let (sequence, item) = items.find(|(sequence, item)| may_go(*sequence, item))?;
+        let entries = entries.filter_map(|(sequence, entry)| Some((sequence, entry?)));
+        // Among what is without an answer, a close names nobody. So what may stay without one
+        // again goes last.
+        let is_first = |entry: &Entry<T>| entry.suspect && !entry.unanswered;
+        let mut first = entries.clone().filter(|(_, entry)| self.suspects > 0 && is_first(entry));
+        let (sequence, Entry { item, .. }) = first
+            .find(|(sequence, entry)| may_go(*sequence, &entry.item))
+            .or_else(|| entries.clone().find(|(sequence, entry)| may_go(*sequence, &entry.item)))?;
         let is_too_much = self.in_flight_bytes + item.size_bytes() > IN_FLIGHT_BYTES_MAX;
         let is_name_taken = item.unique().is_some_and(|name| self.names.contains(name));
         if (is_too_much && in_flight > 0) || is_name_taken {
@@ -271,6 +288,7 @@ impl<T: LaneItem> KeyLanes<T> {
             }
         }
         self.names.clear();
+        self.unanswered.clear();
         self.in_flight_bytes = 0;
     }
 
@@ -279,6 +297,21 @@ impl<T: LaneItem> KeyLanes<T> {
         if let Some(entry) = self.entries.get_mut(&sequence) {
             self.suspects += usize::from(!std::mem::replace(&mut entry.suspect, true));
         }
+    }
+
+    /// The event in flight was left without an answer for long, while the broker may answer others.
+    /// Those wait for it no longer, and it is no suspect any more.
+    pub(super) fn unanswered(&mut self, sequence: Sequence) {
+        let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
+        if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
+            entry.unanswered = true;
+            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+        }
+    }
+
+    /// Whether anything in flight was left without an answer for long.
+    pub(super) fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
     }
 
     pub(super) fn is_suspect(&self, sequence: Sequence) -> bool {
@@ -299,6 +332,7 @@ impl<T: LaneItem> KeyLanes<T> {
     fn answered(&mut self, sequence: Sequence) {
         let Some(entry) = self.entries.get(&sequence) else { return };
         self.ready.remove(&sequence);
+        self.unanswered.remove(&sequence);
         if self.in_flight.remove(&sequence) {
             self.in_flight_bytes -= entry.item.size_bytes();
             if let Some(name) = entry.item.unique() {

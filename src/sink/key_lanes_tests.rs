@@ -89,6 +89,32 @@ fn what_was_in_flight_is_sent_again_in_order() {
 }
 
 #[test]
+fn an_event_without_an_answer_does_not_keep_others_from_being_sent_alone() {
+    // GIVEN an event that stays without an answer, and a suspect
+    let mut lanes = lanes(&[("0", None), ("1", None), ("2", None), ("3", None)]);
+    assert_eq!(next(&mut lanes).map(|(sequence, _)| sequence), Some(0));
+    lanes.suspect(1);
+    assert!(send_all(&mut lanes).is_empty());
+    // WHEN that has lasted long THEN the suspect is sent as if it were alone
+    lanes.unanswered(0);
+    assert_eq!(send_all(&mut lanes), [1]);
+    // WHEN the broker closes THEN it is not known over which of both
+    assert_eq!(lanes.lone_suspect(), None);
+    lanes.connection_lost(true);
+    // AND the suspect goes first, alone, and is found
+    assert_eq!(send_all(&mut lanes), [1]);
+    assert_eq!(lanes.lone_suspect(), Some(1));
+    lanes.refused(1);
+    // AND the other is a suspect only until it is without an answer again
+    assert_eq!(send_all(&mut lanes), [0]);
+    lanes.unanswered(0);
+    assert_eq!((lanes.suspects, lanes.has_unanswered()), (0, true));
+    assert_eq!(send_all(&mut lanes), [2, 3]);
+    lanes.confirmed(0);
+    assert!(!lanes.has_unanswered());
+}
+
+#[test]
 fn after_a_close_over_a_message_suspects_go_one_at_a_time_and_then_all_flow_again() {
     let mut lanes = lanes(&[("0", None), ("1", None), ("2", None)]);
     assert_eq!(next(&mut lanes).map(|(sequence, _)| sequence), Some(0));

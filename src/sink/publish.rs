@@ -140,6 +140,9 @@ pub enum Disposition {
     /// The broker is unavailable: no attempt is counted,
     /// and everything unsettled is published again.
     Outage,
+    /// The events of its topic are refused for now and none is to blame: this one is tried again
+    /// without end, no attempt is counted, and events of other keys are published.
+    Delayed,
     /// This event may be accepted later.
     Transient,
     /// This event will never be accepted.
@@ -152,6 +155,7 @@ impl fmt::Display for Disposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Disposition::Outage => "outage",
+            Disposition::Delayed => "delayed",
             Disposition::Transient => "transient",
             Disposition::Terminal => "terminal",
             Disposition::Halt => "halt",

@@ -71,6 +71,11 @@ impl Progress {
         self.keepalive = Lsn::ZERO;
     }
 
+    /// What was confirmed and not reported is received, and must be confirmed, again.
+    pub(crate) fn unsettle(&mut self) {
+        (self.settled, self.keepalive) = (Lsn::ZERO, Lsn::ZERO);
+    }
+
     /// A transaction was received that ends at `end_lsn`.
     pub(crate) fn on_committed(&mut self, end_lsn: Lsn) {
         self.sent = self.sent.max(end_lsn);

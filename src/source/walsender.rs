@@ -21,6 +21,8 @@ pub enum Activity {
     Busy(String),
     /// Known only after a second observation.
     Unclear,
+    /// Nothing is known of it: the server runs, but accepts no connection now.
+    Unasked,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -50,7 +50,7 @@ fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
     // whether the later one of another key had left already is a matter of time
     let arrived = read(&[&topic]);
     assert!(["1", "13"].contains(&keys(&arrived).concat().as_str()), "{:?}", keys(&arrived));
-    assert_eq!(scene.slot_state(), before);
+    scene.assert_slot_held(&before);
     // WHEN the limit is raised, as the hint says
     scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
     let arrived = scene.carry(&[&topic]);
@@ -72,7 +72,7 @@ fn an_event_that_the_topic_does_not_take_halts() {
     let hint =
         format!("--entity-type topics --entity-name {topic} --add-config max.message.bytes=");
     ended.assert_fault(6, "event.refused", &[&id, &topic, "kafka.message-size-too-large", &hint]);
-    assert_eq!(scene.slot_state(), before);
+    scene.assert_slot_held(&before);
     // THEN the earlier one has arrived; whether the later one had left already is a matter of time
     assert_eq!(keys(&read(&[&topic]))[0], "1");
 }
@@ -129,7 +129,7 @@ fn a_row_without_what_its_route_needs_halts() {
         let ended = scene.assert_refused(6, "event.unpublishable", &words);
         ended.assert_says(&["log position", "correct [route]", "it is held"]);
         assert!(!ended.all().contains("c4n4ry"), "{ended}");
-        assert_eq!(scene.slot_state(), before);
+        scene.assert_slot_held(&before);
         // A new slot, as the way past a row that nothing can carry.
         scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
         scene.make_slot();

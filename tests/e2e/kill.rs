@@ -67,7 +67,6 @@ fn amount() -> Volume {
 #[derive(Default)]
 struct Done {
     moments: Moments,
-    freezes: u64,
     alarms: u64,
     /// Starts that gave up because a service was dead.
     gave_up: u64,
@@ -135,7 +134,7 @@ fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
     };
     let moments = &done.moments;
     row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
-    row("relay frozen past wal_sender_timeout", done.freezes);
+    row("relay frozen past wal_sender_timeout", done.moments.freezes.len() as u64);
     row("relay starts that found a service dead", done.gave_up);
     row("walsender terminated", done.terminations);
     row("Postgres crashed", moments.postgres.len() as u64);
@@ -172,14 +171,16 @@ fn assert_kept(
     row("  after a kill of the relay", causes.relay);
     row("    of them in large transactions that it cut", causes.in_large_transactions());
     row("  after a kill of the relay and a crash of Postgres", causes.relay_and_postgres);
+    row("  after a freeze of the relay", causes.frozen);
     row("  after a kill of the broker alone", causes.broker);
     row("  without a cause", causes.unexplained);
     println!("{table}{verdict}{confirmed}");
     verdict.assert_exact(verdict.duplicates);
-    let ordinary = causes.relay - causes.in_large_transactions() + causes.broker;
+    let ordinary = causes.relay - causes.in_large_transactions() + causes.frozen + causes.broker;
     // What a kill may repeat is what it finds in flight: how much of the window that is, is the
     // machine's.
-    let kills = (done.moments.relay.len() + done.moments.broker.len()) as u64;
+    let Moments { relay, freezes, broker, .. } = &done.moments;
+    let kills = (relay.len() + freezes.len() + broker.len()) as u64;
     assert!(ordinary <= kills * WINDOW_EVENTS, "{ordinary} duplicates");
     confirmed.assert_clean();
     assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
@@ -247,8 +248,8 @@ fn on_relay(
         });
         match fault {
             Fault::Freeze => {
+                done.moments.freezes.push(now_us());
                 freeze(site, relay);
-                done.freezes += 1;
             }
             _ => {
                 done.moments.relay.push(now_us());

@@ -53,7 +53,7 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     scene.sql(OUTBOX_SQL);
     scene.sql(
         "DO $$ BEGIN FOR n IN 1..1500 LOOP
-             EXECUTE format('CREATE TABLE other_%s (LIKE outbox INCLUDING DEFAULTS)', n); END LOOP; END $$",
+             EXECUTE format('CREATE TABLE other_%s (LIKE outbox INCLUDING DEFAULTS INCLUDING IDENTITY)', n); END LOOP; END $$",
     );
     scene.publish("ALL TABLES");
     scene.make_slot();
@@ -73,9 +73,9 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     // WHEN a row comes of a table that was known at the start, of one that is made now, of one that
     // is gone, and of the outbox while it had another name
     each("1500..1500");
-    scene.sql("CREATE TABLE other_1501 (LIKE outbox INCLUDING DEFAULTS)");
+    scene.sql("CREATE TABLE other_1501 (LIKE outbox INCLUDING DEFAULTS INCLUDING IDENTITY)");
     each("1501..1501");
-    scene.sql("CREATE TABLE other_1502 (LIKE outbox INCLUDING DEFAULTS)");
+    scene.sql("CREATE TABLE other_1502 (LIKE outbox INCLUDING DEFAULTS INCLUDING IDENTITY)");
     each("1502..1502");
     scene.sql("DROP TABLE other_1502");
     scene.sql(

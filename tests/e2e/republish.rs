@@ -49,6 +49,7 @@ fn rows_are_published_again_in_the_order_in_which_they_were_written() {
     let statement = format!("WITH moved AS{statement}").replace("TIME", "2001-01-01");
     scene.walrelay(&["slot", "drop", &scene.name, "--yes"]);
     scene.walrelay(&["init"]);
+    scene.walrelay(&["resume", "--yes"]).assert_done();
     scene.sql(&statement);
     // THEN they come in the same order once more
     let again = by_key(&scene.carry(&[&scene.topic()]));

@@ -290,8 +290,9 @@ fn burst_of_dead_letters(tour: &mut Tour) {
     tour.alerted(fault, "WalrelayDeadLetters", true);
     tour.case.insert(&lost, 0..3, 10, 50);
     tour.all_miss(fault, 6, "dead-letter.breaker-open");
-    // WHEN the route is there THEN the relay goes on
+    // WHEN the route is there, and somebody acknowledges the stop THEN the relay goes on
     tour.case.site.open_route(&lost);
+    tour.case.must(&["resume", "--yes"]);
     tour.relay.restart().unwrap();
     tour.relay.wait_ready(LIMIT).unwrap();
     tour.browser.wait_text("#link", |text| text == "live");

@@ -50,7 +50,7 @@ impl PipedRelay {
         let mut relay = PipedRelay { child, admin, log };
         until("a relay that is ready", LIMIT, || {
             relay.read_log();
-            relay.answers("/readyz").filter(|body| body.contains("ready"))
+            relay.answers("/readyz").filter(|body| body.starts_with("ready"))
         });
         while has_room(&pipe) {
             pipe.write_all(&PAGE).unwrap();

@@ -191,6 +191,48 @@ fn a_broker_that_names_where_the_right_is_missing_is_believed() {
 }
 
 #[test]
+fn a_refusal_that_names_no_message_in_flight_fails_only_the_culprit() {
+    // GIVEN a broker whose text seems to name another exchange, as that of such a routing key does
+    let by = |peer: &mut Peer, code| {
+        let text = "ACCESS_REFUSED - access to topic '' in exchange 'z' in vhost '/' refused: the broker's words";
+        peer.close_channel(code, text)
+    };
+    let expected = (Disposition::Transient, "rabbitmq.access-refused");
+    only_the_culprit_fails_as(403, expected, by);
+}
+
+#[test]
+fn a_silent_queue_does_not_keep_a_doubtful_event_waiting() {
+    // GIVEN a broker that never answers for the message `silent`, and closes over `c`
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        loop {
+            let message = peer.next()?;
+            match message.id() {
+                "silent" => {}
+                "c" => {
+                    peer.close_channel(406, "the broker's words")?;
+                    return peer.until_gone();
+                }
+                _ => peer.ack(message.tag, false),
+            }
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    let silent = relay.publish(&Event::new("a", "silent"));
+    let culprit = relay.publish(&Event::new("b", "c"));
+    let other = relay.publish(&Event::new("c", "d"));
+    // WHEN both were in flight at the close THEN the one to blame is found
+    relay.until("the failure", |relay| !relay.failures.is_empty());
+    assert_eq!(relay.failures.iter().map(|(it, _)| *it).collect::<Vec<_>>(), [culprit]);
+    // AND others are published, while the first still has no answer
+    relay.until("the other", |relay| relay.confirmed.contains(&other));
+    assert!(!relay.confirmed.contains(&silent));
+    let last = relay.publish(&Event::new("d", "e"));
+    relay.until("a later one", |relay| relay.confirmed.contains(&last));
+}
+
+#[test]
 fn a_connection_that_is_forced_closed_is_an_outage() {
     an_outage(|peer| peer.close_connection(320, "CONNECTION_FORCED"));
 }

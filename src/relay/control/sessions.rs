@@ -360,8 +360,12 @@ impl<'a> SessionOpener<'a> {
         let look = server.look().await?;
         let slot = look.held().unwrap_or_default();
         let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
+        // The walsender may have ended at once, for a reason that the stream has yet to say.
+        let has_ended = slot.holder.is_none() && session.started == server.sql.started;
         let (system_id, timeline) = (session.system_id.clone(), session.timeline);
-        if !holds || (&system_id, timeline) != (&server_facts.system_id, server_facts.timeline) {
+        if !(holds || has_ended)
+            || (&system_id, timeline) != (&server_facts.system_id, server_facts.timeline)
+        {
             let (sql, stream) = (&server.sql.server, Some(&session.host));
             return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
         }

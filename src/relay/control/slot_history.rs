@@ -44,7 +44,7 @@ pub(super) struct SlotHistory {
     /// The position up to which this relay itself knows everything to be confirmed.
     ours: Lsn,
     peers: Option<PeerProgress>,
-    /// A peer has held the slot, or was there and may have.
+    /// A peer has held the slot, or was there and may have without being seen.
     peer_may_have_held: bool,
     mover: Option<Mover>,
     /// The slot when this relay held it last.
@@ -135,8 +135,9 @@ impl SlotHistory {
             // It has ended, and its process id may be given to another one.
             self.own_pid = None;
         }
-        self.peer_may_have_held |= slot.has_peer || holder.is_some_and(|it| it.peer);
-        self.peer_may_have_held |= self.peer_was_there();
+        let is_there = slot.has_peer || self.peer_was_there();
+        self.peer_may_have_held |= holder.is_some_and(|it| it.peer);
+        self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
             match self.judge(slot, holder, now) {
@@ -197,6 +198,17 @@ impl SlotHistory {
             return Ok(Some(gap.unwrap_or_default()));
         }
         Err(Mover::Unseen)
+    }
+
+    /// Whether a peer that is there may have had the slot, and nobody saw it. It leaves a trace, so the
+    /// slot has moved, unless Postgres was started anew since and has lost that, or no position was
+    /// free for it: the latter counts only where the slot was out of sight for long, because a standby
+    /// relay is there at every new session.
+    fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
+        let is_same_server = self.held.as_ref().is_some_and(|held| held.server == self.server);
+        let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
+        let was_out_of_sight = self.last_sight().0.is_none_or(unseen);
+        slot.confirmed_flush > self.ours || !is_same_server || was_out_of_sight
     }
 
     /// Whether a peer had a session when the slot was seen last.

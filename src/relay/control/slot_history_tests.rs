@@ -188,3 +188,23 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
     let read = HeldSlot { has_peer: true, ..slot(150, program("psql")) };
     assert_eq!(judged(Some(1), "a", read), (None, Mover::Program("psql".to_owned())));
 }
+
+#[test]
+fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
+    let is_takeover = |server_now: &str, confirmed: u64, blind_for: Duration| {
+        let (mut history, _) = history();
+        let at = Instant::now();
+        let held = Sighting { at, server: server("a"), decoded: Some(9), peer_at: Some(at) };
+        history.begins(lsn(100), Some(held));
+        history.connected(place(1), server(server_now));
+        let look = HeldSlot { has_peer: true, ..slot(confirmed, None) };
+        history.look(&look, at + blind_for);
+        history.ends(&place(1)).peer_may_have_held
+    };
+    let short = Duration::from_secs(1);
+    assert!(!is_takeover("a", 100, short));
+    // A trace, or what could have removed it, or a position that left no room for one.
+    assert!(is_takeover("a", 101, short));
+    assert!(is_takeover("b", 100, short));
+    assert!(is_takeover("a", 100, GAP_MAX * 2));
+}

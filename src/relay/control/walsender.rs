@@ -83,7 +83,7 @@ impl Looks {
             Ok(sql) => sql,
             // The server runs but accepts no connection now, which says nothing about the stream.
             Err(error) if error.sqlstate().is_some() && error.kind() == ConnectErrorKind::Retry => {
-                return Ok(Activity::Unclear);
+                return Ok(Activity::Unasked);
             }
             Err(error) => return Err(error.to_string()),
         };

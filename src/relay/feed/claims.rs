@@ -270,7 +270,9 @@ impl Feed for ClaimFeed {
     }
 
     fn status(&self) -> FeedStatus {
-        let connected = self.shared.connected.load(Ordering::Relaxed);
+        // Without renewals of its claims it publishes nothing.
+        let renews = Instant::now() < self.publishes_until();
+        let connected = renews && self.shared.connected.load(Ordering::Relaxed);
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
             hold: self.hold,

@@ -85,6 +85,9 @@ pub(crate) trait Feed {
         None
     }
 
+    /// Another broker confirms from here on: what was confirmed before counts for no prefix.
+    fn forget_prefix(&mut self) {}
+
     /// The event has failed and will be tried again.
     fn retrying(&mut self, _event: Sequence, _attempts: u32, _wait: Duration, _reason: &str) {}
 

@@ -70,18 +70,20 @@ impl MarkRing {
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
-    /// any more.
-    pub(in crate::relay) fn broker(&mut self, broker: u64) {
+    /// any more: true then.
+    pub(in crate::relay) fn broker(&mut self, broker: u64) -> bool {
         if broker == self.broker || broker == 0 {
-            return;
+            return false;
         }
-        if self.broker != 0 {
+        let is_another = self.broker != 0;
+        if is_another {
             self.forget();
         }
         self.broker = broker;
         if let Some(ring) = &self.ring {
             ring.words.store(BROKER, broker);
         }
+        is_another
     }
 
     #[inline]

@@ -56,7 +56,7 @@ impl ProducerClient {
         let producer = Producer::new(&properties);
         Ok(ProducerClient {
             producer: producer.map_err(|reason| cluster::refused_property(settings, &reason))?,
-            login: SaslLogin::of(settings),
+            login: SaslLogin::of(settings, &properties),
             record_limit,
             batch_bytes_max,
             in_flight: 0,

@@ -31,8 +31,8 @@ pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> 
     }
 }
 
-/// Whether the broker refuses records for their time. It answers, and no event is to blame.
-pub(super) fn is_refused_time(code: Code) -> bool {
+/// Whether the broker refuses records for their time.
+fn is_refused_time(code: Code) -> bool {
     code == Code::InvalidTimestamp
 }
 
@@ -120,6 +120,9 @@ fn disposition(code: Code) -> Option<Disposition> {
         // The right may still be granted; other topics are not concerned.
         | Code::TopicAuthorizationFailed
             => Some(Disposition::Transient),
+        // The clock of this host, or that of the broker: a record has the time of its publish, and
+        // other topics may have other limits.
+        Code::InvalidTimestamp => Some(Disposition::Delayed),
         // The cluster or the client cannot do what the settings ask for, whatever the event.
         Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
         | Code::UnsupportedFeature | Code::NotConfigured | Code::InvalidRequiredAcks
@@ -169,8 +172,6 @@ fn is_outage(code: Code) -> bool {
         | Code::OutOfOrderSequenceNumber | Code::DuplicateSequenceNumber
         | Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::UnknownProducerId
         | Code::ProducerFenced
-        // The clock of this host, or that of the broker: a record has the time of its publish.
-        | Code::InvalidTimestamp
         // This process.
         | Code::CriticalSystemResource | Code::FileSystem | Code::QueueFull
     )

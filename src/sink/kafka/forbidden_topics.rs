@@ -1,4 +1,4 @@
-//! Topics that this login may not write.
+//! Topics that this login may not write, and topics that refuse the time of records.
 //!
 //! After such a refusal librdkafka gives a producer up, because nothing may overtake what was refused.
 //! So events for these topics go through the isolated producer, where a refusal concerns one event,

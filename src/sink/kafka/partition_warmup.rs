@@ -30,6 +30,12 @@ struct Partition {
     waiting: Vec<Sequence>,
 }
 
+#[derive(Debug)]
+enum SentTo {
+    Partition(i32),
+    PartitionOf(Box<[u8]>),
+}
+
 #[derive(Debug, Default)]
 struct Topic {
     /// All partitions are open.
@@ -38,6 +44,9 @@ struct Topic {
     /// Stands for all partitions while `partitions` is empty: until their number is known and
     /// nothing is under way to an unknown one of them.
     whole: Partition,
+    /// From which the partition of the event under way to `whole` follows once their number is
+    /// known.
+    whole_sent_to: Option<SentTo>,
     partitions: Vec<Partition>,
     /// Partitions that have confirmed an event.
     confirmed: BTreeSet<i32>,
@@ -48,7 +57,7 @@ pub(super) struct PartitionWarmup {
     topics: Vec<Topic>,
     /// Events under way to partitions that are not open.
     under_way: HashMap<Sequence, TopicId>,
-    /// Topics that have confirmed an event, and whose partitions must be counted.
+    /// Topics whose partitions must be counted.
     uncounted: Vec<TopicId>,
 }
 
@@ -79,10 +88,23 @@ impl PartitionWarmup {
     }
 
     /// An event was sent to a partition that was [`PartitionState::Idle`].
-    pub(super) fn sent_alone(&mut self, topic: TopicId, to: Option<i32>, sequence: Sequence) {
+    pub(super) fn sent_alone(
+        &mut self,
+        topic: TopicId,
+        to: Option<i32>,
+        key: Option<&[u8]>,
+        sequence: Sequence,
+    ) {
         if let Some(partition) = self.partition(topic, to) {
             partition.under_way = Some(sequence);
             self.under_way.insert(sequence, topic);
+        }
+        if self.topics[topic].count.is_none() {
+            // A partitioner may choose any partition for an empty key.
+            let key = key.filter(|key| !key.is_empty()).map(Box::from);
+            self.topics[topic].whole_sent_to =
+                to.map(SentTo::Partition).or(key.map(SentTo::PartitionOf));
+            self.uncounted.push(topic);
         }
     }
 
@@ -108,24 +130,38 @@ impl PartitionWarmup {
             partition.under_way = None;
             waited = std::mem::take(&mut partition.waiting);
             topic.confirmed.extend(confirmed_by);
-            if confirmed_by.is_some() && topic.count.is_none() {
-                self.uncounted.push(id);
-            }
             topic.update();
         }
         waited
     }
 
-    /// The topic has `count` partitions now. Returns the events that have waited for this number,
-    /// or for partitions that may not be theirs any more.
-    pub(super) fn counted(&mut self, topic: TopicId, count: usize) -> Vec<Sequence> {
+    /// The topic has `count` partitions now, of which `partition_of` chooses the one of a key.
+    /// Returns the events that have waited for this number, or for partitions that may not be
+    /// theirs any more.
+    pub(super) fn counted(
+        &mut self,
+        topic: TopicId,
+        count: usize,
+        partition_of: impl FnOnce(&[u8]) -> i32,
+    ) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
         topic.count = Some(count);
+        // Its partition may have no leader, and the others must not wait for that.
+        let to = topic.whole_sent_to.take().filter(|_| topic.whole.under_way.is_some());
+        let to = to.map(|to| match to {
+            SentTo::Partition(partition) => partition,
+            SentTo::PartitionOf(key) => partition_of(&key),
+        });
+        let to = to.and_then(|to| usize::try_from(to).ok()).filter(|to| *to < count);
+        let moved = to.and_then(|to| Some((to, topic.whole.under_way.take()?)));
         if topic.whole.under_way.is_some() || topic.partitions.len() == count {
             return Vec::new();
         }
         let waited = topic.take_waiting();
         topic.update();
+        if let Some((to, sequence)) = moved {
+            topic.partitions[to].under_way = Some(sequence);
+        }
         waited
     }
 
@@ -136,14 +172,18 @@ impl PartitionWarmup {
         std::mem::take(topic).take_waiting()
     }
 
-    /// Topics whose partitions must be counted. With `again` that includes those that were counted:
-    /// partitions may have been added.
+    /// Topics whose partitions must be counted, each once. With `again` that includes those that
+    /// were counted, because partitions may have been added, and those whose count has not come.
     pub(super) fn topics_to_count(&mut self, again: bool) -> Vec<TopicId> {
         let mut topics = std::mem::take(&mut self.uncounted);
+        topics.retain(|id| self.topics[*id].count.is_none());
         if again {
-            let counted = |(_, topic): &(TopicId, &Topic)| topic.count.is_some();
-            topics.extend(self.topics.iter().enumerate().filter(counted).map(|(id, _)| id));
+            let is_used = |topic: &Topic| topic.count.is_some() || topic.whole.under_way.is_some();
+            let used = self.topics.iter().enumerate().filter(|(_, topic)| is_used(topic));
+            topics.extend(used.map(|(id, _)| id));
         }
+        topics.sort_unstable();
+        topics.dedup();
         topics
     }
 

@@ -1,21 +1,25 @@
 use super::*;
 
+fn no_key(_: &[u8]) -> i32 {
+    unreachable!("no event has a key")
+}
+
 #[test]
 fn a_topic_is_one_partition_until_their_number_is_known() {
     let mut warmup = PartitionWarmup::default();
     // GIVEN an event under way, and others behind it
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    warmup.sent_alone(0, None, 1);
+    warmup.sent_alone(0, None, None, 1);
     assert_eq!(warmup.state(0, Some(5)), PartitionState::Busy);
     warmup.wait(0, Some(5), 2);
     // WHEN it is confirmed THEN the number is asked for, and one more may go
     assert_eq!(warmup.answered(1, Some(1)), [2]);
     assert_eq!(warmup.topics_to_count(false), [0]);
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    warmup.sent_alone(0, None, 2);
+    warmup.sent_alone(0, None, None, 2);
     warmup.wait(0, None, 3);
     // WHEN the number comes THEN it counts once nothing is under way to an unknown partition
-    assert!(warmup.counted(0, 3).is_empty());
+    assert!(warmup.counted(0, 3, no_key).is_empty());
     assert_eq!(warmup.partitions(0), None);
     assert_eq!(warmup.answered(2, Some(0)), [3]);
     assert!(warmup.topics_to_count(false).is_empty());
@@ -33,15 +37,15 @@ fn a_topic_is_one_partition_until_their_number_is_known() {
 fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
     let mut warmup = PartitionWarmup::default();
     assert_eq!(warmup.state(4, None), PartitionState::Idle);
-    assert!(warmup.counted(4, 2).is_empty());
-    warmup.sent_alone(4, Some(0), 10);
+    assert!(warmup.counted(4, 2, no_key).is_empty());
+    warmup.sent_alone(4, Some(0), None, 10);
     warmup.wait(4, Some(0), 11);
-    warmup.sent_alone(4, Some(1), 12);
+    warmup.sent_alone(4, Some(1), None, 12);
     warmup.wait(4, Some(1), 13);
     // WHEN the first fails THEN what waited may try, one at a time
     assert_eq!(warmup.answered(10, None), [11]);
     assert_eq!(warmup.state(4, Some(0)), PartitionState::Idle);
-    warmup.sent_alone(4, Some(0), 11);
+    warmup.sent_alone(4, Some(0), None, 11);
     assert_eq!(warmup.state(4, Some(0)), PartitionState::Busy);
     // WHEN each has confirmed something THEN the topic is open
     assert!(warmup.answered(11, Some(0)).is_empty());
@@ -57,15 +61,15 @@ fn a_topic_that_grows_releases_what_waits_for_a_partition() {
     // GIVEN a topic of two partitions, one open and one with something that waits
     let mut warmup = PartitionWarmup::default();
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    assert!(warmup.counted(0, 2).is_empty());
-    warmup.sent_alone(0, Some(0), 1);
+    assert!(warmup.counted(0, 2, no_key).is_empty());
+    warmup.sent_alone(0, Some(0), None, 1);
     assert!(warmup.answered(1, Some(0)).is_empty());
-    warmup.sent_alone(0, Some(1), 2);
+    warmup.sent_alone(0, Some(1), None, 2);
     warmup.wait(0, Some(1), 3);
     assert_eq!(warmup.topics_to_count(true), [0]);
     // WHEN it is asked again and has three THEN nothing that was open closes
-    assert!(warmup.counted(0, 2).is_empty());
-    assert_eq!(warmup.counted(0, 3), [3]);
+    assert!(warmup.counted(0, 2, no_key).is_empty());
+    assert_eq!(warmup.counted(0, 3, no_key), [3]);
     assert_eq!(warmup.partitions(0), Some(3));
     let passes = [0, 2].map(|partition| warmup.state(0, Some(partition)));
     assert_eq!(passes, [PartitionState::Open, PartitionState::Idle]);
@@ -79,8 +83,8 @@ fn a_topic_that_grows_releases_what_waits_for_a_partition() {
 fn a_topic_that_was_made_anew_begins_anew() {
     let mut warmup = PartitionWarmup::default();
     assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    assert!(warmup.counted(0, 3).is_empty());
-    warmup.sent_alone(0, Some(2), 1);
+    assert!(warmup.counted(0, 3, no_key).is_empty());
+    warmup.sent_alone(0, Some(2), None, 1);
     warmup.wait(0, Some(2), 2);
     assert_eq!(warmup.forget(0), [2]);
     assert_eq!(warmup.partitions(0), None);
@@ -88,4 +92,49 @@ fn a_topic_that_was_made_anew_begins_anew() {
     // WHEN the answer about what was under way comes THEN it is about nothing any more
     assert!(warmup.answered(1, None).is_empty());
     assert!(warmup.is_idle());
+}
+
+#[test]
+fn an_event_without_an_answer_holds_only_its_own_partition() {
+    let fixed = (Some(1), None);
+    let keyed = (None, Some(b"k".as_slice()));
+    for (to, key) in [fixed, keyed] {
+        // GIVEN a fresh producer, whose first event goes to a partition that does not answer
+        let mut warmup = PartitionWarmup::default();
+        assert_eq!(warmup.state(0, to), PartitionState::Idle);
+        warmup.sent_alone(0, to, key, 1);
+        warmup.wait(0, None, 2);
+        // WHEN the partitions are counted, which needs no confirm
+        assert_eq!(warmup.topics_to_count(false), [0]);
+        let released = warmup.counted(0, 3, |key| {
+            assert_eq!(key, b"k");
+            1
+        });
+        // THEN what waited is released, and only the partition of that event is busy
+        assert_eq!(released, [2]);
+        let states = [0, 1, 2].map(|partition| warmup.state(0, Some(partition)));
+        assert_eq!(states, [PartitionState::Idle, PartitionState::Busy, PartitionState::Idle]);
+        // AND its confirm opens that partition
+        warmup.wait(0, Some(1), 3);
+        assert_eq!(warmup.answered(1, Some(1)), [3]);
+        assert_eq!(warmup.state(0, Some(1)), PartitionState::Open);
+        assert!(warmup.is_idle());
+    }
+}
+
+#[test]
+fn an_event_whose_partition_the_client_chooses_holds_the_topic() {
+    for key in [None, Some(b"".as_slice())] {
+        let mut warmup = PartitionWarmup::default();
+        assert_eq!(warmup.state(0, None), PartitionState::Idle);
+        warmup.sent_alone(0, None, key, 1);
+        warmup.wait(0, None, 2);
+        assert!(warmup.counted(0, 3, no_key).is_empty());
+        assert_eq!(warmup.partitions(0), None);
+        // AND it is asked for again, now and then
+        assert!(warmup.topics_to_count(false).is_empty());
+        assert_eq!(warmup.topics_to_count(true), [0]);
+        assert_eq!(warmup.answered(1, Some(2)), [2]);
+        assert_eq!(warmup.partitions(0), Some(3));
+    }
 }

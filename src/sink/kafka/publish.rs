@@ -162,7 +162,7 @@ impl KafkaSink {
         }
         self.normal.send(topic, sequence, event, partition)?;
         if state == PartitionState::Idle {
-            self.warmup.sent_alone(topic, partition, sequence);
+            self.warmup.sent_alone(topic, partition, event.key, sequence);
         }
         Ok(partition)
     }
@@ -218,7 +218,11 @@ impl KafkaSink {
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
         for (topic, count) in answers.partition_counts {
-            self.released.extend(self.warmup.counted(topic, count));
+            let partition_of = |key: &[u8]| {
+                let count = i32::try_from(count).unwrap_or(i32::MAX);
+                self.normal.producer.partition_of(topic, key, count)
+            };
+            self.released.extend(self.warmup.counted(topic, count, partition_of));
         }
         // The partition of a key follows from their number, which may change.
         let again = self.counted_at.elapsed() >= COUNT_INTERVAL;
@@ -259,22 +263,16 @@ impl KafkaSink {
             let failure = record.failure(code);
             match (failure.disposition, fatal) {
                 // The event is not the cause: the rebuilt sink receives it again.
-                (Disposition::Outage, Some(_)) => {
-                    if fault::is_refused_time(code) {
-                        // More exact than what the client says of itself.
-                        let report =
-                            SinkReport::Broken(format!("{}; {}", failure.reason, failure.mend));
-                        let since =
-                            self.ending.take().map_or_else(Instant::now, |(_, since)| since);
-                        self.ending = Some((report, since));
-                    }
-                }
+                (Disposition::Outage, Some(_)) => {}
                 (_, Some(_)) if record_limit::is_too_large(code) => {
                     let bytes = record.with_outbound(record_limit::framed_bytes);
                     *too_large.entry(record.topic).or_default() += bytes;
                 }
                 // The rebuilt sink publishes it alone, and this concerns no other topic.
-                (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
+                (disposition, Some(_))
+                    if code == Code::TopicAuthorizationFailed
+                        || disposition == Disposition::Delayed =>
+                {
                     self.forbidden.refused(&record.topic);
                 }
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {

@@ -14,14 +14,21 @@ pub(super) struct SaslLogin {
 }
 
 impl SaslLogin {
-    /// None if neither comes from a file.
-    pub(super) fn of(settings: &KafkaSettings) -> Option<SaslLogin> {
-        let property = |name| settings.properties.get(name).cloned();
+    /// The login of a client that is made with these properties, of which the later one of a name
+    /// wins. None if neither user nor password comes from a file.
+    pub(super) fn of(
+        settings: &KafkaSettings,
+        properties: &[(String, String)],
+    ) -> Option<SaslLogin> {
+        let property = |name| {
+            let value = &properties.iter().rev().find(|(it, _)| it == name)?.1;
+            Some(settings.properties.get(name)?.with_value(value))
+        };
         let login = SaslLogin { user: property(USER)?, password: property(PASSWORD)? };
         (login.user.is_of_file() || login.password.is_of_file()).then_some(login)
     }
 
-    /// User and password, if they are others than when this was asked last.
+    /// User and password, if they are others than those that the client has. From then on it has these.
     pub(super) fn changed(&mut self) -> Result<Option<(&str, &str)>, SecretUnread> {
         let user = self.user.current()?.into_owned();
         let password = self.password.current()?.into_owned();

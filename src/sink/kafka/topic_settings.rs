@@ -59,12 +59,12 @@ fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> 
     // With the broker's time none is refused.
     if let Some(ms) = shorter(after_max_ms, CLOCKS_MS).filter(|_| !by_append_time) {
         texts.push(format!(
-            "topic {topic} refuses records whose time is more than {ms} ms ahead of the broker's clock (message.timestamp.after.max.ms), and nothing is published to it while the clock of this host is: raise it, or keep both clocks together"
+            "topic {topic} refuses records whose time is more than {ms} ms ahead of the broker's clock (message.timestamp.after.max.ms), and its events wait while the clock of this host is: raise it, or keep both clocks together"
         ));
     }
     if let Some(ms) = shorter(before_max_ms, WAITS_MS).filter(|_| !by_append_time) {
         texts.push(format!(
-            "topic {topic} refuses records that are older than {ms} ms (message.timestamp.before.max.ms): what has waited longer in the client is refused, and sent again by a new sink; raise it"
+            "topic {topic} refuses records that are older than {ms} ms (message.timestamp.before.max.ms): what has waited longer in the client is refused, and sent again with a new time; raise it"
         ));
     }
     if is_of_dead_letters {

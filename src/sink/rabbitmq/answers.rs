@@ -12,6 +12,9 @@ pub(super) const METHOD_FRAME: u8 = 1;
 pub(super) const HEADER_FRAME: u8 = 2;
 pub(super) const BODY_FRAME: u8 = 3;
 const HEARTBEAT_FRAME: u8 = 8;
+/// Class and method.
+const CONNECTION_CLOSE: [u8; 4] = [0, 10, 0, 50];
+const CHANNEL_CLOSE: [u8; 4] = [0, 20, 0, 40];
 /// Type, channel and length of a frame.
 const HEAD_BYTES: usize = 7;
 pub(super) const FRAME_END: u8 = 0xCE;
@@ -80,8 +83,12 @@ impl Answers {
                     let id = id.as_ref().map(ToString::to_string).unwrap_or_default();
                     FrameMeaning::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
                 }
-                // What cannot be read may be a return, and the confirm behind it says nothing of that.
-                Err(_) if is_ours => unreadable(),
+                Err(_) => match cut_close(frame, is_ours) {
+                    Some(loss) => FrameMeaning::Closed(loss),
+                    // It may be a return, and the confirm behind it says nothing of that.
+                    None if is_ours => unreadable(),
+                    None => FrameMeaning::Other,
+                },
                 _ => FrameMeaning::Other,
             },
             _ => FrameMeaning::Other,
@@ -112,6 +119,18 @@ impl Answers {
 
 fn unreadable() -> FrameMeaning {
     FrameMeaning::Closed(ConnectionLoss::of("the broker sent an answer that cannot be read"))
+}
+
+/// The close of the connection or, if the frame is of our channel, of that, whose text is no UTF-8.
+/// RabbitMQ cuts a long text after 255 bytes, which may be inside a character.
+fn cut_close(frame: &[u8], is_ours: bool) -> Option<ConnectionLoss> {
+    let method = frame.get(HEAD_BYTES..).filter(|_| frame[0] == METHOD_FRAME)?;
+    let (ids, rest) = method.split_first_chunk::<4>()?;
+    let is_close = if is_ours { *ids == CHANNEL_CLOSE } else { *ids == CONNECTION_CLOSE };
+    let (code, rest) = rest.split_first_chunk::<2>().filter(|_| is_close)?;
+    let (length, rest) = rest.split_first()?;
+    let text = String::from_utf8_lossy(rest.get(..usize::from(*length))?);
+    Some(ConnectionLoss::refused(u16::from_be_bytes(*code), &text))
 }
 
 /// A method of the connection.

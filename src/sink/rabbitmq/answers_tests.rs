@@ -105,6 +105,38 @@ fn a_close_has_the_brokers_code_and_text() {
 }
 
 #[test]
+fn a_close_whose_text_is_cut_inside_a_character_keeps_its_code() {
+    let mut answers = Answers::default();
+    let (code, text) = (403, "no access to schl\u{fc}ssel");
+    let of_channel = AMQPClass::Channel(channel::AMQPMethod::Close(channel::Close {
+        reply_code: code,
+        reply_text: text.into(),
+        class_id: 60,
+        method_id: 40,
+    }));
+    let of_connection = AMQPClass::Connection(connection::AMQPMethod::Close(connection::Close {
+        reply_code: code,
+        reply_text: text.into(),
+        class_id: 60,
+        method_id: 40,
+    }));
+    for (number, close) in [(2, of_channel), (0, of_connection)] {
+        let mut frame = method(number, close);
+        // The second byte of the character becomes one that no character has.
+        let at = frame.iter().position(|byte| *byte == 0xC3).unwrap() + 1;
+        frame[at] = 0xFF;
+        let text = "no access to schl\u{fffd}\u{fffd}ssel";
+        let closed = FrameMeaning::Closed(ConnectionLoss::refused(code, text));
+        assert_eq!(answers.read_frame(&frame, Some(2)), closed);
+        // A text that is longer than its frame is not read beyond it.
+        for cut in 0..frame.len() {
+            let read = answers.read_frame(&frame[..cut], Some(2));
+            assert!(!matches!(read, FrameMeaning::Answer(_)), "{cut}");
+        }
+    }
+}
+
+#[test]
 fn an_answer_that_cannot_be_read_closes_the_channel() {
     let mut answers = Answers::default();
     // A return whose text has no end, and properties of which no return was heard.

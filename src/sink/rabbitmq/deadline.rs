@@ -16,8 +16,8 @@ impl PublishDeadline {
     pub(super) fn get(&self) -> Option<Instant> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-pub(super) fn is_over(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    pub(super) fn is_over(&self) -> bool {
+        self.get().is_some_and(|deadline| Instant::now() >= deadline)
+    }
 }

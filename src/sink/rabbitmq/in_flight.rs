@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::answers::{Answer, ReturnedMessage};
 use super::connection_loss::{AmqpResult, ConnectionLoss};
@@ -51,6 +51,16 @@ impl PublishesInFlight {
     pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
         let PublishInFlight { sequence, message, sent_at, .. } = self.publishes.values().next()?;
         Some((*sequence, message, *sent_at))
+    }
+
+    /// The publishes that were sent at least this long ago, the oldest first.
+    pub(super) fn sent_for(
+        &self,
+        length: Duration,
+        now: Instant,
+    ) -> impl Iterator<Item = Sequence> {
+        let is_old = move |it: &&PublishInFlight| now.duration_since(it.sent_at) >= length;
+        self.publishes.values().take_while(is_old).map(|it| it.sequence)
     }
 
     /// Returns the outcomes that the answers decide, and the loss if no more will follow.

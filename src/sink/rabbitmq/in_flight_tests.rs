@@ -192,3 +192,15 @@ proptest! {
         prop_assert!(in_flight.publishes.is_empty(), "nothing is left");
     }
 }
+
+#[test]
+fn publishes_that_were_sent_long_ago_are_known() {
+    let (mut in_flight, began) = (PublishesInFlight::default(), Instant::now());
+    let second = Duration::from_secs(1);
+    for (sequence, sent_at) in [(10, began), (11, began + second), (12, began + 2 * second)] {
+        in_flight.add(sequence, message(&sequence.to_string()), sent_at);
+    }
+    let sent_for = |length| in_flight.sent_for(length, began + 2 * second).collect::<Vec<_>>();
+    assert_eq!(sent_for(second), [10, 11]);
+    assert_eq!(sent_for(3 * second), Vec::<Sequence>::new());
+}

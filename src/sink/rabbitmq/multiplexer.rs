@@ -21,7 +21,8 @@ use tokio::time::timeout;
 
 use super::answers::{Answer, Answers, FrameMeaning, HEARTBEAT, frame_length};
 use super::connection_loss::ConnectionLoss;
-use super::{deadline, tls};
+use super::deadline::PublishDeadline;
+use super::tls;
 
 /// Two AMQP frames.
 const READ_BYTES: usize = 64 << 10;
@@ -59,7 +60,9 @@ struct State {
     answers: Vec<Answer>,
     blocked: bool,
     /// No publish is written after it.
-    deadline: Option<Instant>,
+    deadline: PublishDeadline,
+    /// As it was when the task was woken for it.
+    deadline_seen: Option<Instant>,
     cluster_name: String,
     /// The broker reads no more publishes.
     closed: bool,
@@ -114,10 +117,13 @@ impl Multiplexer {
         }
     }
 
-    /// From here on, publishes are written until this time.
-    pub(super) fn publish_until(&self, deadline: Option<Instant>) {
+    /// From here on, publishes are written until this time, which the task reads before each write.
+    /// To be called again when it has changed: what waits for a later one is written then.
+    pub(super) fn publish_until(&self, deadline: &PublishDeadline) {
         let mut state = self.shared.state();
-        let is_new = std::mem::replace(&mut state.deadline, deadline) != deadline;
+        let seen = deadline.get();
+        let is_new = std::mem::replace(&mut state.deadline_seen, seen) != seen;
+        state.deadline = deadline.clone();
         let is_awaited = is_new && !state.publishes.is_empty();
         let idle = state.idle.take_if(|_| is_awaited);
         drop(state);
@@ -256,7 +262,7 @@ impl<S: AmqpSocket> Forwarder<S> {
             self.flushed = true;
             return Poll::Ready(Ok(()));
         }
-        if self.writes_publishes && deadline::is_over(self.shared.state().deadline) {
+        if self.writes_publishes && self.shared.state().deadline.is_over() {
             // The rest of a frame that was begun would publish it.
             return Poll::Ready(Err(io::Error::other("the relay may not publish any more")));
         }
@@ -286,7 +292,7 @@ impl<S: AmqpSocket> Forwarder<S> {
             return;
         }
         let mut state = self.shared.state();
-        let is_over = deadline::is_over(state.deadline);
+        let is_over = state.deadline.is_over();
         if !state.blocked && !is_over && !self.lapin_has_ended {
             std::mem::swap(&mut state.publishes, &mut self.to_broker);
             self.writes_publishes = true;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
 use super::connection_loss::{self, AmqpResult, ConnectionLoss};
-use super::deadline::{self, PublishDeadline};
+use super::deadline::PublishDeadline;
 use super::fault;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
@@ -30,6 +30,8 @@ const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
 /// How often the connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// A queue that has answered nothing for this long does not keep others waiting.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// How long the broker may leave a message unanswered before that is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
@@ -178,9 +180,8 @@ impl Publisher {
             if self.orders.is_closed() {
                 return Ok(());
             }
-            let deadline = self.shared.deadline.get();
-            connection.multiplexer.publish_until(deadline);
-            if !blocked && !deadline::is_over(deadline) {
+            connection.multiplexer.publish_until(&self.shared.deadline);
+            if !blocked && !self.shared.deadline.is_over() {
                 self.send(connection, in_flight);
             }
             let answered = connection.multiplexer.answered();
@@ -210,6 +211,10 @@ impl Publisher {
                         return Err(ConnectionLoss::of("the channel is closed"));
                     }
                     self.note_unanswered(in_flight);
+                    if !blocked && flows_since.elapsed() > UNANSWERED_AFTER {
+                        let long_ago = in_flight.sent_for(UNANSWERED_AFTER, Instant::now());
+                        long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
+                    }
                     let sent_at = in_flight.oldest().map(|(.., sent_at)| sent_at);
                     let oldest = sent_at.or(self.exchanges.asked_at);
                     self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
@@ -291,12 +296,13 @@ impl Publisher {
         while let Some((sequence, message)) = self.unconfirmed.peek() {
             match self.refusals.of(&message) {
                 Permission::Unknown => {}
-                Permission::Doubtful if !self.unconfirmed.is_suspect(sequence) => {
+                Permission::Doubtful(_) if self.unconfirmed.is_suspect(sequence) => {}
+                // Each close would send what is unanswered again.
+                Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
                     self.unconfirmed.suspect(sequence);
                     continue;
                 }
-                Permission::Doubtful => {}
-                Permission::Refused(text) => {
+                Permission::Doubtful(text) | Permission::Refused(text) => {
                     self.refuse(sequence, &text);
                     continue;
                 }
@@ -385,19 +391,14 @@ impl Publisher {
     }
 
     /// The login may not publish somewhere. Returns whether it is known which messages are meant:
-    /// those for the place that the broker names, or the only one in flight.
+    /// those for the place that the broker names, or else the only one in flight.
     fn publish_refused(&mut self, loss: &ConnectionLoss) -> bool {
-        let lone = self.unconfirmed.lone_suspect();
-        if self.refusals.add(loss) {
-            let in_flight = self.unconfirmed.in_flight();
-            let is_meant = |message| matches!(self.refusals.of(message), Permission::Refused(_));
-            let meant = in_flight.filter(|(_, message)| is_meant(message)).map(|(it, _)| it);
-            let meant: Vec<Sequence> = meant.collect();
-            meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
-            return !meant.is_empty();
+        let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight());
+        if meant.is_empty() {
+            meant.extend(self.unconfirmed.lone_suspect());
         }
-        lone.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
-        lone.is_some()
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+        !meant.is_empty()
     }
 
     fn refuse(&mut self, sequence: Sequence, text: &str) {

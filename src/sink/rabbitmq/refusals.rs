@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::connection_loss::ConnectionLoss;
 use super::message::AmqpMessage;
+use crate::base::event::Sequence;
 
 /// How long a refusal holds without another look.
 const HOLDS_FOR: Duration = Duration::from_secs(1);
@@ -29,22 +30,32 @@ pub(super) struct Refusals(HashMap<Place, (Instant, String)>);
 pub(super) enum Permission {
     /// Nothing was refused.
     Unknown,
-    /// It was refused a while ago, and must be sent alone.
-    Doubtful,
+    /// It was refused a while ago, in these words, and must be sent alone.
+    Doubtful(String),
     /// It was refused just now, in these words.
     Refused(String),
 }
 
 impl Refusals {
     /// The broker has refused to publish, and the text says where. Text of RabbitMQ 3.10: `access to
-    /// topic 'K' in exchange 'X' in vhost '/' refused for user 'U'`, or without the topic.
-    pub(super) fn add(&mut self, loss: &ConnectionLoss) -> bool {
-        let Some(place) = named(&loss.text) else { return false };
-        if self.0.len() >= REMEMBERED_MAX {
-            self.0.clear();
+    /// topic 'K' in exchange 'X' in vhost '/' refused for user 'U'`, or without the topic. Returns
+    /// which of the messages in flight are meant. A place of none of them is not remembered: a
+    /// routing key may contain what looks like another place.
+    pub(super) fn add<'a>(
+        &mut self,
+        loss: &ConnectionLoss,
+        in_flight: impl Iterator<Item = (Sequence, &'a AmqpMessage)>,
+    ) -> Vec<Sequence> {
+        let Some(place) = named(&loss.text) else { return Vec::new() };
+        let meant = in_flight.filter(|(_, message)| places(message).contains(&place));
+        let meant: Vec<Sequence> = meant.map(|(sequence, _)| sequence).collect();
+        if !meant.is_empty() {
+            if self.0.len() >= REMEMBERED_MAX {
+                self.0.clear();
+            }
+            self.0.insert(place, (Instant::now(), loss.text.clone()));
         }
-        self.0.insert(place, (Instant::now(), loss.text.clone()));
-        true
+        meant
     }
 
     pub(super) fn of(&self, message: &AmqpMessage) -> Permission {
@@ -55,7 +66,7 @@ impl Refusals {
         match refused {
             None => Permission::Unknown,
             Some((at, text)) if at.elapsed() < HOLDS_FOR => Permission::Refused(text.clone()),
-            Some(_) => Permission::Doubtful,
+            Some((_, text)) => Permission::Doubtful(text.clone()),
         }
     }
 
@@ -87,6 +98,7 @@ fn named(text: &str) -> Option<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::event::Outbound;
 
     #[test]
     fn the_broker_names_the_exchange_or_the_routing_key_in_it() {
@@ -112,5 +124,38 @@ mod tests {
         ] {
             assert_eq!(named(text), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn a_place_that_no_message_in_flight_has_is_not_remembered() {
+        let message = |routing_key| {
+            let event = Outbound {
+                exchange: "x",
+                topic: routing_key,
+                key: None,
+                value: None,
+                id: "i",
+                event_type: None,
+                content_type: None,
+                headers: &[],
+                commit_unix_us: 0,
+                partition: None,
+            };
+            AmqpMessage::event(&event, None).unwrap()
+        };
+        let refused = |key: &str| {
+            let text = format!(
+                "ACCESS_REFUSED - access to topic '{key}' in exchange 'x' in vhost '/' refused for user 'u'"
+            );
+            ConnectionLoss::refused(403, &text)
+        };
+        let (plain, misread) = (message("a.b"), message("' in exchange 'z"));
+        let in_flight = || [(1, &plain), (2, &misread)].into_iter();
+        let mut refusals = Refusals::default();
+        assert!(refusals.add(&refused("' in exchange 'z"), in_flight()).is_empty());
+        assert!(refusals.0.is_empty());
+        assert_eq!(refusals.add(&refused("a.b"), in_flight()), [1]);
+        assert!(matches!(refusals.of(&plain), Permission::Refused(_)));
+        assert_eq!(refusals.of(&misread), Permission::Unknown);
     }
 }

@@ -13,6 +13,7 @@ const LARGE_ROWS: u64 = 500;
 pub(super) struct Moments {
     /// Kills of the relay, and its starts after it gave up.
     pub(super) relay: Vec<i64>,
+    pub(super) freezes: Vec<i64>,
     pub(super) broker: Vec<i64>,
     pub(super) postgres: Vec<i64>,
 }
@@ -23,6 +24,8 @@ pub(super) struct Causes {
     /// After a kill of the relay and a crash of Postgres, which forgets what it was told of late:
     /// with both gone nobody knows it.
     pub(super) relay_and_postgres: u64,
+    /// A relay that was frozen withdraws what is in flight: a peer could have the slot.
+    pub(super) frozen: u64,
     pub(super) broker: u64,
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,
@@ -60,12 +63,15 @@ impl Causes {
             let between = |us: &&i64| (since_ms..=until_ms).contains(&(**us / 1_000));
             moments.iter().rfind(between).copied()
         };
-        match (last_of(&moments.relay), last_of(&moments.postgres), last_of(&moments.broker)) {
+        let last_of_services = last_of(&moments.broker);
+        let is_frozen = last_of(&moments.freezes).is_some();
+        match (last_of(&moments.relay), last_of(&moments.postgres), last_of_services) {
             (Some(_), Some(_), _) => self.relay_and_postgres += 1,
             (Some(kill_us), None, _) => {
                 self.relay += 1;
                 *self.by_kill.entry((kill_us, first.lsn)).or_default() += 1;
             }
+            (None, ..) if is_frozen => self.frozen += 1,
             (None, _, Some(_)) => self.broker += 1,
             (None, _, None) => {
                 self.unexplained += 1;

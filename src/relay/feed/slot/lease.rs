@@ -96,6 +96,7 @@ impl SessionLease {
             }
             match activity {
                 Ok(Activity::Gone) => self.is_lost = true,
+                Ok(Activity::Unasked) => {}
                 Ok(_) => self.lived_at = self.lived_at.max(asked_at),
                 Err(why) => {
                     tracing::debug!(why, "postgres does not say whether it has the session")

@@ -54,6 +54,7 @@ fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
     for (asked_after, pid, activity) in [
         (3 * SECOND, 6, Ok(Activity::Waiting)),
         (7 * SECOND / 2, 7, Err("no connection".to_owned())),
+        (4 * SECOND, 7, Ok(Activity::Unasked)),
     ] {
         lease.observe(began + asked_after, began);
         assert!(end.requests.try_recv().is_ok(), "nothing was asked");

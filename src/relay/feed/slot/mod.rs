@@ -53,7 +53,7 @@ pub struct SlotFeed {
     lease: SessionLease,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
-    /// A session behind that of a peer, which waits until what is in flight was withdrawn.
+    /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
     opened: Option<Box<OpenedSession>>,
     control: Control,
     sessions: SessionLink,
@@ -139,10 +139,8 @@ impl SlotFeed {
         let is_takeover = start.is_takeover(&opened);
         match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
-            Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
-            // The peer may have published what it has not confirmed.
-            Continuation::Same if is_takeover => admitter.forget(),
-            Continuation::First | Continuation::Same => {}
+            _ if is_takeover => self.replication.taken_over(floor, admitter, policy),
+            Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
             admitter.read_back.start(floor..opened.wal_end);
@@ -157,7 +155,9 @@ impl SlotFeed {
         }
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
             opened;
-        admitter.state_file.marks.broker(driver.broker());
+        if admitter.state_file.marks.broker(driver.broker()) {
+            self.replication.transaction.forget_prefix();
+        }
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         policy.gate.learn_system(&place.system_id);
@@ -231,11 +231,14 @@ impl SlotFeed {
         self.lease.session_ended();
     }
 
-    /// Whether a peer has confirmed events, and this relay has some in flight.
+    /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
+    /// has moved shows it, also when the peer was not seen and has left no more than its trace.
     fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
         let ours = self.replication.progress.reported();
-        let is_behind = opened.seen.peers.as_ref().is_some_and(|peers| peers.confirmed > ours);
-        is_behind && !self.replication.window.is_empty()
+        let OpenedSession { slot_confirmed, seen, .. } = opened;
+        let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
+        let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
+        follows && !self.replication.window.is_empty()
     }
 
     /// The packet waits, or the session ends.
@@ -455,6 +458,10 @@ impl Feed for SlotFeed {
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
         let Replication { transaction, window, .. } = &mut self.replication;
         transaction.settled(window.settled_below())
+    }
+
+    fn forget_prefix(&mut self) {
+        self.replication.transaction.forget_prefix();
     }
 
     fn position_of(&self, event: Sequence) -> Position {

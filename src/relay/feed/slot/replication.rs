@@ -119,10 +119,11 @@ impl Replication {
         self.catalog_is_fresh = true;
     }
 
-    /// Another relay held the slot in the meantime and confirmed everything before `floor`. Events of
-    /// this relay that are still in flight settle as before, but hold nothing back below `floor`, and
-    /// are not received again: numbers from here on mean other events.
-    pub(super) fn peers_confirmed(
+    /// Another relay has held the slot in the meantime, or may have, and everything before `floor` is
+    /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
+    /// of it is received and admitted again, or the key of an event would end with an older one. What
+    /// was in flight has been withdrawn. Numbers from here on mean other events.
+    pub(super) fn taken_over(
         &mut self,
         floor: Lsn,
         admitter: &mut Admitter,
@@ -131,8 +132,10 @@ impl Replication {
         self.window.forget();
         admitter.forget();
         policy.forget(self.window.next());
-        self.transaction.renumbered();
-        self.ledger.close_below(floor, self.window.next());
+        self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
+        self.transaction.forget();
+        self.ledger.forget();
+        self.progress.unsettle();
         self.progress.on_wal(floor);
     }
 
@@ -163,7 +166,10 @@ impl Replication {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_rewound();
         self.ledger.rewind();
-        self.transaction.rewind();
+        // Else nothing is admitted once more.
+        if settled_below != self.window.next() {
+            self.transaction.rewind();
+        }
         let renumbered = self.window.rewind();
         if renumbered {
             self.transaction.renumbered();

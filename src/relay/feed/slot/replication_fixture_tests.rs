@@ -136,7 +136,7 @@ impl Fixture {
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {
         let Relay { feed, down, .. } = &mut self.relay;
         let floor = Lsn::from_wire(floor);
-        feed.replication.peers_confirmed(floor, &mut down.admitter, &mut down.policy);
+        feed.replication.taken_over(floor, &mut down.admitter, &mut down.policy);
     }
 
     /// A session begins, before which everything before `floor` was confirmed.
@@ -235,7 +235,7 @@ impl Fixture {
 
     /// The begin of a large transaction, as far as it is taken in without its commit.
     pub(crate) fn receive_part(&mut self, number: u64, events: &[Event<'_>]) -> PacketOutcome {
-        self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(1).0).unwrap();
+        self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0).unwrap();
         for event in events {
             let content = content(event);
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");

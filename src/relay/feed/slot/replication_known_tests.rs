@@ -200,6 +200,24 @@ fn of_a_large_transaction_the_beginning_is_known_when_its_marks_are_gone() {
 }
 
 #[test]
+fn a_new_sink_leaves_a_claim_when_nothing_is_in_flight() {
+    let names = names(3 * STEP);
+    let first = killed_within(&names[..2 * STEP as usize]);
+    let mut second = first.successor();
+    let events: Vec<_> = names.iter().map(|name| (name.as_str(), "t", "a")).collect();
+    // GIVEN a sink that is built anew within what is passed over
+    assert_eq!(second.receive_part(1, &events[..STEP as usize / 2]), PacketOutcome::Done);
+    second.rebuild();
+    second.begins_at(100);
+    // WHEN all of the transaction comes THEN none of what is known is published again
+    assert_eq!(second.receive_part(1, &events), PacketOutcome::Done);
+    assert_eq!(second.receive_commit(1), PacketOutcome::Done);
+    second.settle().unwrap();
+    assert_eq!((passed_over(&mut second), second.forgotten()), (2 * STEP, 1));
+    assert_eq!(second.published().len(), names.len());
+}
+
+#[test]
 fn another_transaction_in_its_place_is_never_reported_as_published() {
     for count in [2 * STEP, STEP] {
         let first = killed_within(&names(2 * STEP));

@@ -142,3 +142,27 @@ fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_repo
     assert!(fault.what.contains("transaction 2 at 0/C8"), "{fault}");
     assert_eq!(fixture.replication().reportable().to_wire(), 101);
 }
+
+#[test]
+fn when_the_first_relay_comes_back_it_publishes_again_behind_what_another_has_repeated() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.begins_at(50);
+    // GIVEN events that this relay's broker has confirmed, and Postgres does not know it
+    let events = [("e1", "t", "k"), ("e2", "t", "k")];
+    fixture.commit(&events).unwrap();
+    fixture.receive_part(2, &[("e3", "t", "k")]);
+    fixture.replication().admitted.interrupt();
+    // WHEN another relay has left its trace, and may have repeated the first of them
+    fixture.peers_confirmed(51);
+    fixture.begins_at(51);
+    fixture.broker.set_silent(true);
+    fixture.receive(1, &events).unwrap();
+    fixture.receive(2, &[("e3", "t", "k"), ("e4", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    // THEN nothing counts as confirmed before it was published again, and its key ends with its latest
+    assert_eq!(fixture.replication().reportable().to_wire(), 51);
+    fixture.broker.set_silent(false);
+    fixture.settle().unwrap();
+    assert_eq!(fixture.forgotten(), 2);
+    assert_eq!(fixture.published().join(" "), "e1 e2 e3 e1 e2 e3 e4");
+}

@@ -165,7 +165,7 @@ impl StallDetector {
                 self.decodes(state, pid, &with);
                 None
             }
-            Ok(Activity::Unclear) => None,
+            Ok(Activity::Unclear | Activity::Unasked) => None,
             Ok(Activity::Waiting | Activity::Moving) if silent => self.unheard(state, pid),
             Ok(Activity::Moving) => {
                 // It decodes again what lies before the confirmed position.
