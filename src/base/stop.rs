@@ -15,6 +15,9 @@ pub const PUBLICATION_RECREATED: &str = "publication.recreated";
 /// The database at the address is another one.
 pub const OTHER_SYSTEM: &str = "slot.other-system";
 
+/// The command that acknowledges a stop.
+pub const RESUME: &str = "walrelay resume";
+
 /// Every code of such a stop. One that is read back must be among them.
 const CODES: [(&str, Exit); 13] = [
     (BREAKER_OPEN, Exit::Halted),

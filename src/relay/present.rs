@@ -2,9 +2,9 @@
 
 use tokio_postgres::Client;
 
-use super::stops::RESUME;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
+use crate::base::stop::RESUME;
 use crate::doctor::fingerprint::{KeptPublication, PublicationFingerprint, PublicationLook};
 use crate::doctor::source;
 use crate::source::settings::SourceSettings;

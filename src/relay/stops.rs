@@ -38,9 +38,6 @@ use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
-/// The command that acknowledges a stop.
-pub(crate) const RESUME: &str = "walrelay resume";
-
 /// What [`Stops`] is made of.
 pub(crate) struct StopsConfig<'a> {
     pub(crate) source: &'a SourceSettings,

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::error::Exit;
+use crate::base::stop::RESUME;
 use crate::config;
 use crate::sink::testing::MemoryBroker;
 
