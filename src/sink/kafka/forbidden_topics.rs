@@ -4,12 +4,15 @@
 //! So events for these topics go through the isolated producer, where a refusal concerns one event,
 //! until one of them is confirmed.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Names that are remembered: a template may lead to any number of topics.
 const REMEMBERED_MAX: usize = 1024;
+/// After a refused time others of the topic may be taken: some records are a little older than others.
+const TIME_HOLDS_FOR: Duration = Duration::from_secs(60);
 
 /// Clones share them, so that a rebuilt sink knows what the one before it has learned.
 #[derive(Clone, Debug, Default)]
@@ -18,33 +21,63 @@ pub(super) struct ForbiddenTopics(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     is_any: AtomicBool,
-    names: Mutex<BTreeSet<String>>,
+    /// A confirm before that time says nothing of the next record.
+    names: Mutex<BTreeMap<String, Option<Instant>>>,
 }
 
 impl ForbiddenTopics {
-    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn names(&self) -> MutexGuard<'_, BTreeMap<String, Option<Instant>>> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
     pub(super) fn contains(&self, topic: &str) -> bool {
-        self.0.is_any.load(Relaxed) && self.names().contains(topic)
+        self.0.is_any.load(Relaxed) && self.names().contains_key(topic)
     }
 
     pub(super) fn refused(&self, topic: &str) {
+        self.add(topic, None);
+    }
+
+    /// It has refused the time of a record.
+    pub(super) fn time_refused(&self, topic: &str) {
+        self.add(topic, Some(Instant::now() + TIME_HOLDS_FOR));
+    }
+
+    fn add(&self, topic: &str, until: Option<Instant>) {
         let mut names = self.names();
         if names.len() >= REMEMBERED_MAX {
             names.clear();
         }
-        names.insert(topic.to_owned());
+        names.insert(topic.to_owned(), until);
         self.0.is_any.store(true, Relaxed);
     }
 
     pub(super) fn confirmed(&self, topic: &str) {
         if self.0.is_any.load(Relaxed) {
             let mut names = self.names();
-            names.remove(topic);
+            names.retain(|name, until| {
+                name != topic || until.is_some_and(|until| Instant::now() < until)
+            });
             self.0.is_any.store(!names.is_empty(), Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confirm_soon_after_a_refused_time_says_nothing_of_the_next_record() {
+        let topics = ForbiddenTopics::default();
+        topics.refused("right");
+        topics.time_refused("time");
+        topics.confirmed("right");
+        topics.confirmed("time");
+        assert_eq!((topics.contains("right"), topics.contains("time")), (false, true));
+        topics.add("time", Some(Instant::now()));
+        topics.confirmed("time");
+        assert!(!topics.contains("time"));
     }
 }

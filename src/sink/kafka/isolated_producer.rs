@@ -21,7 +21,7 @@ use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyLanes;
-use crate::sink::publish::{Failure, SinkReport};
+use crate::sink::publish::{Disposition, Failure, SinkReport};
 
 /// Set last, so that they override the defaults and the user's properties.
 const PROPERTIES: &[(&str, &str)] = &[
@@ -199,6 +199,9 @@ impl IsolatedProducer {
         let Some(record) = self.events.item(sequence) else { return };
         let smaller = self.settings.record_limit.cut_dead_letter(code, record);
         let (failure, topic) = (record.failure(code), record.topic.clone());
+        if failure.disposition == Disposition::Delayed {
+            self.settings.forbidden.time_refused(&topic);
+        }
         self.events.refused(sequence);
         let Some(smaller) = smaller else {
             return self.reports.push(SinkReport::Failed(sequence, failure));

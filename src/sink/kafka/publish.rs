@@ -269,12 +269,10 @@ impl KafkaSink {
                     *too_large.entry(record.topic).or_default() += bytes;
                 }
                 // The rebuilt sink publishes it alone, and this concerns no other topic.
-                (disposition, Some(_))
-                    if code == Code::TopicAuthorizationFailed
-                        || disposition == Disposition::Delayed =>
-                {
+                (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
                     self.forbidden.refused(&record.topic);
                 }
+                (Disposition::Delayed, Some(_)) => self.forbidden.time_refused(&record.topic),
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
                 }
