@@ -46,6 +46,8 @@ pub(super) struct SlotHistory {
     peers: Option<PeerProgress>,
     /// A peer has held the slot, or was there and may have without being seen.
     peer_may_have_held: bool,
+    /// A peer was seen to hold the slot.
+    peer_held: bool,
     mover: Option<Mover>,
     /// The slot when this relay held it last.
     held: Option<Sighting>,
@@ -92,6 +94,8 @@ pub struct Seen {
     /// Another relay has held the slot, or was there and may have: it may have published events
     /// that it has not confirmed, or whose confirmation a crash of Postgres has lost.
     pub peer_may_have_held: bool,
+    /// It was seen to hold the slot.
+    pub peer_held: bool,
 }
 
 /// Who moved the slot, as far as it was seen. Not a peer.
@@ -136,7 +140,8 @@ impl SlotHistory {
             self.own_pid = None;
         }
         let is_there = slot.has_peer || self.peer_was_there();
-        self.peer_may_have_held |= holder.is_some_and(|it| it.peer);
+        self.peer_held |= holder.is_some_and(|it| it.peer);
+        self.peer_may_have_held |= self.peer_held;
         self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
@@ -244,6 +249,7 @@ impl SlotHistory {
             peers: self.peers.take().filter(|_| here),
             mover,
             peer_may_have_held: self.peer_may_have_held,
+            peer_held: self.peer_held,
         }
     }
 }

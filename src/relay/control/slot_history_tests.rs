@@ -49,7 +49,12 @@ fn what_a_peer_confirmed_while_it_was_seen_and_right_after_is_a_peers() {
     history.look(&slot(170, None), now);
     history.look(&slot(170, relay(OWN)), now);
     let peers = PeerProgress { confirmed: lsn(170), seen_unix_us: 0, gap: None };
-    let seen = Seen { peers: Some(peers), mover: Mover::Unseen, peer_may_have_held: true };
+    let seen = Seen {
+        peers: Some(peers),
+        mover: Mover::Unseen,
+        peer_may_have_held: true,
+        peer_held: true,
+    };
     assert_eq!(history.ends(&place(1)), seen);
 }
 
@@ -164,7 +169,7 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
         let (mut history, now) = blind(peer_before.map(Duration::from_secs));
         history.connected(place(1), server(at));
         history.look(&look, now);
-        let Seen { peers, mover, peer_may_have_held } = history.ends(&place(1));
+        let Seen { peers, mover, peer_may_have_held, .. } = history.ends(&place(1));
         let is_there = look.has_peer || peer_before == Some(1);
         assert_eq!(peer_may_have_held, is_there);
         (peers.and_then(|peers| peers.gap), mover)

@@ -24,6 +24,8 @@ pub(in crate::relay) struct MarkRing {
     ring: Option<Ring>,
     /// Fingerprint of the broker that confirms events; 0 as long as it is not known.
     broker: u64,
+    /// Another relay was seen to hold the slot.
+    peer_held: bool,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,11 @@ impl MarkRing {
         successor: Successor,
     ) -> (Vec<u8>, Option<ConfirmedPrefix>) {
         let ring = Ring { file, words, unwritten: Vec::new() };
-        let left = ring.left_by_others(&successor, self.broker).unwrap_or_else(|why| {
+        let left = match self.peer_held {
+            true => Err("another relay was seen to hold the slot"),
+            false => ring.left_by_others(&successor, self.broker),
+        };
+        let left = left.unwrap_or_else(|why| {
             tracing::info!(why, "the marks in the state file are ignored");
             Vec::new()
         });
@@ -67,6 +73,12 @@ impl MarkRing {
         Reports(&ring.words).begin(successor.confirmed);
         self.ring = Some(ring);
         (left, prefix)
+    }
+
+    /// Another relay was seen to hold the slot. Its trace may be missing: Postgres had not read it when
+    /// the walsender ended.
+    pub(in crate::relay) fn peer_held(&mut self) {
+        self.peer_held = true;
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked

@@ -136,7 +136,7 @@ impl SlotFeed {
         }
         self.control.stops.reads_at(&opened.place);
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
-        let is_takeover = start.is_takeover(&opened);
+        let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
         match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             _ if is_takeover => self.replication.taken_over(floor, admitter, policy),
@@ -157,6 +157,9 @@ impl SlotFeed {
             opened;
         if admitter.state_file.marks.broker(driver.broker()) {
             self.replication.transaction.forget_prefix();
+        }
+        if peer_held {
+            admitter.state_file.marks.peer_held();
         }
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));

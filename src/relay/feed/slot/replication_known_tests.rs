@@ -3,9 +3,11 @@
 use super::super::{IntakeStop, PacketOutcome};
 use super::fixture::{Fixture, failure, pairs};
 use crate::base::event::Position;
+use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::STEP;
 use crate::metrics::KnownFrom;
+use crate::relay::state_file::StateFile;
 use crate::sink::Disposition;
 
 fn passed_over(fixture: &mut Fixture) -> u64 {
@@ -163,6 +165,24 @@ fn marks_do_not_outlive_a_timeline_or_what_another_relay_has_confirmed() {
         third.forget();
         third.commit(&[("e1", "t", "a")]).unwrap();
         assert_eq!(passed_over(&mut third), 0);
+    }
+}
+
+#[test]
+fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
+    for peer_held in [false, true] {
+        let mut fixture = Fixture::new(&[]);
+        fixture.commit(&[("e1", "t", "a")]).unwrap();
+        fixture.settle().unwrap();
+        // WHEN another process begins, and the slot shows no trace of that relay
+        let admitter = &mut fixture.relay.down.admitter;
+        admitter.state_file = StateFile::default();
+        admitter.state_file = StateFile::open(Some(&fixture.state_file), "walrelay").unwrap();
+        if peer_held {
+            admitter.state_file.marks.peer_held();
+        }
+        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        assert_eq!(admitter.known.is_active(), !peer_held);
     }
 }
 
