@@ -13,7 +13,7 @@ use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, until,
-    volume,
+    volume, wait_looks,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -213,6 +213,10 @@ impl Pair<'_> {
         let standby = &mut self.relays[1 - streaming];
         standby.sigterm().unwrap();
         assert_eq!(standby.wait_exit(LIMIT).unwrap(), 0, "{}", standby.tail(20));
+        // Once a second look has begun, the relay knows what the first has shown: that the slot has
+        // delivered everything.
+        wait_looks(site, 1);
+        wait_looks(site, 1);
         let relay = &mut self.relays[streaming];
         relay.freeze().unwrap();
         until("the slot to be free", LIMIT, || {
