@@ -60,6 +60,17 @@ impl DeadLetterFixture {
         case
     }
 
+    /// The configuration of a second relay on the slot, with a state file of its own.
+    pub(crate) fn config_of_peer(&self) -> RelayConfig {
+        let mut config = self.config.clone();
+        config.extra = config.extra.replace("/crash\"", "/crash_second\"");
+        assert_ne!(config.extra, self.config.extra);
+        let name = &self.site.name;
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
+        drop(std::fs::remove_file(folder.join("crash_second")));
+        config
+    }
+
     pub(crate) fn reconfigure(&mut self, from: &str, to: &str) {
         assert!(self.config.extra.contains(from), "{}", self.config.extra);
         self.config.extra = self.config.extra.replace(from, to);

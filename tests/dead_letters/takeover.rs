@@ -15,9 +15,7 @@ fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover(kind: BrokerKind) {
     let mut relay = case.relay();
     case.insert_one(&name, "k", 1);
     site.wait_confirmed(&mut relay, LIMIT);
-    let mut config = case.config.clone();
-    config.extra = config.extra.replace("crash", "crash_second");
-    let mut peer = start(config, &format!("{name}_second"));
+    let mut peer = start(case.config_of_peer(), &format!("{name}_second"));
     until("a standby", LIMIT, || (state(&peer) == "standby").then_some(()));
     wait_looks(site, 3);
     relay.freeze().unwrap();

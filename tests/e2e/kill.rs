@@ -35,8 +35,10 @@ use crate::support::{
 
 /// What a kill finds in flight, at most: small, because an outage fills any window.
 const WINDOW_EVENTS: u64 = 1_000;
-const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
-const FREEZE_MAX: Duration = Duration::from_secs(6);
+/// A relay withdraws what is in flight when it has no session for half of it: a crash of Postgres must
+/// be over by then.
+const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(6);
+const FREEZE_MAX: Duration = Duration::from_secs(10);
 /// A start that finds a service dead may give up: source unusable, sink unusable.
 const GAVE_UP: [i32; 2] = [4, 5];
 const ALARM: Duration = Duration::from_secs(3);

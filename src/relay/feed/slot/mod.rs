@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
 use self::replication::{IntakeStop, PacketOutcome, Replication};
-use self::session::{Continuation, KnownSlot};
+use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
 use super::{Downstream, Feed, FeedStatus};
@@ -114,6 +114,26 @@ impl SlotFeed {
         matches!(self.connection, Connection::Open(_))
     }
 
+    /// Checks that a session is of the same slot of the same system, and that the publication is not in
+    /// doubt.
+    fn judge(
+        &self,
+        opened: &OpenedSession,
+        policy: &mut FailurePolicy,
+    ) -> Result<SessionStart, Fault> {
+        let Control { source, stops, .. } = &self.control;
+        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
+        let seen = self.replication.progress.seen();
+        let last = stops.last_place();
+        stops.meets(&opened.place.system_id);
+        let start = session::judge(source, known, seen, opened, last.as_ref())?;
+        if let Some((fault, digest)) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        }
+        stops.reads_at(&opened.place);
+        Ok(start)
+    }
+
     /// Begins to use a session, after checking that it is of the same slot of the same system.
     fn adopt(
         &mut self,
@@ -124,17 +144,10 @@ impl SlotFeed {
         self.connection = Connection::Lost;
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
+        let start = self.judge(&opened, &mut down.policy)?;
         let source = &self.control.source;
-        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let Downstream { admitter, policy, driver, .. } = down;
         let seen = self.replication.progress.seen();
-        let last = self.control.stops.last_place();
-        self.control.stops.meets(&opened.place.system_id);
-        let start = session::judge(source, known, seen, &opened, last.as_ref())?;
-        if let Some((fault, digest)) = opened.in_doubt.clone() {
-            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
-        }
-        self.control.stops.reads_at(&opened.place);
+        let Downstream { admitter, policy, driver, .. } = down;
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
         let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
         match start.continuation {
