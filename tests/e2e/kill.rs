@@ -72,7 +72,6 @@ struct Done {
     alarms: u64,
     /// Starts that gave up because a service was dead.
     gave_up: u64,
-    terminations: u64,
 }
 
 on_both_brokers!(nothing_is_lost_whatever_is_killed);
@@ -138,7 +137,7 @@ fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
     row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
     row("relay frozen past wal_sender_timeout", done.moments.freezes.len() as u64);
     row("relay starts that found a service dead", done.gave_up);
-    row("walsender terminated", done.terminations);
+    row("walsender terminated", moments.terminations.len() as u64);
     row("Postgres crashed", moments.postgres.len() as u64);
     row(&format!("{broker} killed (-9)"), moments.broker.len() as u64);
     if done.alarms > 0 {
@@ -175,6 +174,7 @@ fn assert_kept(
     row("  after a kill of the relay and a crash of Postgres", causes.relay_and_postgres);
     row("  after a freeze of the relay", causes.frozen);
     row("  after a kill of the broker alone", causes.broker);
+    row("  after a fault of Postgres alone", causes.source);
     row("  without a cause", causes.unexplained);
     println!("{table}{verdict}{confirmed}");
     verdict.assert_exact(verdict.duplicates);
@@ -185,6 +185,11 @@ fn assert_kept(
     let kills = (relay.len() + freezes.len() + broker.len()) as u64;
     assert!(ordinary <= kills * WINDOW_EVENTS, "{ordinary} duplicates");
     confirmed.assert_clean();
+    // The former process of a relay looks like a peer for a moment, and a peer may have had the slot when
+    // Postgres comes back from a crash: then what is in flight is withdrawn, and published again.
+    // What Kafka holds is recognised.
+    let source_max = if tap.is_some() { WINDOW_EVENTS } else { 0 };
+    assert!(causes.source <= source_max, "{} after a fault of Postgres alone", causes.source);
     assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
 }
 
@@ -213,7 +218,7 @@ fn break_everything(
         let (postgreses, brokers) = (postgreses.join(), brokers.join());
         over.store(true, Ordering::Relaxed);
         let mut done = relays.join().unwrap();
-        (done.terminations, done.moments.postgres) = postgreses.unwrap();
+        (done.moments.terminations, done.moments.postgres) = postgreses.unwrap();
         (done.alarms, done.moments.broker) = brokers.unwrap();
         ([report.unwrap(), large.unwrap()], done)
     })
@@ -299,20 +304,20 @@ fn on_postgres(
     lane: &Lane,
     alive: &Mutex<()>,
     admin: SocketAddr,
-) -> (u64, Vec<i64>) {
+) -> (Vec<i64>, Vec<i64>) {
     let began = Instant::now();
-    let (mut terminations, mut crashes_us) = (0, Vec::new());
+    let (mut terminated_us, mut crashes_us) = (Vec::new(), Vec::new());
     for (due, fault) in lane {
         until("the next fault of Postgres", LIMIT * 2, || (began.elapsed() >= *due).then_some(()));
         match fault {
             Fault::Crash => crashes_us.push(crash(site, postgres, alive, admin)),
             _ => {
+                terminated_us.push(now_us());
                 until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
-                terminations += 1;
             }
         }
     }
-    (terminations, crashes_us)
+    (terminated_us, crashes_us)
 }
 
 /// Crashes Postgres while the relay lives. It comes back with a slot that it saved up to half a

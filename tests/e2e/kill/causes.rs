@@ -16,6 +16,8 @@ pub(super) struct Moments {
     pub(super) freezes: Vec<i64>,
     pub(super) broker: Vec<i64>,
     pub(super) postgres: Vec<i64>,
+    /// Walsenders that were terminated.
+    pub(super) terminations: Vec<i64>,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +29,8 @@ pub(super) struct Causes {
     /// A relay that was frozen withdraws what is in flight: a peer could have the slot.
     pub(super) frozen: u64,
     pub(super) broker: u64,
+    /// After a crash of Postgres or a terminated walsender alone.
+    pub(super) source: u64,
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,
     /// By kill of the relay and commit LSN, where Postgres had not crashed: how many.
@@ -73,6 +77,9 @@ impl Causes {
             }
             (None, ..) if is_frozen => self.frozen += 1,
             (None, _, Some(_)) => self.broker += 1,
+            (None, crash, None) if crash.or(last_of(&moments.terminations)).is_some() => {
+                self.source += 1;
+            }
             (None, _, None) => {
                 self.unexplained += 1;
                 if self.first_unexplained.len() < SHOWN {
