@@ -67,9 +67,8 @@ impl Causes {
             let between = |us: &&i64| (since_ms..=until_ms).contains(&(**us / 1_000));
             moments.iter().rfind(between).copied()
         };
-        let last_of_services = last_of(&moments.broker);
         let is_frozen = last_of(&moments.freezes).is_some();
-        match (last_of(&moments.relay), last_of(&moments.postgres), last_of_services) {
+        match (last_of(&moments.relay), last_of(&moments.postgres), last_of(&moments.broker)) {
             (Some(_), Some(_), _) => self.relay_and_postgres += 1,
             (Some(kill_us), None, _) => {
                 self.relay += 1;
