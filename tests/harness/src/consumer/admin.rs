@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier,
+    TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -16,7 +17,10 @@ use crate::{HarnessError, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Creates a topic (replication 1) with topic configs such as `message.timestamp.type`, and waits
+/// As many as the cluster's default says: one, or three in a cluster of three.
+const REPLICAS_DEFAULT: i32 = -1;
+
+/// Creates a topic with topic configs such as `message.timestamp.type`, and waits
 /// until it is usable. An existing one is an error.
 pub fn create_topic(
     brokers: &str,
@@ -24,7 +28,7 @@ pub fn create_topic(
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<()> {
-    create_replicated_topic(brokers, topic, (partitions, 1), configs)
+    create_replicated_topic(brokers, topic, (partitions, REPLICAS_DEFAULT), configs)
 }
 
 /// The same with so many partitions, and replicas of each.
@@ -34,8 +38,12 @@ pub fn create_replicated_topic(
     (partitions, replicas): (i32, i32),
     configs: &[(&str, &str)],
 ) -> Result<()> {
-    let admin = client(brokers)?;
-    let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas));
+    create(brokers, NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas)), configs)
+}
+
+fn create(brokers: &str, topic: NewTopic<'_>, configs: &[(&str, &str)]) -> Result<()> {
+    let (admin, name) = (client(brokers)?, topic.name);
+    let mut wanted = topic;
     for (name, value) in configs {
         wanted = wanted.set(name, value);
     }
@@ -45,7 +53,26 @@ pub fn create_replicated_topic(
     })?;
     check(results)?;
     let consumer: BaseConsumer = super::config(brokers).create()?;
-    self::partitions(&consumer, topic, super::METADATA_WAIT).map(drop)
+    partitions(&consumer, name, super::METADATA_WAIT).map(drop)
+}
+
+/// Adds a partition whose only replica is on this broker.
+pub fn add_partition(brokers: &str, topic: &str, broker: i32) -> Result<()> {
+    let (admin, consumer) = (client(brokers)?, super::config(brokers).create::<BaseConsumer>()?);
+    let count = partitions(&consumer, topic, super::METADATA_WAIT)?.len() + 1;
+    let replicas: &[&[i32]] = &[&[broker]];
+    let wanted = NewPartitions::new(topic, count).assign(replicas);
+    let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
+    check(block_on(async { Ok(admin.create_partitions([&wanted], &options).await?) })?)?;
+    let began = Instant::now();
+    while partitions(&consumer, topic, super::METADATA_WAIT)?.len() < count {
+        if began.elapsed() > REQUEST_TIMEOUT {
+            let what = format!("partition {count} of topic {topic}");
+            return Err(HarnessError::Late { what, limit: REQUEST_TIMEOUT });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Deletes a topic; a missing one is fine. The broker forgets it shortly after.
@@ -107,12 +134,16 @@ pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     ends(&consumer, topic, &partitions)
 }
 
-/// How many replicas of the first partition are in sync.
-pub fn in_sync(brokers: &str, topic: &str) -> Result<usize> {
+/// Of every partition: the broker that leads it, if one does, and how many replicas are in sync.
+pub fn leaders(brokers: &str, topic: &str) -> Result<Vec<(Option<i32>, usize)>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let metadata = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT)?;
-    let first = metadata.topics().first().and_then(|topic| topic.partitions().first());
-    Ok(first.map_or(0, |partition| partition.isr().len()))
+    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+    let state = |partition: &rdkafka::metadata::MetadataPartition| {
+        let leader = Some(partition.leader()).filter(|leader| *leader >= 0);
+        (leader, partition.isr().len())
+    };
+    Ok(partitions.map(state).collect())
 }
 
 /// Waits until a topic holds `n` records in all, looking every 10 ms.
