@@ -1,55 +1,67 @@
 //! Kafka as it is run: three brokers, three replicas, two of which must have a record. Each broker is
-//! killed and comes back while events are written, so that every partition changes its leader, and one
-//! partition has no leader for a while: 30 seconds in a soak run.
+//! killed and comes back while events are written, so that every partition changes its leader. A topic
+//! with a single replica has no leader for a while: 30 seconds in a soak run.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use walrelay_harness::Kafka;
-use walrelay_harness::consumer::{add_partition, leaders};
+use walrelay_harness::consumer::{create_replicated_topic, leaders};
 use walrelay_harness::load::ChaosWriters;
+use walrelay_harness::oracle;
 
 use crate::support::broker::{Destination, Reader};
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, seed, shared_postgres, until, volume,
 };
 
-/// The broker that alone has the last partition.
-const LONE: i32 = 3;
-const REPLICATED: usize = 4;
 const EVENTS_PER_SECOND: u64 = 400;
+/// Values of `aggregatetype`, and topics of these names behind that of the fixture.
+const TYPES: [&str; 2] = ["replicated", "single"];
 
 struct Cluster {
     nodes: Vec<Kafka>,
     brokers: String,
-    topic: String,
+    replicated: String,
+    single: String,
+    /// The broker that has the only replica of `single`.
+    holder: usize,
 }
 
 #[test]
 fn nothing_is_lost_or_repeated_when_leaders_move() {
     let _repeatable = Repeatable::new("e2e::three_brokers");
+    // GIVEN three brokers, a topic on all of them and one on one of them
     let nodes = Kafka::start_cluster(3).unwrap();
     let brokers = nodes.iter().map(Kafka::bootstrap).collect::<Vec<_>>().join(",");
     let destination = Destination::Kafka { brokers: brokers.clone() };
     let site = Fixture::new(shared_postgres(), destination, "three_brokers");
-    add_partition(&brokers, &site.name, LONE).unwrap();
-    let mut cluster = Cluster { nodes, brokers, topic: site.name.clone() };
-    cluster.wait_whole(LONE);
+    let topics = TYPES.map(|kind| format!("{}.{kind}", site.name));
+    site.open_route(&topics[0]);
+    let alone = [("min.insync.replicas", "1")];
+    create_replicated_topic(&brokers, &topics[1], (1, 1), &alone).unwrap();
+    let readers = topics.each_ref().map(|topic| site.reader_of(topic));
+    let mut cluster = Cluster::new(nodes, brokers, topics);
     let _machine = half_machine();
-    // GIVEN a relay, and writers of all keys
-    let (mut relay, reader) = (site.relay(), site.reader());
+    let mut config = site.config();
+    config.topic = format!("{}.${{aggregatetype}}", site.name);
+    let mut relay = site.relay_with(config);
     let over = AtomicBool::new(false);
-    // WHEN each broker is killed and comes back
+    // WHEN each broker is killed under load, and comes back
     std::thread::scope(|scope| {
         let writers = scope.spawn(|| write_until(&site, &over));
-        let rounds = scope.spawn(|| (1..=3).for_each(|id| cluster.kill_one(id, &reader)));
+        let rounds = scope.spawn(|| (0..3).for_each(|node| cluster.kill_one(node, &readers[0])));
         let rounds = rounds.join();
         over.store(true, Ordering::Relaxed);
         writers.join().unwrap();
         rounds.unwrap();
     });
     // THEN every event is there once, in order
-    let (verdict, _) = site.judge(&mut relay, reader);
+    site.wait_confirmed(&mut relay, LIMIT);
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let held: Vec<_> = readers.into_iter().flat_map(Reader::finish).flatten().collect();
+    let verdict = oracle::check(&truth, &held, &HashSet::new());
     println!("{verdict}");
     verdict.assert_exact(0);
 }
@@ -61,51 +73,60 @@ fn write_until(site: &Fixture, over: &AtomicBool) {
             return;
         }
         let load = site.writers(EVENTS_PER_SECOND, Duration::from_secs(1));
-        ChaosWriters { rows_max: 50, seed: seed() + number, ..load }.run().unwrap();
+        let aggregatetypes = TYPES.map(str::to_owned).into();
+        ChaosWriters { aggregatetypes, rows_max: 50, seed: seed() + number, ..load }.run().unwrap();
     }
 }
 
 impl Cluster {
-    /// Kills a broker, and starts it again when another leads its partitions and they have got
-    /// events from it.
-    fn kill_one(&mut self, id: i32, reader: &Reader) {
+    fn new(nodes: Vec<Kafka>, brokers: String, [replicated, single]: [String; 2]) -> Cluster {
+        let holder = leaders(&brokers, &single).unwrap()[0].0.unwrap();
+        let holder = usize::try_from(holder).unwrap() - 1;
+        let cluster = Cluster { nodes, brokers, replicated, single, holder };
+        cluster.wait_whole(0);
+        cluster
+    }
+
+    /// Kills a broker, and starts it again when others lead its partitions and events arrive there.
+    fn kill_one(&mut self, node: usize, reader: &Reader) {
         let began = Instant::now();
-        self.node(id).kill9().unwrap();
-        let moved = |leader: &Option<i32>| leader.is_some_and(|leader| leader != id);
-        self.wait("other leaders", |leaders| leaders[..REPLICATED].iter().all(|(it, _)| moved(it)));
-        let moved_after = began.elapsed();
-        if id == LONE {
-            self.wait("a partition without a leader", |leaders| leaders[REPLICATED].0.is_none());
+        self.nodes[node].kill9().unwrap();
+        let killed = Cluster::id(node);
+        self.wait("other leaders", &self.replicated, |leader, _| {
+            leader.is_some_and(|leader| leader != killed)
+        });
+        let moved = began.elapsed();
+        if node == self.holder {
+            self.wait("a topic without a leader", &self.single, |leader, _| leader.is_none());
             let held = Duration::from_secs(volume(5, 30));
             until("the end of the outage", LIMIT, || (began.elapsed() > held).then_some(()));
         }
-        // The other partitions go on.
         reader.wait_until(reader.count() + EVENTS_PER_SECOND, LIMIT);
-        self.node(id).start_again().unwrap();
-        self.wait_whole(id);
-        println!(
-            "broker {id}: other leaders after {moved_after:?}, whole after {:?}",
-            began.elapsed()
-        );
+        self.nodes[node].start_again().unwrap();
+        self.wait_whole(node);
+        println!("broker {killed}: others lead after {moved:?}, whole after {:?}", began.elapsed());
     }
 
-    /// Waits until all replicas are in sync, and this broker leads partitions.
-    fn wait_whole(&self, id: i32) {
-        self.wait("all replicas in sync, and leaders back", |leaders| {
-            leaders[..REPLICATED].iter().all(|(_, in_sync)| *in_sync == 3)
-                && leaders[REPLICATED].0 == Some(LONE)
-                && leaders[..REPLICATED].iter().any(|(leader, _)| *leader == Some(id))
+    /// Waits until all replicas are in sync, and this broker leads a partition.
+    fn wait_whole(&self, node: usize) {
+        self.wait("replicas in sync", &self.replicated, |_, in_sync| in_sync == 3);
+        self.wait("the leader", &self.single, |leader, _| leader.is_some());
+        until("a leader that has moved back", LIMIT, || {
+            let leaders = leaders(&self.brokers, &self.replicated).ok()?;
+            leaders.iter().any(|(leader, _)| *leader == Some(Cluster::id(node))).then_some(())
         });
     }
 
-    fn wait(&self, what: &str, state: impl Fn(&[(Option<i32>, usize)]) -> bool) {
+    /// Waits until every partition has such a leader, and so many replicas in sync.
+    fn wait(&self, what: &str, topic: &str, state: impl Fn(Option<i32>, usize) -> bool) {
         until(what, LIMIT, || {
-            let leaders = leaders(&self.brokers, &self.topic).ok()?;
-            (leaders.len() == REPLICATED + 1 && state(&leaders)).then_some(())
+            let leaders = leaders(&self.brokers, topic).ok()?;
+            let all = leaders.iter().all(|(leader, in_sync)| state(*leader, *in_sync));
+            (!leaders.is_empty() && all).then_some(())
         });
     }
 
-    fn node(&mut self, id: i32) -> &mut Kafka {
-        &mut self.nodes[usize::try_from(id).unwrap() - 1]
+    fn id(node: usize) -> i32 {
+        i32::try_from(node).unwrap() + 1
     }
 }

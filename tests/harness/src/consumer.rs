@@ -18,8 +18,8 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub use admin::{
-    DrainWatch, add_partition, alter_topic, create_replicated_topic, create_topic, delete_topic,
-    end_offsets, is_read, leaders, topics_of, wait_end_offsets,
+    DrainWatch, alter_topic, create_replicated_topic, create_topic, delete_topic, end_offsets,
+    is_read, leaders, topics_of, wait_end_offsets,
 };
 
 use crate::kit::{now_us, payload_hash};

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier,
-    TopicReplication,
+    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
 };
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
@@ -38,12 +37,8 @@ pub fn create_replicated_topic(
     (partitions, replicas): (i32, i32),
     configs: &[(&str, &str)],
 ) -> Result<()> {
-    create(brokers, NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas)), configs)
-}
-
-fn create(brokers: &str, topic: NewTopic<'_>, configs: &[(&str, &str)]) -> Result<()> {
-    let (admin, name) = (client(brokers)?, topic.name);
-    let mut wanted = topic;
+    let admin = client(brokers)?;
+    let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(replicas));
     for (name, value) in configs {
         wanted = wanted.set(name, value);
     }
@@ -53,26 +48,7 @@ fn create(brokers: &str, topic: NewTopic<'_>, configs: &[(&str, &str)]) -> Resul
     })?;
     check(results)?;
     let consumer: BaseConsumer = super::config(brokers).create()?;
-    partitions(&consumer, name, super::METADATA_WAIT).map(drop)
-}
-
-/// Adds a partition whose only replica is on this broker.
-pub fn add_partition(brokers: &str, topic: &str, broker: i32) -> Result<()> {
-    let (admin, consumer) = (client(brokers)?, super::config(brokers).create::<BaseConsumer>()?);
-    let count = partitions(&consumer, topic, super::METADATA_WAIT)?.len() + 1;
-    let replicas: &[&[i32]] = &[&[broker]];
-    let wanted = NewPartitions::new(topic, count).assign(replicas);
-    let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
-    check(block_on(async { Ok(admin.create_partitions([&wanted], &options).await?) })?)?;
-    let began = Instant::now();
-    while partitions(&consumer, topic, super::METADATA_WAIT)?.len() < count {
-        if began.elapsed() > REQUEST_TIMEOUT {
-            let what = format!("partition {count} of topic {topic}");
-            return Err(HarnessError::Late { what, limit: REQUEST_TIMEOUT });
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    self::partitions(&consumer, topic, super::METADATA_WAIT).map(drop)
 }
 
 /// Deletes a topic; a missing one is fine. The broker forgets it shortly after.
