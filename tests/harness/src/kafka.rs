@@ -177,6 +177,10 @@ impl Kafka {
         self.node.port
     }
 
+    pub fn version(&self) -> &str {
+        &self.install.version
+    }
+
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }
