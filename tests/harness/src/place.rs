@@ -1,10 +1,10 @@
 //! Where the programs of a service run, and as whom: on this machine, or in a folder that holds a
 //! Debian of its own, for versions that this machine's Debian does not have.
 //!
-//! A program enters such a folder with `chroot`, in a mount namespace of its own: `/proc`, `/dev` and
-//! the run folder are mounted there for it and its children alone, and the kernel removes the mounts
-//! when the last of them ends. Every step becomes the next by `exec`, so the process id stays, and
-//! the run folder has the same path inside and outside.
+//! A program enters such a folder with `chroot`, in a mount namespace of its own: `/proc`, `/dev`, `/tmp`
+//! and the run folder are mounted there for it and its children alone, and the kernel removes the
+//! mounts when the last of them ends. Every step becomes the next by `exec`, so the process id stays,
+//! and the run folder has the same path inside and outside.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ const ENTER: &str = r#"
 set -e
 root=$1 run=$2 user=$3 folder=$4
 shift 4
-mkdir -p "$root$run"
-mount --rbind /proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount --bind "$run" "$root$run"
+for shared in /proc /dev /tmp "$run"; do
+    mkdir -p "$root$shared"
+    mount --rbind "$shared" "$root$shared"
+done
 exec chroot --userspec="$user" "$root" /bin/sh -c 'cd "$0" && exec "$@"' "$folder" "$@"
 "#;
 
@@ -44,10 +44,13 @@ impl Place {
 
     /// In `root`, or on this machine when there is none.
     pub(crate) fn of(root: Option<&Path>, users: &[&str]) -> Result<Place> {
-        let Some(root) = root else { return Place::here(users) };
-        if install::own_uid()? != 0 {
+        root.map_or_else(|| Place::here(users), |root| Place::inside(root, install::own_uid()?))
+    }
+
+    fn inside(root: &Path, own_uid: u32) -> Result<Place> {
+        if own_uid != 0 {
             return Err(HarnessError::Other(format!(
-                "what is in {} needs root: it is started with unshare and chroot",
+                "what is in {} can be started by root alone, with unshare and chroot",
                 root.display()
             )));
         }
@@ -83,5 +86,19 @@ impl Place {
             || command.to_owned(),
             |root| format!("chroot '{}' {command}", root.display()),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_a_debian_of_its_own_is_refused_to_others_than_root() {
+        let root = Path::new("/cache/rabbitmq-4.0");
+        let refused = Place::inside(root, 1_000).unwrap_err().to_string();
+        assert!(refused.contains("/cache/rabbitmq-4.0 can be started by root alone"), "{refused}");
+        let place = Place::inside(root, 0).unwrap();
+        assert_eq!(place.shell("epmd"), "chroot '/cache/rabbitmq-4.0' epmd");
     }
 }
