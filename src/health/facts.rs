@@ -192,12 +192,16 @@ impl Facts {
         held(&self.pin).clone()
     }
 
-    /// What a time without a reader does to the slot at `now_ms`. Nobody looks any more while the loop
-    /// has ended, and so nobody reads it.
+    /// What a time without a reader does to the slot at `now_ms`. Without a session the relay does not
+    /// read it, and may not be able to look either.
     pub(crate) fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
         let SlotIdle { timeout, seen_ms } = (*held(&self.idle))?;
-        let is_unread =
-            timeout.idle.is_some() || matches!(self.snapshot().pass.phase, Phase::Halted(_));
+        use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused};
+        let has_no_session = matches!(
+            self.snapshot().pass.phase,
+            Connecting | LoginRefused | AwaitingPrimary | Halted(_)
+        );
+        let is_unread = timeout.idle.is_some() || has_no_session;
         let since = Duration::from_millis(now_ms.saturating_sub(seen_ms));
         Some(if is_unread { timeout.after(since) } else { timeout })
     }

@@ -9,7 +9,8 @@ fn repacking_the_outbox_under_load_loses_and_repeats_nothing() {
     let postgres = super::postgres(&[], None);
     let site = Fixture::new(&postgres, shared_kafka(), "pg19_repack");
     let mut relay = site.relay();
-    let (reader, load) = (site.reader(), site.writers(volume(6_000), Duration::from_secs(4)));
+    let (reader, load) =
+        (site.reader(), site.writers(volume(6_000, 60_000), Duration::from_secs(volume(4, 40))));
     // WHEN the table is rewritten again and again while it is written
     let mut repacked = 0;
     std::thread::scope(|scope| {
