@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::{Fixture, shared_kafka, volume};
 
 #[test]
+#[ignore = "needs PostgreSQL 19: make matrix"]
 fn repacking_the_outbox_under_load_loses_and_repeats_nothing() {
     let postgres = super::postgres(&[], None);
     let site = Fixture::new(&postgres, shared_kafka(), "pg19_repack");
