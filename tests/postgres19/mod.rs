@@ -150,3 +150,44 @@ fn warnings_of_a_login_are_logged_and_break_nothing() {
     }
     assert_eq!(scene.records().len(), 1);
 }
+
+#[test]
+#[ignore = "needs PostgreSQL 19: make matrix"]
+fn a_standby_says_why_the_slot_is_not_synchronized() {
+    let primary = postgres(&[], None);
+    let mut scene = CliFixture::on(&primary, "pg19_sync");
+    scene.walrelay(&["init"]).assert_done();
+    scene.walrelay(&["slot", "drop", "--yes"]).assert_done();
+    scene.walrelay(&["slot", "create", "--failover"]).assert_done();
+    scene.sql("SELECT pg_create_physical_replication_slot('standby', true)");
+    // GIVEN a standby that begins behind the position which the slot still needs
+    scene.sql("SELECT pg_switch_wal()");
+    scene.insert("1", "{}");
+    let standby = Postgres::standby(&primary).unwrap();
+    let conninfo = format!(
+        "host={} port={} user=postgres dbname=postgres",
+        primary.folder().display(),
+        primary.port()
+    );
+    let settings = [
+        ("primary_conninfo", conninfo.as_str()),
+        ("primary_slot_name", "standby"),
+        ("sync_replication_slots", "on"),
+    ];
+    for (name, value) in settings {
+        standby.sql("postgres", &format!("ALTER SYSTEM SET {name} = '{value}'")).unwrap();
+    }
+    standby.sql("postgres", "SELECT pg_reload_conf()").unwrap();
+    let asked =
+        "SELECT slotsync_skip_reason FROM pg_replication_slots WHERE slot_name = 'pg19_sync'";
+    let reason = until("a reason", LIMIT, || {
+        Some(standby.sql("postgres", asked).unwrap()).filter(|reason| !reason.is_empty())
+    });
+    // THEN it is shown on the standby, and warned of
+    scene.url = standby.url("pg19_sync");
+    let shown = scene.walrelay(&["slot", "show"]);
+    let reason_line = format!("slotsync_skip_reason {reason}");
+    shown.assert_done().assert_says(&["failover true", "synced true", &reason_line]);
+    let says = format!("has not synchronized slot pg19_sync the last time ({reason})");
+    scene.walrelay(&["check"]).assert_says(&["[source.standby]", &says]);
+}
