@@ -97,6 +97,11 @@ pub(crate) struct Peer {
 impl Peer {
     /// Takes the client's greeting and lets it in.
     pub(crate) fn welcome(socket: TcpStream) -> io::Result<Peer> {
+        Peer::welcome_with_frames(socket, 128 * 1024)
+    }
+
+    /// The same, with frames of so many bytes at most.
+    pub(crate) fn welcome_with_frames(socket: TcpStream, frame_max: u32) -> io::Result<Peer> {
         let mut wire = Wire::new(socket)?;
         loop {
             match wire.read(LOGIN)?.ok_or(io::ErrorKind::TimedOut)? {
@@ -114,11 +119,7 @@ impl Peer {
                     connection::AMQPMethod::StartOk(told) => {
                         assert_eq!(told.mechanism.as_str(), "PLAIN");
                         assert_eq!(told.response.as_bytes(), b"\0guest\0guest");
-                        let tune = connection::Tune {
-                            channel_max: 2047,
-                            frame_max: 128 * 1024,
-                            heartbeat: 60,
-                        };
+                        let tune = connection::Tune { channel_max: 2047, frame_max, heartbeat: 60 };
                         wire.connection(connection::AMQPMethod::Tune(tune));
                     }
                     connection::AMQPMethod::TuneOk(_) => {}

@@ -127,9 +127,10 @@ impl ConnectionLoss {
         self.is_over_a_message() && self.text.contains("larger than")
     }
 
-    /// The broker's limit for a body, where its text names one.
-    pub(super) fn size_limit(&self) -> Option<usize> {
-        self.text.split_whitespace().rev().find_map(|word| word.parse().ok())
+    /// The broker's limit for a body, if it closed because of that and its text names it.
+    pub(super) fn body_bytes_max(&self) -> Option<usize> {
+        let words = self.text.split_whitespace().filter(|_| self.is_over_size());
+        words.rev().find_map(|word| word.parse().ok())
     }
 
     /// True if what was in flight must be sent again one message at a time: the broker will close
