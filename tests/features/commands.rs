@@ -96,7 +96,7 @@ fn the_sql_of_init_does_the_same_through_psql() {
     assert_eq!(scene.slot_state(), "", "it was only to be printed");
     for _ in 0..2 {
         let postgres = shared_postgres();
-        let mut psql = Command::new(postgres.bin_dir().join("psql"));
+        let mut psql = Command::new(postgres.bin_dir().unwrap().join("psql"));
         psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name)]);
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.out.as_bytes()).unwrap();

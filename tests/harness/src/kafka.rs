@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::install::KafkaInstall;
+use crate::place::Place;
 use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, consumer, install, ports};
 
@@ -26,6 +27,7 @@ const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-Us
 const JIT: &[&str] = if cfg!(debug_assertions) { &["-XX:TieredStopAtLevel=1"] } else { &[] };
 
 const KIND: Kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
+const USERS: [&str; 2] = ["postgres", "nobody"];
 const DEAD_LETTERS: &str = "outbox.dlq";
 
 /// What a broker is started with beyond the usual.
@@ -78,8 +80,7 @@ impl Kafka {
 
     /// Starts a second broker in the cluster of this one, which stays its controller.
     pub fn start_second(&self) -> Result<Kafka> {
-        let user = install::service_user(&["postgres", "nobody"])?;
-        let process = Process::new(KIND, user, "")?;
+        let process = Process::new(KIND, Place::here(&USERS)?, "")?;
         let (port, controller_port) = (ports::free()?, self.controller_port);
         // Later lines win.
         let extra = format!(
@@ -100,9 +101,8 @@ impl Kafka {
 
     fn start_once(options: &KafkaOptions) -> Result<Kafka> {
         let install = install::kafka()?;
-        let user = install::service_user(&["postgres", "nobody"])?;
         let (port, controller_port) = (ports::free()?, ports::free()?);
-        let process = Process::new(KIND, user, "")?;
+        let process = Process::new(KIND, Place::here(&USERS)?, "")?;
         let mut kafka = Kafka { process, install, port, controller_port };
         kafka.prepare(options)?;
         kafka.launch()?;
