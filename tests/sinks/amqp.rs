@@ -92,6 +92,8 @@ pub(crate) struct Peer {
     closed: bool,
     partial: Option<(Published, u64)>,
     pub(crate) missing: BTreeSet<String>,
+    /// Nobody is told whether an exchange exists.
+    pub(crate) hides_exchanges: bool,
 }
 
 impl Peer {
@@ -132,6 +134,7 @@ impl Peer {
                             closed: false,
                             partial: None,
                             missing: BTreeSet::new(),
+                            hides_exchanges: false,
                         };
                         peer.flush()?;
                         return Ok(peer);
@@ -203,7 +206,9 @@ impl Peer {
             }
             AMQPClass::Exchange(exchange::AMQPMethod::Declare(it)) => {
                 assert!(it.passive, "the relay makes no exchange");
-                if self.missing.contains(it.exchange.as_str()) {
+                if self.hides_exchanges {
+                    channel_close(403, "ACCESS_REFUSED - configure access to exchange refused")
+                } else if self.missing.contains(it.exchange.as_str()) {
                     let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", it.exchange);
                     channel_close(404, &text)
                 } else {

@@ -369,3 +369,34 @@ fn a_broker_of_frames_that_are_too_small_is_refused_with_what_mends_it() {
         assert!(refused[0].mend.contains("frame_max"), "{refused:?}");
     }
 }
+
+#[test]
+fn an_exchange_that_may_not_be_asked_for_and_is_missing_fails_its_events_alone() {
+    // GIVEN a broker that answers no question about an exchange, as RabbitMQ 4.3.0 does
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        peer.hides_exchanges = true;
+        loop {
+            let message = peer.next()?;
+            if message.exchange == "gone" {
+                peer.close_channel(404, "NOT_FOUND - no exchange 'gone' in vhost '/'")?;
+                return peer.until_gone();
+            }
+            peer.ack(message.tag, false);
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    // WHEN events are published to it, and to one that is missing
+    let to = |exchange: &str, id: &str| Event { exchange: exchange.into(), ..Event::new("k", id) };
+    let here = relay.publish(&to("here", "a"));
+    let gone = relay.publish(&to("gone", "b"));
+    relay.settle();
+    let behind = relay.publish(&to("here", "c"));
+    relay.settle();
+    // THEN those of the missing one fail, and are no outage
+    assert_eq!(relay.confirmed, [here, behind]);
+    let (sequence, failure) = relay.failures[0].clone();
+    assert_eq!((sequence, failure.class.as_str()), (gone, "rabbitmq.not-found"));
+    assert_eq!((failure.disposition, relay.failures.len()), (Disposition::Transient, 1));
+    assert!(relay.reachability.is_empty(), "{:?}", relay.reachability);
+}

@@ -285,7 +285,7 @@ fn of_a_letter_that_the_broker_finds_too_large_less_is_sent() {
 #[test]
 fn a_message_that_was_copied_for_larger_frames_is_cut_or_refused() {
     let small = Limits { frame_bytes: FRAME_BYTES_MIN, ..limits() };
-    let large = vec![b'x'; 7_950];
+    let large = vec![b'x'; 8_100];
     let theirs: &[(&str, &[u8])] = &[("large", &large), ("kept", b"v")];
     let event = copy(&failed(theirs)).unwrap();
     assert!(event.excess(&limits()).is_none() && event.cut_to(&small).is_none());

@@ -384,7 +384,8 @@ impl Publisher {
         }
         self.shared.limits.learn(loss);
         let limits = self.shared.limits.get();
-        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss);
+        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss)
+            || loss.missing_exchange().is_some_and(|name| self.exchange_missing(name));
         if self.unconfirmed.in_flight().any(|(_, message)| message.excess(&limits).is_some()) {
             // It is not sent again, and all others are.
             is_over_one = true;
@@ -414,6 +415,17 @@ impl Publisher {
         }
         meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
         !meant.is_empty()
+    }
+
+    /// The broker closed over an exchange for which it could not be asked, or that has just gone. Returns
+    /// whether it is known which messages are meant.
+    fn exchange_missing(&mut self, name: &str) -> bool {
+        let in_flight = self.unconfirmed.in_flight();
+        let meant = in_flight.filter(|(_, message)| message.exchange() == name);
+        let meant: Vec<_> = meant.map(|(at, message)| (at, message.no_exchange())).collect();
+        let is_known = !meant.is_empty();
+        meant.into_iter().for_each(|(sequence, failure)| self.fail(sequence, failure));
+        is_known
     }
 
     fn refuse(&mut self, sequence: Sequence, text: &str) {
