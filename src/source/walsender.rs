@@ -9,6 +9,8 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
+use crate::base::lsn::Lsn;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// No process with that id streams from the slot.
@@ -33,7 +35,7 @@ struct Process {
 }
 
 const SQL: &str = "
-SELECT a.wait_event_type, a.wait_event, r.sent_lsn
+SELECT a.wait_event_type, a.wait_event, r.sent_lsn, s.confirmed_flush_lsn
 FROM pg_catalog.pg_replication_slots s
 JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
@@ -46,19 +48,22 @@ pub(crate) struct WalsenderObserver {
 }
 
 impl WalsenderObserver {
-    /// What the walsender with this process id does, which streams from `slot`.
+    /// What the walsender with this process id does, which streams from `slot`, and the position that it
+    /// has confirmed there.
     pub(crate) async fn observe(
         &mut self,
         client: &Client,
         slot: &str,
         pid: i32,
-    ) -> Result<Activity, tokio_postgres::Error> {
+    ) -> Result<(Activity, Lsn), tokio_postgres::Error> {
         let rows = client.query_typed(SQL, &[(&slot, Type::TEXT), (&pid, Type::INT4)]).await?;
-        let Some(row) = rows.first() else { return Ok(self.judge(pid, None)) };
+        let Some(row) = rows.first() else { return Ok((self.judge(pid, None), Lsn::ZERO)) };
         let kind: Option<String> = row.try_get(0)?;
         let event: Option<String> = row.try_get(1)?;
         let process = Process { wait: kind.zip(event), sent_lsn: row.try_get(2)? };
-        Ok(self.judge(pid, Some(process)))
+        let confirmed: Option<PgLsn> = row.try_get(3)?;
+        let confirmed = confirmed.map_or(Lsn::ZERO, |it| Lsn::from_wire(it.into()));
+        Ok((self.judge(pid, Some(process)), confirmed))
     }
 
     fn judge(&mut self, pid: i32, now: Option<Process>) -> Activity {

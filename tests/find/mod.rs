@@ -111,7 +111,8 @@ fn of_a_key(case: &DeadLetterFixture, id: &str) {
     let (code, answer) = find_with(case, &constant(case), &["--key", "k1"]);
     let events = answer["events"].as_array().unwrap();
     assert_eq!((code, events.len()), (0, 5), "{answer}");
-    assert!(events.iter().all(|event| event["key"] == "k1" && event["state"] == "published"));
+    let is_published = |event: &Value| event["key"] == "k1" && event["state"] == "published";
+    assert!(events.iter().all(is_published), "{answer}");
     assert_eq!(events[4]["id"], id, "the newest is the last: {answer}");
     if case.site.kind() == BrokerKind::Kafka {
         assert!(says(&answer["searched"], "to which the key leads: "), "{answer}");

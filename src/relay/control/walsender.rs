@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::link::LinkEnd;
+use crate::base::lsn::Lsn;
 use crate::source::connect::ConnectErrorKind;
 use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSessionAttrs};
 use crate::source::sql::{self, Sql};
@@ -30,6 +31,8 @@ pub struct WalsenderAnswer {
     pub pid: i32,
     /// The error says why Postgres did not answer.
     pub activity: Result<Activity, String>,
+    /// The position that it has confirmed in the slot; zero if that is not known.
+    pub confirmed: Lsn,
 }
 
 pub(super) async fn serve(
@@ -41,8 +44,11 @@ pub(super) async fn serve(
         let pid = walsender.pid;
         let look = timeout(ANSWER_WITHIN, looks.look(&walsender)).await;
         let late = |_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs()));
-        let activity = look.unwrap_or_else(late);
-        if end.answers.send(WalsenderAnswer { pid, activity }).is_err() {
+        let (activity, confirmed) = match look.unwrap_or_else(late) {
+            Ok((activity, confirmed)) => (Ok(activity), confirmed),
+            Err(why) => (Err(why), Lsn::ZERO),
+        };
+        if end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_err() {
             return;
         }
     }
@@ -68,12 +74,12 @@ impl Looks {
         requests.recv().await
     }
 
-    async fn look(&mut self, walsender: &Walsender) -> Result<Activity, String> {
+    async fn look(&mut self, walsender: &Walsender) -> Result<(Activity, Lsn), String> {
         let Walsender { host, pid } = walsender;
         if let Some((_, sql)) = self.open.take().filter(|(at, _)| at == host)
-            && let Ok(activity) = self.ask(host, *pid, sql).await
+            && let Ok(look) = self.ask(host, *pid, sql).await
         {
-            return Ok(activity);
+            return Ok(look);
         }
         // A kept connection may have broken in the meantime, so the answer comes from a new one.
         let (hosts, any) = (vec![host.clone()], TargetSessionAttrs::Any);
@@ -83,17 +89,22 @@ impl Looks {
             Ok(sql) => sql,
             // The server runs but accepts no connection now, which says nothing about the stream.
             Err(error) if error.sqlstate().is_some() && error.kind() == ConnectErrorKind::Retry => {
-                return Ok(Activity::Unasked);
+                return Ok((Activity::Unasked, Lsn::ZERO));
             }
             Err(error) => return Err(error.to_string()),
         };
         self.ask(host, *pid, sql).await
     }
 
-    async fn ask(&mut self, host: &PostgresHost, pid: i32, sql: Sql) -> Result<Activity, String> {
+    async fn ask(
+        &mut self,
+        host: &PostgresHost,
+        pid: i32,
+        sql: Sql,
+    ) -> Result<(Activity, Lsn), String> {
         let look = self.looks.observe(&sql.client, &self.settings.slot, pid).await;
-        let activity = look.map_err(|error| error.to_string())?;
+        let look = look.map_err(|error| error.to_string())?;
         self.open = Some((host.clone(), sql));
-        Ok(activity)
+        Ok(look)
     }
 }

@@ -6,6 +6,9 @@ use walrelay_harness::consumer::Record;
 
 const SHOWN: usize = 5;
 const IN_FLIGHT_MS: i64 = 2_000;
+/// A relay that has lost its session withdraws what is in flight up to half of `wal_sender_timeout`
+/// later.
+const WITHDRAWN_MS: i64 = IN_FLIGHT_MS + 3_000;
 const LARGE_ROWS: u64 = 500;
 
 /// Wall clock before each fault, in microseconds.
@@ -62,11 +65,12 @@ impl Causes {
     fn add(&mut self, first: &Record, again: &Record, moments: &Moments) {
         let (from_ms, until_ms) = (first.timestamp_ms, again.timestamp_ms);
         // What was in flight at a kill may reach the log a moment after it.
-        let since_ms = from_ms - IN_FLIGHT_MS;
-        let last_of = |moments: &[i64]| {
+        let last_since = |since_ms: i64, moments: &[i64]| {
             let between = |us: &&i64| (since_ms..=until_ms).contains(&(**us / 1_000));
             moments.iter().rfind(between).copied()
         };
+        let last_of = |moments: &[i64]| last_since(from_ms - IN_FLIGHT_MS, moments);
+        let of_source = |moments: &[i64]| last_since(from_ms - WITHDRAWN_MS, moments);
         let is_frozen = last_of(&moments.freezes).is_some();
         match (last_of(&moments.relay), last_of(&moments.postgres), last_of(&moments.broker)) {
             (Some(_), Some(_), _) => self.relay_and_postgres += 1,
@@ -76,7 +80,9 @@ impl Causes {
             }
             (None, ..) if is_frozen => self.frozen += 1,
             (None, _, Some(_)) => self.broker += 1,
-            (None, crash, None) if crash.or(last_of(&moments.terminations)).is_some() => {
+            (None, _, None)
+                if of_source(&moments.postgres).or(of_source(&moments.terminations)).is_some() =>
+            {
                 self.source += 1;
             }
             (None, _, None) => {

@@ -42,8 +42,14 @@ pub(crate) fn serve(folder: &Path) -> Result<()> {
             break;
         }
     }
-    std::fs::remove_dir_all(folder)
-        .map_err(HarnessError::io(format!("removing {}", folder.display())))
+    remove(folder).map_err(HarnessError::io(format!("removing {}", folder.display())))
+}
+
+fn remove(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
 }
 
 fn answer(stream: UnixStream, folder: &Path, services: &mut Vec<Service>) -> std::io::Result<()> {
@@ -70,6 +76,10 @@ fn answer(stream: UnixStream, folder: &Path, services: &mut Vec<Service>) -> std
         // A mere knock: another daemon or a client looks whether anyone is here.
         _ => return Ok(()),
     };
+    if services.is_empty() {
+        // Before the answer: the next client must not find a daemon that ends.
+        remove(folder)?;
+    }
     writeln!(out, "{}", if well { WELL } else { ILL })
 }
 

@@ -20,8 +20,9 @@ use crate::source::walsender::Activity;
 
 /// Where `wal_sender_timeout` is 0: Postgres waits for ever, but something else may end the walsender.
 const LENGTH_WITHOUT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Without another sign for this part of the lease, Postgres is asked.
-const ASK_AFTER: f64 = 0.75;
+/// Without another sign for this part of the lease, Postgres is asked. Early, so that most of the lease
+/// is left for another session when Postgres ends this one and the stream is not read.
+const ASK_AFTER: f64 = 0.25;
 /// Questions follow each other at this part of the lease.
 const ASK_EVERY: f64 = 0.125;
 
@@ -31,8 +32,13 @@ pub(super) struct SessionLease {
     length: Duration,
     /// The session was alive at this time.
     lived_at: Instant,
+    /// When it ended.
+    ended_at: Option<Instant>,
     /// Another process may have the slot.
     is_lost: bool,
+    /// The walsender has ended. As after any other end of a session, what is in flight may be published
+    /// until the lease expires.
+    is_walsender_gone: bool,
     /// When Postgres was asked last, and whether the answer is outstanding.
     asked: Option<(Instant, bool)>,
 }
@@ -40,7 +46,16 @@ pub(super) struct SessionLease {
 impl SessionLease {
     pub(super) fn new(link: WalsenderLink, now: Instant) -> SessionLease {
         let length = LENGTH_WITHOUT_TIMEOUT;
-        SessionLease { link, walsender: None, length, lived_at: now, is_lost: false, asked: None }
+        SessionLease {
+            link,
+            walsender: None,
+            length,
+            lived_at: now,
+            ended_at: None,
+            is_lost: false,
+            is_walsender_gone: false,
+            asked: None,
+        }
     }
 
     /// A session was opened at that time.
@@ -52,12 +67,20 @@ impl SessionLease {
     ) {
         self.walsender = Some(walsender);
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
-        (self.lived_at, self.is_lost) = (opened_at, false);
+        (self.lived_at, self.ended_at) = (opened_at, None);
+        (self.is_lost, self.is_walsender_gone) = (false, false);
     }
 
-    /// The session has ended. What is in flight may be published until the lease expires.
-    pub(super) fn session_ended(&mut self) {
+    /// The session has ended. What was sent to the broker may be published until the lease expires.
+    pub(super) fn session_ended(&mut self, now: Instant) {
         self.walsender = None;
+        self.ended_at.get_or_insert(now);
+    }
+
+    /// Until when anything may be sent to the broker: after the end of a session a peer may have the slot
+    /// at once, and what is sent later would be older than what the peer publishes.
+    pub(super) fn sends_until(&self) -> Instant {
+        self.ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
     }
 
     /// Something else than its clock ends the lease.
@@ -83,11 +106,15 @@ impl SessionLease {
         self.is_lost || now >= self.until()
     }
 
+    pub(super) fn is_walsender_gone(&self) -> bool {
+        self.is_walsender_gone
+    }
+
     /// Takes the signs of the session, and asks for one if there is none. `lived_at` is that of the
     /// stream.
     pub(super) fn observe(&mut self, now: Instant, lived_at: Instant) {
         self.lived_at = self.lived_at.max(lived_at);
-        while let Some(WalsenderAnswer { pid, activity }) = self.link.answer() {
+        while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
             let Some((asked_at, _)) = self.asked else { continue };
             self.asked = Some((asked_at, false));
             // The answer may be late, and about an earlier session.
@@ -95,7 +122,7 @@ impl SessionLease {
                 continue;
             }
             match activity {
-                Ok(Activity::Gone) => self.is_lost = true,
+                Ok(Activity::Gone) => self.is_walsender_gone = true,
                 Ok(Activity::Unasked) => {}
                 Ok(_) => self.lived_at = self.lived_at.max(asked_at),
                 Err(why) => {

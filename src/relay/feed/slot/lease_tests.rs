@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::lsn::Lsn;
 use crate::relay::control::{Link, LinkEnd};
 use crate::source::settings::PostgresHost;
 
@@ -16,6 +17,10 @@ fn lease() -> (SessionLease, LinkEnd<Walsender, WalsenderAnswer>, Instant) {
     let mut lease = SessionLease::new(link, now);
     lease.begins(walsender(7), Some(TIMEOUT), now);
     (lease, end, now)
+}
+
+fn gone(pid: i32) -> WalsenderAnswer {
+    WalsenderAnswer { pid, activity: Ok(Activity::Gone), confirmed: Lsn::ZERO }
 }
 
 #[test]
@@ -38,12 +43,12 @@ fn an_old_sign_does_not_shorten_it() {
 #[test]
 fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question() {
     let (mut lease, mut end, began) = lease();
-    lease.observe(began + 2 * SECOND, began);
+    lease.observe(began + SECOND / 2, began);
     assert!(end.requests.try_recv().is_err(), "asked too early");
     lease.observe(began + 3 * SECOND, began);
     assert_eq!(end.requests.try_recv().unwrap().pid, 7);
     let activity = Ok(Activity::Busy("CPU".to_owned()));
-    end.answers.send(WalsenderAnswer { pid: 7, activity }).unwrap();
+    end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
     lease.observe(began + 4 * SECOND, began);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
@@ -58,22 +63,25 @@ fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
     ] {
         lease.observe(began + asked_after, began);
         assert!(end.requests.try_recv().is_ok(), "nothing was asked");
-        end.answers.send(WalsenderAnswer { pid, activity }).unwrap();
+        end.answers.send(WalsenderAnswer { pid, activity, confirmed: Lsn::ZERO }).unwrap();
     }
     lease.observe(began + 4 * SECOND, began);
     assert!(lease.has_expired(began + 4 * SECOND));
 }
 
 #[test]
-fn it_ends_when_the_walsender_has_lost_the_slot() {
+fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
     let (mut lease, mut end, began) = lease();
-    lease.observe(began + 3 * SECOND, began);
+    lease.observe(began + SECOND, began);
     assert!(end.requests.try_recv().is_ok());
-    end.answers.send(WalsenderAnswer { pid: 7, activity: Ok(Activity::Gone) }).unwrap();
-    lease.observe(began + 3 * SECOND, began + 3 * SECOND);
-    assert!(lease.has_expired(began + 3 * SECOND));
+    end.answers.send(gone(7)).unwrap();
+    lease.observe(began + SECOND, began);
+    assert!(lease.is_walsender_gone());
+    assert!(!lease.has_expired(began + 3 * SECOND));
+    assert!(lease.has_expired(began + 4 * SECOND));
     // A new session begins a new lease.
     lease.begins(walsender(8), None, began + 4 * SECOND);
+    assert!(!lease.is_walsender_gone());
     assert_eq!(lease.until(), began + 34 * SECOND);
     assert!(!lease.has_expired(began + 4 * SECOND));
 }
@@ -81,8 +89,12 @@ fn it_ends_when_the_walsender_has_lost_the_slot() {
 #[test]
 fn without_a_session_nobody_is_asked() {
     let (mut lease, mut end, began) = lease();
-    lease.session_ended();
+    lease.session_ended(began + SECOND);
     lease.observe(began + 3 * SECOND, began);
     assert!(end.requests.try_recv().is_err());
     assert!(lease.has_expired(began + 4 * SECOND));
+    // Nothing is sent in the meantime.
+    assert_eq!(lease.sends_until(), began + SECOND);
+    lease.begins(walsender(8), Some(TIMEOUT), began + 2 * SECOND);
+    assert_eq!(lease.sends_until(), began + 6 * SECOND);
 }

@@ -6,6 +6,7 @@ mod replication;
 mod session;
 mod stall;
 mod status_updates;
+mod trace;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use self::replication::{IntakeStop, PacketOutcome, Replication};
 use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
+use self::trace::TraceCheck;
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -49,8 +51,10 @@ pub struct SlotFeed {
     hold: Option<IntakeHold>,
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
+    is_closing: bool,
     stall: StallDetector,
     lease: SessionLease,
+    trace: TraceCheck,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
     /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
@@ -90,8 +94,10 @@ impl SlotFeed {
             hold: None,
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
+            is_closing: false,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
             lease: SessionLease::new(control.walsender(), Instant::now()),
+            trace: TraceCheck::new(control.walsender()),
             withdrawal: None,
             opened: None,
             sessions: control.sessions(),
@@ -183,6 +189,7 @@ impl SlotFeed {
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
         let walsender = Walsender { host: session.host.clone(), pid: own_pid };
         self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
+        self.trace.connected(walsender.clone());
         self.stall.connected(walsender);
         match Stream::new(session.transport, now) {
             Ok(stream) => {
@@ -216,7 +223,7 @@ impl SlotFeed {
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
-        let looks_up = self.catalog.is_some() || reads_topic;
+        let looks_up = self.catalog.is_some() || reads_topic || self.trace.is_awaited();
         let full = !self.replication.window.has_room();
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
@@ -244,7 +251,10 @@ impl SlotFeed {
         self.replication.admitted.interrupt();
         self.catalog = None;
         self.stall.disconnected();
-        self.lease.session_ended();
+        self.lease.session_ended(Instant::now());
+        if self.trace.session_ended() {
+            self.replication.untraced = Some(self.replication.progress.reported());
+        }
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
@@ -362,19 +372,21 @@ impl Feed for SlotFeed {
             self.lease.lose();
         }
         let known = self.withdrawal.take();
-        if !self.lease.has_expired(now) {
-            return known.map(str::to_owned);
-        }
+        let has_expired = self.lease.has_expired(now);
         let unheard_ms = self.lease.unheard_for(now).as_millis();
-        if self.is_connected() {
+        if self.is_connected() && (has_expired || self.lease.is_walsender_gone()) {
             tracing::warn!(
                 code = "stream.unheard",
                 unheard_ms = unheard_ms as u64,
                 frozen_ms = frozen.as_millis() as u64,
+                ended = self.lease.is_walsender_gone(),
                 "there is no sign that the session lives, and another relay may get the slot: opening another"
             );
             // What the socket still holds may be old.
             self.disconnect(Connection::Lost);
+        }
+        if !has_expired {
+            return known.map(str::to_owned);
         }
         let in_flight = !self.replication.window.is_empty();
         in_flight.then(|| match known {
@@ -384,7 +396,8 @@ impl Feed for SlotFeed {
     }
 
     fn publishes_until(&self) -> Instant {
-        self.lease.until()
+        // Without a new session what waits can only be sent now.
+        if self.is_closing { self.lease.until() } else { self.lease.sends_until() }
     }
 
     fn intake(
@@ -430,6 +443,10 @@ impl Feed for SlotFeed {
                     }
                     self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
+                    self.trace.sent(position);
+                    self.hold = Some(IntakeHold::LookupPending);
+                    self.hold(now);
+                    return Ok(false);
                 }
                 PacketOutcome::Stopped(why) => {
                     self.intake_stopped(why, down, now);
@@ -533,6 +550,7 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
+        self.is_closing = true;
         self.opened = None;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.

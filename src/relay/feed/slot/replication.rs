@@ -313,8 +313,9 @@ impl Replication {
     /// the transaction is confirmed.
     fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
         let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
-        // Else the slot has moved already.
-        if self.progress.reported() == floor { progress::trace(floor, commit_lsn) } else { None }
+        let reported = self.progress.reported();
+        // What was reported since shows it too.
+        if reported == floor { progress::trace(floor, commit_lsn) } else { Some(reported) }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would

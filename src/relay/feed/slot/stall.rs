@@ -147,7 +147,7 @@ impl StallDetector {
     }
 
     fn take_answer(&mut self, state: StreamState, silent: bool, stands: bool) -> Option<String> {
-        let WalsenderAnswer { pid, activity } = self.link.answer()?;
+        let WalsenderAnswer { pid, activity, .. } = self.link.answer()?;
         self.asked = false;
         let every = (self.limit / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         self.look_due = Some(state.now + every);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::lsn::Lsn;
 use crate::relay::control::{Link, LinkEnd};
 use crate::source::settings::PostgresHost;
 
@@ -12,7 +13,7 @@ impl AnsweringEnd {
     /// Answers the open request; returns its process id, if there is one.
     fn answers(&mut self, activity: Result<Activity, String>) -> Option<i32> {
         let pid = self.0.requests.try_recv().ok()?.pid;
-        self.0.answers.send(WalsenderAnswer { pid, activity }).ok()?;
+        self.0.answers.send(WalsenderAnswer { pid, activity, confirmed: Lsn::ZERO }).ok()?;
         Some(pid)
     }
 }
