@@ -28,7 +28,9 @@ fn a_topic_without_enough_replicas_holds_back_its_own_events() {
     let both = [("min.insync.replicas", "2")];
     consumer::create_replicated_topic(&brokers, &silent, (1, 2), &both).unwrap();
     drop(second);
-    until("the loss", LIMIT, || (consumer::in_sync(&brokers, &silent).unwrap() == 1).then_some(()));
+    until("the loss", LIMIT, || {
+        (consumer::leaders(&brokers, &silent).unwrap()[0].1 == 1).then_some(())
+    });
     let (reader, silent_reader) = (case.site.reader(), case.site.reader_of(&silent));
     let relay = &mut case.relay();
     case.insert(&silent, 0..50, 1, SILENT);

@@ -167,6 +167,7 @@ fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
 }
 
 pub(crate) struct KafkaInstall {
+    pub(crate) version: String,
     pub(crate) lib: PathBuf,
     /// A new broker's data folder as Kafka's StorageTool leaves it.
     pub(crate) formatted: PathBuf,
@@ -179,6 +180,7 @@ pub(crate) fn kafka() -> Result<KafkaInstall> {
     let version = chosen("WALRELAY_TEST_KAFKA").unwrap_or_else(|| KAFKA_VERSION.into());
     let home = cache_folder()?.join(format!("kafka-{version}"));
     let install = KafkaInstall {
+        version,
         lib: home.join("lib"),
         formatted: home.join("formatted"),
         classes: home.join("classes.jsa"),
