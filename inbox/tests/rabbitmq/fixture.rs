@@ -20,7 +20,7 @@ use crate::support::{
     Calls, Database, LEVELS, LIMIT, Running, log, runtime, shared_postgres, until,
 };
 
-/// The routing key of all messages.
+/// The routing key of messages, where a fixture has no other.
 pub(super) const ROUTING_KEY: &str = "order.created";
 const SHARDS: u32 = 2;
 
@@ -46,6 +46,7 @@ pub(super) struct Fixture {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) database: Database,
+    pub(super) routing_key: String,
     runtime: Runtime,
     connection: Option<Connection>,
     channel: Option<Channel>,
@@ -84,6 +85,7 @@ impl Fixture {
             name: name.to_owned(),
             url: url.to_owned(),
             database: Database::new(postgres, name),
+            routing_key: ROUTING_KEY.to_owned(),
             runtime: runtime(1),
             connection: None,
             channel: None,
@@ -164,7 +166,7 @@ impl Fixture {
             properties = properties.with_message_id(id.into());
         }
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let (exchange, key) = (exchange.into(), ROUTING_KEY.into());
+        let (exchange, key) = (exchange.into(), self.routing_key.as_str().into());
         let confirmed = self.runtime.block_on(async {
             let sent =
                 self.channel().basic_publish(exchange, key, options, value.as_bytes(), properties);

@@ -17,6 +17,7 @@ mod doctor;
 mod fault;
 mod in_flight;
 mod init;
+mod limits;
 mod management;
 mod message;
 mod multiplexer;
