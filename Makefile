@@ -17,7 +17,7 @@ help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
 		awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 1-3 minutes)
+setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 2-5 minutes)
 	@scripts/setup
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)

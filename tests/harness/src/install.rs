@@ -204,11 +204,16 @@ pub(crate) struct RabbitInstall {
 /// A `rabbitmq-server` that does not switch user by itself.
 pub(crate) const RABBITMQ_SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
 
-/// RabbitMQ of the version in `WALRELAY_TEST_RABBITMQ`, such as 4.0, or this machine's.
+const RABBITMQ_VERSION: &str = "4.0";
+
+/// RabbitMQ of the version in `WALRELAY_TEST_RABBITMQ`, such as 4.3, or the usual one. That has a folder
+/// which only root can enter: others have what their machine has.
 pub(crate) fn rabbitmq() -> Result<RabbitInstall> {
-    let Some(version) = chosen("WALRELAY_TEST_RABBITMQ") else { return rabbitmq_here("") };
+    let chosen = chosen("WALRELAY_TEST_RABBITMQ");
+    let usual = if own_uid()? == 0 { RABBITMQ_VERSION } else { "" };
+    let version = chosen.as_deref().unwrap_or(usual);
     let root = cache_folder()?.join(format!("rabbitmq-{version}"));
-    if root.is_dir() { Ok(RabbitInstall { root: Some(root) }) } else { rabbitmq_here(&version) }
+    if root.is_dir() { Ok(RabbitInstall { root: Some(root) }) } else { rabbitmq_here(version) }
 }
 
 fn rabbitmq_here(version: &str) -> Result<RabbitInstall> {
