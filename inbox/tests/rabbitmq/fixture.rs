@@ -175,6 +175,21 @@ impl Fixture {
         assert_eq!(confirmed.unwrap(), Confirmation::Ack(None));
     }
 
+    /// Takes the first message of the consumer's queue, and is gone without acknowledging it.
+    pub(super) fn take_and_leave(&self) {
+        let taken = async {
+            let channel = self.connection.as_ref().unwrap().create_channel().await.unwrap();
+            channel.basic_qos(1, BasicQosOptions::default()).await.unwrap();
+            let (queue, options) = (self.name.as_str().into(), BasicConsumeOptions::default());
+            let consumer =
+                channel.basic_consume(queue, "lost".into(), options, FieldTable::default()).await;
+            consumer.unwrap().next().await.unwrap().unwrap();
+            channel.close(200, "".into()).await.unwrap();
+        };
+        let taken = async { tokio::time::timeout(LIMIT, taken).await };
+        self.runtime.block_on(taken).expect("there is a message");
+    }
+
     /// Messages of a queue that are with no consumer.
     pub(super) fn ready(&self, queue: &str) -> u32 {
         self.ask(queue).message_count()
