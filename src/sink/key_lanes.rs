@@ -67,6 +67,7 @@ pub(super) struct KeyLanes<T> {
     in_flight: BTreeSet<Sequence>,
     /// Those in flight for which [`KeyLanes::unanswered`] was called.
     unanswered: BTreeSet<Sequence>,
+    /// Of those in flight that may still be answered soon.
     in_flight_bytes: usize,
     /// The unique names of what is in flight.
     names: HashSet<String>,
@@ -163,9 +164,8 @@ impl<T: LaneItem> KeyLanes<T> {
         &self,
         mut may_go: impl FnMut(Sequence, &T) -> bool,
     ) -> Option<(Sequence, Arc<T>)> {
-        let in_flight = self.in_flight.len();
-        let is_alone = in_flight == self.unanswered.len();
-        if in_flight >= IN_FLIGHT_EVENTS_MAX || (self.suspects > 0 && !is_alone) {
+        let in_flight = self.in_flight.len() - self.unanswered.len();
+        if in_flight >= IN_FLIGHT_EVENTS_MAX || (self.suspects > 0 && in_flight > 0) {
             return None;
         }
         let entries = self.ready.iter().map(|sequence| (*sequence, self.entries.get(sequence)));
@@ -173,13 +173,18 @@ impl<T: LaneItem> KeyLanes<T> {
         // Among what is without an answer, a close names nobody. So what may stay without one
         // again goes last.
         let is_first = |entry: &Entry<T>| entry.suspect && !entry.unanswered;
-        let mut first = entries.clone().filter(|(_, entry)| self.suspects > 0 && is_first(entry));
-        let (sequence, Entry { item, .. }) = first
-            .find(|(sequence, entry)| may_go(*sequence, &entry.item))
-            .or_else(|| entries.clone().find(|(sequence, entry)| may_go(*sequence, &entry.item)))?;
+        let mut first = entries.clone().filter(|(_, entry)| is_first(entry));
+        let is_name_taken = |item: &T| item.unique().is_some_and(|name| self.names.contains(name));
+        // A name may be taken for long.
+        let skips_names = !self.unanswered.is_empty();
+        let mut goes = |(sequence, entry): &(Sequence, &Entry<T>)| {
+            let item = &*entry.item;
+            !(skips_names && is_name_taken(item)) && may_go(*sequence, item)
+        };
+        let found = if self.suspects > 0 { first.find(&mut goes) } else { None };
+        let (sequence, Entry { item, .. }) = found.or_else(|| entries.clone().find(&mut goes))?;
         let is_too_much = self.in_flight_bytes + item.size_bytes() > IN_FLIGHT_BYTES_MAX;
-        let is_name_taken = item.unique().is_some_and(|name| self.names.contains(name));
-        if (is_too_much && in_flight > 0) || is_name_taken {
+        if (is_too_much && in_flight > 0) || is_name_taken(item) {
             return None;
         }
         Some((sequence, Arc::clone(item)))
@@ -191,6 +196,20 @@ impl<T: LaneItem> KeyLanes<T> {
         self.in_flight.insert(sequence);
         self.in_flight_bytes += item.size_bytes();
         self.names.extend(item.unique().map(str::to_owned));
+    }
+
+    /// The event that [`KeyLanes::peek`] returned cannot be sent now. It is no longer ready, and no
+    /// suspect for which others would wait, until [`KeyLanes::take_up`] is called.
+    pub(super) fn set_aside(&mut self, sequence: Sequence) {
+        self.ready.remove(&sequence);
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+        }
+    }
+
+    /// An event that was set aside may be sent again.
+    pub(super) fn take_up(&mut self, sequence: Sequence) {
+        self.promote(sequence);
     }
 
     /// Removes an event that the broker has: the next of its lane may be sent.
@@ -277,18 +296,19 @@ impl<T: LaneItem> KeyLanes<T> {
 
     /// The connection is lost: everything in flight will be sent again. If the broker closed it
     /// because of a message, those in flight are sent one at a time, so that the next close
-    /// identifies the message and no other is sent again because of it.
+    /// identifies the message and no other is sent again because of it. A message that was long
+    /// without an answer is hardly the reason: the broker closes at once.
     pub(super) fn connection_lost(&mut self, because_of_a_message: bool) {
+        let unanswered = std::mem::take(&mut self.unanswered);
         for sequence in std::mem::take(&mut self.in_flight) {
             let Some(entry) = self.entries.get_mut(&sequence) else { continue };
             self.ready.insert(sequence);
-            if because_of_a_message && !entry.suspect {
+            if because_of_a_message && !entry.suspect && !unanswered.contains(&sequence) {
                 entry.suspect = true;
                 self.suspects += 1;
             }
         }
         self.names.clear();
-        self.unanswered.clear();
         self.in_flight_bytes = 0;
     }
 
@@ -300,11 +320,12 @@ impl<T: LaneItem> KeyLanes<T> {
     }
 
     /// The event in flight was left without an answer for long, while the broker may answer others.
-    /// Those wait for it no longer, and it is no suspect any more.
+    /// Those wait for it no longer: it counts towards no bound, and is no suspect any more.
     pub(super) fn unanswered(&mut self, sequence: Sequence) {
         let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
         if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
             entry.unanswered = true;
+            self.in_flight_bytes -= entry.item.size_bytes();
             self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
         }
     }
@@ -332,9 +353,9 @@ impl<T: LaneItem> KeyLanes<T> {
     fn answered(&mut self, sequence: Sequence) {
         let Some(entry) = self.entries.get(&sequence) else { return };
         self.ready.remove(&sequence);
-        self.unanswered.remove(&sequence);
+        let is_counted = !self.unanswered.remove(&sequence);
         if self.in_flight.remove(&sequence) {
-            self.in_flight_bytes -= entry.item.size_bytes();
+            self.in_flight_bytes -= if is_counted { entry.item.size_bytes() } else { 0 };
             if let Some(name) = entry.item.unique() {
                 self.names.remove(name);
             }

@@ -105,13 +105,58 @@ fn an_event_without_an_answer_does_not_keep_others_from_being_sent_alone() {
     assert_eq!(send_all(&mut lanes), [1]);
     assert_eq!(lanes.lone_suspect(), Some(1));
     lanes.refused(1);
-    // AND the other is a suspect only until it is without an answer again
+    // AND the other is sent with the rest, until it is without an answer again
+    assert_eq!(send_all(&mut lanes), [0, 2, 3]);
+    lanes.connection_lost(true);
+    assert_eq!((lanes.suspects, send_all(&mut lanes)), (3, vec![2]));
+    lanes.confirmed(2);
+    assert_eq!(send_all(&mut lanes), [3]);
+    lanes.confirmed(3);
     assert_eq!(send_all(&mut lanes), [0]);
     lanes.unanswered(0);
     assert_eq!((lanes.suspects, lanes.has_unanswered()), (0, true));
-    assert_eq!(send_all(&mut lanes), [2, 3]);
     lanes.confirmed(0);
     assert!(!lanes.has_unanswered());
+}
+
+#[test]
+fn what_is_without_an_answer_counts_towards_no_bound() {
+    let mut lanes = KeyLanes::default();
+    let hasher = KeyHasher::default();
+    let count = IN_FLIGHT_EVENTS_MAX as Sequence;
+    for sequence in 0..2 * count {
+        lanes.add(sequence, item(&hasher, &sequence.to_string(), None, 10));
+    }
+    assert!(send_all(&mut lanes).into_iter().eq(0..count));
+    // WHEN one of them has no answer for long THEN one more is sent
+    lanes.unanswered(7);
+    lanes.unanswered(7);
+    assert_eq!(send_all(&mut lanes), [count]);
+    // WHEN it is answered THEN it makes no room for another
+    lanes.confirmed(7);
+    assert!(send_all(&mut lanes).is_empty());
+    (0..=count).filter(|sequence| *sequence != 7).for_each(|sequence| lanes.confirmed(sequence));
+    assert_eq!(lanes.in_flight_bytes, 0);
+}
+
+#[test]
+fn an_event_that_is_set_aside_keeps_no_other_waiting() {
+    let mut lanes = lanes(&[("0", Some("a")), ("1", Some("a")), ("2", None)]);
+    // GIVEN a suspect for which there is no room
+    lanes.suspect(0);
+    assert_eq!(lanes.peek().map(|(sequence, _)| sequence), Some(0));
+    lanes.set_aside(0);
+    assert_eq!(lanes.suspects, 0);
+    // THEN others are sent, and those of its key wait
+    assert_eq!(send_all(&mut lanes), [2]);
+    // WHEN there is room THEN all go in order
+    lanes.take_up(0);
+    assert_eq!(send_all(&mut lanes), [0]);
+    // What is in flight is not taken up again.
+    lanes.take_up(0);
+    assert!(send_all(&mut lanes).is_empty());
+    lanes.confirmed(0);
+    assert_eq!(send_all(&mut lanes), [1]);
 }
 
 #[test]
@@ -137,8 +182,11 @@ fn after_a_close_over_a_message_suspects_go_one_at_a_time_and_then_all_flow_agai
 fn two_events_of_one_id_are_never_in_flight_together() {
     let mut lanes = lanes(&[("same", Some("a")), ("same", Some("b")), ("2", Some("c"))]);
     assert_eq!(send_all(&mut lanes), [0]);
+    // WHEN the first has no answer for long THEN others go on
+    lanes.unanswered(0);
+    assert_eq!(send_all(&mut lanes), [2]);
     lanes.confirmed(0);
-    assert_eq!(send_all(&mut lanes), [1, 2]);
+    assert_eq!(send_all(&mut lanes), [1]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod failing;
 mod fencing;
 mod kill;
 mod rows;
+mod silent;
 mod together;
 
 use std::time::Duration;

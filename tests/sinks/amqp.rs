@@ -3,7 +3,7 @@
 //! Login, tuning, channels and passive declares are answered here; a script sees publishes and
 //! decides what becomes of each. A script ends with its connection, whoever closed it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +61,8 @@ impl Drop for Server {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
+    /// Counts the messages of the connection. Each channel has tags of its own, which a script need
+    /// not know.
     pub(crate) tag: u64,
     pub(crate) exchange: String,
     pub(crate) routing_key: String,
@@ -86,8 +88,10 @@ impl Published {
 /// A client that has logged in.
 pub(crate) struct Peer {
     wire: Wire,
-    confirming: u16,
-    tags: u64,
+    /// The channels in confirm mode, and how many messages came on each.
+    confirming: Vec<(u16, u64)>,
+    /// By number on the connection, the channel and the delivery tag of each message.
+    tags: Vec<(u16, u64)>,
     /// The channel was closed by us: what comes on it is passed over.
     closed: bool,
     partial: Option<(Published, u64)>,
@@ -97,6 +101,11 @@ pub(crate) struct Peer {
 impl Peer {
     /// Takes the client's greeting and lets it in.
     pub(crate) fn welcome(socket: TcpStream) -> io::Result<Peer> {
+        Peer::welcome_with(socket, 2047)
+    }
+
+    /// The same with this many channels at most.
+    pub(crate) fn welcome_with(socket: TcpStream, channel_max: u16) -> io::Result<Peer> {
         let mut wire = Wire::new(socket)?;
         loop {
             match wire.read(LOGIN)?.ok_or(io::ErrorKind::TimedOut)? {
@@ -114,11 +123,8 @@ impl Peer {
                     connection::AMQPMethod::StartOk(told) => {
                         assert_eq!(told.mechanism.as_str(), "PLAIN");
                         assert_eq!(told.response.as_bytes(), b"\0guest\0guest");
-                        let tune = connection::Tune {
-                            channel_max: 2047,
-                            frame_max: 128 * 1024,
-                            heartbeat: 60,
-                        };
+                        let tune =
+                            connection::Tune { channel_max, frame_max: 128 * 1024, heartbeat: 60 };
                         wire.connection(connection::AMQPMethod::Tune(tune));
                     }
                     connection::AMQPMethod::TuneOk(_) => {}
@@ -126,8 +132,8 @@ impl Peer {
                         wire.connection(connection::AMQPMethod::OpenOk(connection::OpenOk {}));
                         let mut peer = Peer {
                             wire,
-                            confirming: 0,
-                            tags: 0,
+                            confirming: Vec::new(),
+                            tags: Vec::new(),
                             closed: false,
                             partial: None,
                             missing: BTreeSet::new(),
@@ -197,7 +203,7 @@ impl Peer {
                 AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {}))
             }
             AMQPClass::Confirm(confirm::AMQPMethod::Select(_)) => {
-                self.confirming = channel;
+                self.confirming.push((channel, 0));
                 AMQPClass::Confirm(confirm::AMQPMethod::SelectOk(confirm::SelectOk {}))
             }
             AMQPClass::Exchange(exchange::AMQPMethod::Declare(it)) => {
@@ -230,13 +236,16 @@ impl Peer {
     }
 
     fn publish(&mut self, channel: u16, publish: Publish) {
-        assert_eq!(channel, self.confirming, "a publish outside the channel in confirm mode");
+        let mut confirming = self.confirming.iter_mut();
+        let confirming = confirming.find(|(number, _)| *number == channel);
+        let (_, count) = confirming.expect("a publish on a channel in confirm mode");
         if self.closed {
             return;
         }
-        self.tags += 1;
+        *count += 1;
+        self.tags.push((channel, *count));
         let published = Published {
-            tag: self.tags,
+            tag: self.tags.len() as u64,
             exchange: publish.exchange.to_string(),
             routing_key: publish.routing_key.to_string(),
             mandatory: publish.mandatory,
@@ -250,42 +259,67 @@ impl Peer {
         self.wire.flush()
     }
 
-    fn basic(&mut self, method: basic::AMQPMethod) {
-        self.wire.write(&AMQPFrame::Method(self.confirming, AMQPClass::Basic(method)));
+    fn basic(&mut self, channel: u16, method: basic::AMQPMethod) {
+        self.wire.write(&AMQPFrame::Method(channel, AMQPClass::Basic(method)));
     }
 
-    pub(crate) fn ack(&mut self, delivery_tag: u64, multiple: bool) {
-        self.basic(basic::AMQPMethod::Ack(Ack { delivery_tag, multiple }));
+    /// The channels and delivery tags that answer up to a message, or only for it. What was never
+    /// sent is answered on the first channel, as it is.
+    fn answered(&self, tag: u64, multiple: bool) -> BTreeMap<u16, u64> {
+        let index = usize::try_from(tag).unwrap().wrapping_sub(1);
+        match self.tags.get(index) {
+            Some(_) if multiple => self.tags[..=index].iter().copied().collect(),
+            Some(one) => BTreeMap::from([*one]),
+            None => BTreeMap::from([(self.first(), tag)]),
+        }
     }
 
-    pub(crate) fn nack(&mut self, delivery_tag: u64, multiple: bool) {
-        self.basic(basic::AMQPMethod::Nack(Nack { delivery_tag, multiple, requeue: false }));
+    fn first(&self) -> u16 {
+        self.confirming.first().map_or(0, |(channel, _)| *channel)
+    }
+
+    pub(crate) fn ack(&mut self, tag: u64, multiple: bool) {
+        for (channel, delivery_tag) in self.answered(tag, multiple) {
+            self.basic(channel, basic::AMQPMethod::Ack(Ack { delivery_tag, multiple }));
+        }
+    }
+
+    pub(crate) fn nack(&mut self, tag: u64, multiple: bool) {
+        for (channel, delivery_tag) in self.answered(tag, multiple) {
+            let nack = Nack { delivery_tag, multiple, requeue: false };
+            self.basic(channel, basic::AMQPMethod::Nack(nack));
+        }
     }
 
     /// Sends a message back, as it came.
     pub(crate) fn send_back(&mut self, published: &Published, reply_code: u16) {
         let text = if reply_code == 312 { "NO_ROUTE" } else { "NO_CONSUMERS" };
-        self.basic(basic::AMQPMethod::Return(Return {
-            reply_code,
-            reply_text: text.into(),
-            exchange: published.exchange.as_str().into(),
-            routing_key: published.routing_key.as_str().into(),
-        }));
+        let (channel, _) = self.tags[usize::try_from(published.tag).unwrap() - 1];
+        self.basic(
+            channel,
+            basic::AMQPMethod::Return(Return {
+                reply_code,
+                reply_text: text.into(),
+                exchange: published.exchange.as_str().into(),
+                routing_key: published.routing_key.as_str().into(),
+            }),
+        );
         let header = AMQPContentHeader {
             class_id: 60,
             body_size: published.body.len() as u64,
             properties: published.properties.clone(),
         };
-        self.wire.write(&AMQPFrame::Header(self.confirming, header));
+        self.wire.write(&AMQPFrame::Header(channel, header));
         for part in published.body.chunks(BODY_BYTES) {
-            self.wire.write(&AMQPFrame::Body(self.confirming, part.to_vec()));
+            self.wire.write(&AMQPFrame::Body(channel, part.to_vec()));
         }
     }
 
-    /// Closes the channel; what the client sends on it from now on is passed over.
+    /// Closes the channel of the last message; what the client sends from now on is passed over.
     pub(crate) fn close_channel(&mut self, code: u16, text: &str) -> io::Result<()> {
         self.closed = true;
-        self.wire.write(&AMQPFrame::Method(self.confirming, channel_close(code, text)));
+        let channel = self.tags.last().map_or_else(|| self.first(), |(channel, _)| *channel);
+        self.wire.write(&AMQPFrame::Method(channel, channel_close(code, text)));
         self.flush()
     }
 

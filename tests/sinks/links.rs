@@ -171,30 +171,28 @@ fn events_whose_answer_was_lost_are_sent_again_in_order_with_one_of_a_key_under_
 }
 
 #[test]
-fn slow_answers_hold_up_their_keys_and_bound_what_is_in_flight() {
+fn slow_answers_bound_what_is_in_flight() {
     const IN_FLIGHT_MAX: u64 = 1024;
-    // GIVEN a broker that answers nothing
+    const MOMENT: Duration = Duration::from_millis(200);
+    // GIVEN a broker that answers when nothing more comes
     let most = Arc::new(Mutex::new(0));
     let seen = Arc::clone(&most);
     let server = Server::start(move |_, socket| {
         let mut peer = Peer::welcome(socket)?;
-        let mut last = 0;
-        while last < IN_FLIGHT_MAX {
-            last = peer.next()?.tag;
-        }
-        if let Some(beyond) = peer.next_within(Duration::from_millis(500))? {
-            last = beyond.tag;
-        }
-        *seen.lock().unwrap() = last;
-        // Then each, slowly at first.
-        for tag in 1..=20 {
-            peer.ack(tag, false);
-            peer.next_within(Duration::from_millis(2))?;
-        }
-        peer.ack(last, true);
+        let (mut answered, mut last) = (0, 0);
         loop {
-            let message = peer.next()?;
-            peer.ack(message.tag, true);
+            while let Some(message) = peer.next_within(MOMENT)? {
+                last = message.tag;
+            }
+            let mut most = seen.lock().unwrap();
+            *most = last.saturating_sub(answered).max(*most);
+            drop(most);
+            // The first ones each, and the rest together.
+            (answered + 1..=last.min(answered + 20)).for_each(|tag| peer.ack(tag, false));
+            if last > answered {
+                peer.ack(last, true);
+            }
+            answered = last;
         }
     });
     // WHEN a window of events without a key is handed over
@@ -206,4 +204,55 @@ fn slow_answers_hold_up_their_keys_and_bound_what_is_in_flight() {
     // THEN no more than the bound was in flight, and all are confirmed in the end
     assert_eq!(*most.lock().unwrap(), IN_FLIGHT_MAX);
     assert_eq!(relay.confirmed.len(), 10_000);
+}
+
+#[test]
+fn a_destination_without_answers_bounds_no_other() {
+    // GIVEN a broker that answers nothing for one destination
+    let most = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&most);
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        loop {
+            let message = peer.next()?;
+            match message.routing_key.as_str() {
+                "silent" => *seen.lock().unwrap() += 1,
+                _ => peer.ack(message.tag, false),
+            }
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    // WHEN events for both are handed over
+    let good: Vec<u64> = (0..2_000)
+        .map(|number| {
+            relay.publish(&Event::new("silent", format!("silent {number}")));
+            relay.publish(&Event::new("good", format!("good {number}")))
+        })
+        .collect();
+    // THEN all of the other are confirmed, and few of it were sent
+    relay.until("the others", |relay| good.iter().all(|it| relay.confirmed.contains(it)));
+    assert_eq!(relay.confirmed.len(), good.len());
+    assert!(*most.lock().unwrap() < 100, "{most:?}");
+}
+
+#[test]
+fn destinations_share_a_channel_where_the_broker_allows_few() {
+    // GIVEN a broker that allows three channels, of which questions may need two
+    let connections = Arc::new(Mutex::new(0));
+    let seen = Arc::clone(&connections);
+    let server = Server::start(move |_, socket| {
+        *seen.lock().unwrap() += 1;
+        let mut peer = Peer::welcome_with(socket, 3)?;
+        loop {
+            let message = peer.next()?;
+            peer.ack(message.tag, false);
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    // WHEN events for more destinations come THEN all are confirmed over one connection
+    for number in 0..300 {
+        relay.publish(&Event::new(&format!("topic {}", number % 10), number.to_string()));
+    }
+    relay.settle();
+    assert_eq!((relay.confirmed.len(), *connections.lock().unwrap()), (300, 1));
 }

@@ -154,3 +154,31 @@ fn events_of_a_key_wait_for_one_that_cannot_be_routed_and_others_do_not() {
     assert_eq!(of_a, ["a0", "a1", "a2"]);
     assert_eq!(order.len(), 103);
 }
+
+#[test]
+fn a_login_with_few_channels_publishes_over_those() {
+    // GIVEN a user who may have three channels
+    let mut rabbit = admin();
+    arrange(&mut rabbit, "few", "#", &[]);
+    let user = "rabbit_auth_backend_internal";
+    let rights = "<<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"test\">>";
+    shared_rabbitmq()
+        .eval(&format!(
+            "ok = {user}:add_user(<<\"few\">>, <<\"few\">>, <<\"test\">>),
+             ok = {user}:set_permissions(<<\"few\">>, <<\"/\">>, {rights}),
+             ok = {user}:set_user_limits(<<\"few\">>, <<\"{{\\\"max-channels\\\": 3}}\">>, <<\"test\">>)"
+        ))
+        .unwrap();
+    let broker = section::rabbitmq_as("few", shared_rabbitmq().port(), Duration::from_secs(10));
+    let mut relay = TestRelay::open(broker);
+    // WHEN events for more destinations come
+    for number in 0..500 {
+        relay.publish(&event("few", &format!("topic.{}", number % 10), number.to_string()));
+    }
+    relay.settle();
+    // THEN the broker refuses one channel too many once or twice, and no more
+    assert_eq!(relay.confirmed.len(), 500);
+    assert!(relay.reachability.len() <= 4, "{:?}", relay.reachability);
+    // AND all are there in the end
+    assert!(rabbit.take("few").unwrap().len() >= 500);
+}

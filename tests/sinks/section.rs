@@ -29,8 +29,13 @@ impl Values {
 
 /// A RabbitMQ on a loopback port, whose exchange comes from the event.
 pub(crate) fn rabbitmq(port: u16, heartbeat: Duration) -> Arc<dyn Broker> {
+    rabbitmq_as("guest", port, heartbeat)
+}
+
+/// The same for a user whose password is the name.
+pub(crate) fn rabbitmq_as(user: &str, port: u16, heartbeat: Duration) -> Arc<dyn Broker> {
     Values::default()
-        .set("url", format!("amqp://guest:guest@127.0.0.1:{port}/%2f"))
+        .set("url", format!("amqp://{user}:{user}@127.0.0.1:{port}/%2f"))
         .set("exchange", "${exchange}")
         .set("heartbeat", format!("{}ms", heartbeat.as_millis()))
         .configure("rabbitmq")

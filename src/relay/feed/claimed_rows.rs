@@ -57,6 +57,8 @@ pub(super) struct ClaimedRows {
     batches: BTreeMap<Sequence, OpenBatch>,
     /// Number of the next row that comes in.
     pub(super) next: Sequence,
+    /// The newest row that the sink has settled.
+    newest_settled: Sequence,
     /// Rows to be handed to the sink, in order.
     queue: VecDeque<Sequence>,
     /// Rows that the sink has, those of them that have failed, and the bytes of all.
@@ -137,6 +139,15 @@ impl ClaimedRows {
         })
     }
 
+    /// Rows that the sink has had for long without an answer, while it has settled later ones, the
+    /// oldest first.
+    pub(super) fn overtaken(&self) -> Vec<Sequence> {
+        let is_old = |batch: &&OpenBatch| batch.taken_at.elapsed() >= WORKER_WAITS;
+        let rows = self.batches.values().filter(is_old).flat_map(|batch| &batch.rows);
+        let waits = rows.filter(|(_, claimed)| claimed.state == RowState::Offered);
+        waits.map(|(sequence, _)| *sequence).take_while(|it| *it < self.newest_settled).collect()
+    }
+
     fn batch_of(&mut self, sequence: Sequence) -> Option<&mut OpenBatch> {
         self.batches.range_mut(..=sequence).next_back().map(|(_, batch)| batch)
     }
@@ -171,6 +182,7 @@ impl ClaimedRows {
             return Err(NotInFlight(sequence));
         }
         let claimed = entry.remove();
+        self.newest_settled = self.newest_settled.max(sequence);
         self.unsettled -= 1;
         self.held_bytes -= claimed.row.tuple.len();
         self.in_flight -= 1;
@@ -206,6 +218,7 @@ impl ClaimedRows {
             self.queue.push_back(*sequence);
         }
         (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
+        self.newest_settled = 0;
     }
 
     /// No confirms come any more: rows without a verdict are released to other claims.

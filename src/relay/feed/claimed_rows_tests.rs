@@ -72,6 +72,28 @@ fn what_has_failed_holds_up_no_other_row_of_its_batch() {
 }
 
 #[test]
+fn rows_that_wait_for_long_while_later_ones_are_settled_are_known() {
+    let mut rows = ClaimedRows::default();
+    let (first, _keep) = batch("a", &["1", "2", "3"]);
+    let (second, _keep_too) = batch("b", &["4", "5"]);
+    rows.take(first);
+    rows.take(second);
+    offer_all(&mut rows);
+    // GIVEN rows that the sink has had for long
+    let long_ago = Instant::now().checked_sub(WORKER_WAITS).unwrap();
+    rows.batch_of(0).unwrap().taken_at = long_ago;
+    assert!(rows.overtaken().is_empty(), "the broker may be away as a whole");
+    // WHEN a later one is settled THEN they are overtaken, but not one that has failed
+    rows.retrying(1, 1, Duration::ZERO, "no".into());
+    rows.published(4).unwrap();
+    assert_eq!(rows.overtaken(), [0, 2]);
+    // WHEN there is a new sink THEN it has had them for no time
+    rows.rewind();
+    offer_all(&mut rows);
+    assert!(rows.overtaken().is_empty());
+}
+
+#[test]
 fn a_new_sink_gets_what_is_not_settled_in_the_same_order_under_the_same_numbers() {
     let mut rows = ClaimedRows::default();
     let (first, _keep) = batch("a", &["1", "2", "3"]);

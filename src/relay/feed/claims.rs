@@ -269,6 +269,10 @@ impl Feed for ClaimFeed {
         self.rows.in_flight
     }
 
+    fn overtaken(&self) -> Vec<Sequence> {
+        self.rows.overtaken()
+    }
+
     fn status(&self) -> FeedStatus {
         // Without renewals of its claims it publishes nothing.
         let renews = Instant::now() < self.publishes_until();

@@ -106,9 +106,7 @@ pub(crate) trait Feed {
     fn in_flight(&self) -> usize;
 
     /// Unsettled events that wait while the broker confirms later ones, oldest first.
-    fn overtaken(&self) -> Vec<Sequence> {
-        Vec::new()
-    }
+    fn overtaken(&self) -> Vec<Sequence>;
 
     fn status(&self) -> FeedStatus;
 

@@ -1,5 +1,7 @@
 //! What the broker answers to publishes, among the frames that it sends. Pure: no socket, no clock.
 
+use std::collections::BTreeMap;
+
 use amq_protocol::frame::{AMQPFrame, parse_frame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::AMQPValue;
@@ -40,14 +42,15 @@ pub(super) enum Answer {
     Confirm { tag: u64, multiple: bool, acked: bool },
     /// Comes before the confirm of the message.
     Returned(ReturnedMessage),
-    /// The channel or the connection is closed: no more answers follow.
+    /// The channel or the connection is closed: no more answers follow on any channel.
     Closed(ConnectionLoss),
 }
 
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FrameMeaning {
-    Answer(Answer),
+    /// On this channel.
+    Answer(u16, Answer),
     /// Of a message that is returned.
     Part,
     /// The connection is blocked, or no longer.
@@ -60,28 +63,33 @@ pub(super) enum FrameMeaning {
 
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Code and text of the return whose properties are still to come.
-    returning: Option<(u16, String)>,
+    /// By channel, code and text of the return whose properties are still to come.
+    returning: BTreeMap<u16, (u16, String)>,
 }
 
 impl Answers {
-    /// Reads a whole frame; `channel` is the one that is published on.
-    pub(super) fn read_frame(&mut self, frame: &[u8], channel: Option<u16>) -> FrameMeaning {
+    /// Reads a whole frame; `channels` are those that are published on.
+    pub(super) fn read_frame(&mut self, frame: &[u8], channels: &[u16]) -> FrameMeaning {
         let Some([kind, high, low]) = frame.first_chunk::<3>() else { return FrameMeaning::Other };
         let number = u16::from_be_bytes([*high, *low]);
-        let is_ours = channel == Some(number);
+        let is_ours = channels.contains(&number);
         match *kind {
             BODY_FRAME if is_ours => FrameMeaning::Part,
             METHOD_FRAME | HEADER_FRAME if is_ours || number == 0 => match parse_frame(frame) {
                 Ok((_, AMQPFrame::Method(0, AMQPClass::Connection(method)))) => {
                     connection_method(method)
                 }
-                Ok((_, AMQPFrame::Method(_, method))) if is_ours => self.channel_method(method),
+                Ok((_, AMQPFrame::Method(_, method))) if is_ours => {
+                    self.channel_method(number, method)
+                }
                 Ok((_, AMQPFrame::Header(_, header))) if is_ours => {
-                    let Some((code, text)) = self.returning.take() else { return unreadable() };
+                    let Some((code, text)) = self.returning.remove(&number) else {
+                        return unreadable();
+                    };
                     let id = header.properties.message_id();
                     let id = id.as_ref().map(ToString::to_string).unwrap_or_default();
-                    FrameMeaning::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
+                    let returned = ReturnedMessage { id, code, text };
+                    FrameMeaning::Answer(number, Answer::Returned(returned))
                 }
                 Err(_) => match cut_close(frame, is_ours) {
                     Some(loss) => FrameMeaning::Closed(loss),
@@ -95,9 +103,10 @@ impl Answers {
         }
     }
 
-    fn channel_method(&mut self, method: AMQPClass) -> FrameMeaning {
-        let confirm =
-            |tag, multiple, acked| FrameMeaning::Answer(Answer::Confirm { tag, multiple, acked });
+    fn channel_method(&mut self, number: u16, method: AMQPClass) -> FrameMeaning {
+        let confirm = |tag, multiple, acked| {
+            FrameMeaning::Answer(number, Answer::Confirm { tag, multiple, acked })
+        };
         match method {
             AMQPClass::Basic(basic::AMQPMethod::Ack(ack)) => {
                 confirm(ack.delivery_tag, ack.multiple, true)
@@ -106,7 +115,8 @@ impl Answers {
                 confirm(nack.delivery_tag, nack.multiple, false)
             }
             AMQPClass::Basic(basic::AMQPMethod::Return(returned)) => {
-                self.returning = Some((returned.reply_code, returned.reply_text.to_string()));
+                let returning = (returned.reply_code, returned.reply_text.to_string());
+                self.returning.insert(number, returning);
                 FrameMeaning::Part
             }
             AMQPClass::Channel(channel::AMQPMethod::Close(close)) => FrameMeaning::Closed(

@@ -1,4 +1,4 @@
-//! A connection with a channel in confirm mode, and a [`Probe`] for questions.
+//! A connection with channels in confirm mode, and a [`Probe`] for questions.
 //!
 //! The socket is connected here, so that a connection attempt has a deadline, the socket can be
 //! shut down whatever lapin does, and TLS is the relay's own ([`super::tls`]).
@@ -40,12 +40,15 @@ const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 /// has asked for: this is what others may have published.
 const READ_FRAME_BYTES_MAX: u32 = 128 * 1024;
 
+/// Channels that questions need at the same time.
+const PROBE_CHANNELS: u16 = 2;
+
 type ConnectionEvents = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 pub(super) struct AmqpConnection {
     pub(super) probe: Probe,
-    /// In confirm mode. lapin publishes nothing on it.
-    channel: Channel,
+    /// In confirm mode. lapin publishes nothing on them, and closes one that is dropped.
+    channels: Vec<Channel>,
     frame_bytes_max: usize,
     pub(super) multiplexer: Multiplexer,
     /// Index in [`RabbitSettings::hosts`].
@@ -128,21 +131,47 @@ impl AmqpConnection {
             let uri = uri(settings, &login, &settings.hosts[host], frame_bytes_max);
             let connection = shake_hands(uri, stream).await?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
-            let channel = connection.create_channel().await?;
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            AmqpResult::Ok((connection, channel, events))
+            let probe = Probe(Arc::new(connection));
+            let channel = confirming_channel(probe.clone()).await?;
+            AmqpResult::Ok((probe, channel, events))
         };
         let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
-        let (connection, channel, events) =
+        let (probe, channel, events) =
             opened.map_err(|loss| likely_cause(settings, loss, &multiplexer))?;
-        multiplexer.serve(channel.id());
-        let frame_bytes_max = match connection.configuration().frame_max() {
+        let frame_bytes_max = match probe.0.configuration().frame_max() {
             0 => frame_bytes_max,
             limit => limit,
         } as usize;
-        let probe = Probe(Arc::new(connection));
-        let _socket = socket;
-        Ok(AmqpConnection { probe, channel, frame_bytes_max, multiplexer, host, events, _socket })
+        let (channels, _socket) = (Vec::new(), socket);
+        let mut connection =
+            AmqpConnection { probe, channels, frame_bytes_max, multiplexer, host, events, _socket };
+        connection.add_channel(channel);
+        Ok(connection)
+    }
+
+    /// How many channels the broker lets a connection publish on, beside those of questions.
+    pub(super) fn channels_max(&self) -> usize {
+        let allowed = match self.probe.0.configuration().channel_max() {
+            0 => u16::MAX,
+            limit => limit,
+        };
+        usize::from(allowed.saturating_sub(PROBE_CHANNELS))
+    }
+
+    /// Opens one more channel, for [`AmqpConnection::add_channel`].
+    pub(super) fn open_channel(&self) -> impl Future<Output = AmqpResult<Channel>> + Send + use<> {
+        confirming_channel(self.probe.clone())
+    }
+
+    /// The channel may be published on from here on.
+    pub(super) fn add_channel(&mut self, channel: Channel) {
+        self.multiplexer.serve(channel.id());
+        self.channels.push(channel);
+    }
+
+    /// The numbers of the channels that may be published on.
+    pub(super) fn channels(&self) -> impl Iterator<Item = u16> {
+        self.channels.iter().map(Channel::id)
     }
 
     /// Fingerprint of the broker: of cluster and virtual host, not of the address.
@@ -151,10 +180,10 @@ impl AmqpConnection {
         fingerprint(&format!("rabbitmq/{cluster}/{vhost}"))
     }
 
-    /// Appends the frames of a publish for [`Multiplexer::publish`].
-    pub(super) fn put_publish(&self, message: &AmqpMessage, frames: &mut Vec<u8>) {
+    /// Appends the frames of a publish on this channel for [`Multiplexer::publish`].
+    pub(super) fn put_publish(&self, message: &AmqpMessage, channel: u16, frames: &mut Vec<u8>) {
         let now_unix_s = u64::try_from(unix_now_us() / 1_000_000).unwrap_or_default();
-        put_publish(message, now_unix_s, self.channel.id(), self.frame_bytes_max, frames);
+        put_publish(message, now_unix_s, channel, self.frame_bytes_max, frames);
     }
 
     /// Returns the next event. Errors of a probe's channel are left out: lapin reports the close of
@@ -182,7 +211,8 @@ impl AmqpConnection {
 
     /// True while messages can be published.
     pub(super) fn is_open(&self) -> bool {
-        self.probe.0.status().connected() && self.channel.status().connected()
+        let mut channels = self.channels.iter();
+        self.probe.0.status().connected() && channels.all(|it| it.status().connected())
     }
 
     pub(super) async fn close(&self) {
@@ -241,6 +271,12 @@ fn likely_cause(
         return loss.caused_by(UNREACHABLE, mend, false);
     }
     loss
+}
+
+async fn confirming_channel(probe: Probe) -> AmqpResult<Channel> {
+    let channel = probe.new_channel().await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    Ok(channel)
 }
 
 async fn shake_hands(uri: AMQPUri, stream: TcpStream) -> lapin::Result<lapin::Connection> {

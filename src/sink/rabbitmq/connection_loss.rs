@@ -5,8 +5,8 @@ use std::io;
 use lapin::{ChannelState, ErrorKind};
 
 use super::fault::{
-    ACCESS_REFUSED, CloseMeaning, FRAME_ERROR, NOT_FOUND, NOT_IMPLEMENTED, UNKNOWN_CODE,
-    close_class, close_meaning,
+    ACCESS_REFUSED, CloseMeaning, FRAME_ERROR, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED,
+    UNKNOWN_CODE, close_class, close_meaning,
 };
 use super::settings::{RabbitLogin, RabbitSettings};
 use crate::base::error::{Exit, Fault};
@@ -122,6 +122,11 @@ impl ConnectionLoss {
         self.meaning() == Some(CloseMeaning::NotPermitted)
     }
 
+    /// True if the broker closed because the login has as many channels as it may.
+    pub(super) fn is_over_channels(&self) -> bool {
+        self.code == Some(NOT_ALLOWED) && self.text.contains("number of channels")
+    }
+
     /// True if the broker closed because a message is larger than it accepts.
     pub(super) fn is_over_size(&self) -> bool {
         self.is_over_a_message() && self.text.contains("larger than")
@@ -179,7 +184,7 @@ impl ConnectionLoss {
         let (code, mend) = match (self.code, &self.cause) {
             (_, Some(KnownCause { code, mend, .. })) => (*code, (*mend).to_owned()),
             (Some(ACCESS_REFUSED), _) => ("sink.login", login_mend(&settings.login)),
-            (Some(402 | 530), _) => {
+            (Some(402 | NOT_ALLOWED), _) => {
                 let grant = grant(settings, PUBLISH_ANYWHERE);
                 ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", settings.vhost))
             }

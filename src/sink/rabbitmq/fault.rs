@@ -7,6 +7,7 @@ pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
 pub(super) const FRAME_ERROR: u16 = 501;
 pub(super) const COMMAND_INVALID: u16 = 503;
+pub(super) const NOT_ALLOWED: u16 = 530;
 pub(super) const NOT_IMPLEMENTED: u16 = 540;
 /// Stands for a code that lapin does not know and therefore does not pass on.
 pub(super) const UNKNOWN_CODE: u16 = 0;
@@ -50,7 +51,7 @@ const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
     (504, "channel-error", BrokerFailure),
     (505, "unexpected-frame", BadMessage),
     (506, "resource-error", BrokerFailure),
-    (530, "not-allowed", LoginRefused),
+    (NOT_ALLOWED, "not-allowed", LoginRefused),
     (NOT_IMPLEMENTED, "not-implemented", NotImplemented),
     (541, "internal-error", BrokerFailure),
 ];

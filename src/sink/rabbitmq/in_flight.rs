@@ -47,6 +47,15 @@ impl PublishesInFlight {
         self.publishes.insert(self.sent, PublishInFlight { sequence, message, sent_at, returned });
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.publishes.is_empty()
+    }
+
+    /// How many were sent from the oldest in flight on.
+    pub(super) fn span(&self) -> u64 {
+        self.publishes.first_key_value().map_or(0, |(oldest, _)| self.sent + 1 - oldest)
+    }
+
     /// The oldest publish in flight, and when it was sent.
     pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
         let PublishInFlight { sequence, message, sent_at, .. } = self.publishes.values().next()?;
@@ -63,27 +72,19 @@ impl PublishesInFlight {
         self.publishes.values().take_while(is_old).map(|it| it.sequence)
     }
 
-    /// Returns the outcomes that the answers decide, and the loss if no more will follow.
+    /// Adds the outcomes that the answer decides, or returns the loss if no more will follow.
     pub(super) fn settle(
         &mut self,
-        answers: Vec<Answer>,
-    ) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
-        let mut outcomes = Vec::with_capacity(answers.len());
-        for answer in answers {
-            let taken = match answer {
-                Answer::Confirm { tag, multiple, acked } => {
-                    self.confirm(tag, multiple, acked, &mut outcomes)
-                }
-                Answer::Returned(returned) => self.message_returned(returned),
-                Answer::Closed(loss) => Err(loss),
-            };
-            if taken.is_err() {
-                // What is answered after this counts no more.
-                self.publishes.clear();
-                return (outcomes, taken);
+        answer: Answer,
+        outcomes: &mut Vec<(Sequence, PublishOutcome)>,
+    ) -> AmqpResult<()> {
+        match answer {
+            Answer::Confirm { tag, multiple, acked } => {
+                self.confirm(tag, multiple, acked, outcomes)
             }
+            Answer::Returned(returned) => self.message_returned(returned),
+            Answer::Closed(loss) => Err(loss),
         }
-        (outcomes, Ok(()))
     }
 
     fn confirm(

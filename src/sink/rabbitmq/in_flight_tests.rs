@@ -30,6 +30,17 @@ fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {
     in_flight
 }
 
+/// Until the first answer that is wrong, or the last of all.
+fn settle(
+    in_flight: &mut PublishesInFlight,
+    answers: Vec<Answer>,
+) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
+    let mut outcomes = Vec::new();
+    let mut answers = answers.into_iter();
+    let end = answers.try_for_each(|answer| in_flight.settle(answer, &mut outcomes));
+    (outcomes, end)
+}
+
 fn ack(tag: u64, multiple: bool) -> Answer {
     Answer::Confirm { tag, multiple, acked: true }
 }
@@ -46,7 +57,7 @@ fn closed() -> ConnectionLoss {
 fn confirms_before_a_loss_are_valid() {
     let mut in_flight = in_flight(10..14);
     let (outcomes, end) =
-        in_flight.settle(vec![ack(2, true), Answer::Closed(closed()), ack(3, false)]);
+        settle(&mut in_flight, vec![ack(2, true), Answer::Closed(closed()), ack(3, false)]);
     assert_eq!(outcomes, [(10, PublishOutcome::Confirmed), (11, PublishOutcome::Confirmed)]);
     assert_eq!(end, Err(closed()));
 }
@@ -62,7 +73,7 @@ fn an_answer_to_nothing_that_was_sent_ends_the_connection() {
     ];
     for wrong in cases {
         let mut in_flight = in_flight(10..13);
-        let (outcomes, end) = in_flight.settle(vec![ack(1, false), wrong, ack(2, false)]);
+        let (outcomes, end) = settle(&mut in_flight, vec![ack(1, false), wrong, ack(2, false)]);
         assert_eq!(outcomes, [(10, PublishOutcome::Confirmed)]);
         assert_eq!(end.unwrap_err().code, None);
     }
@@ -71,19 +82,19 @@ fn an_answer_to_nothing_that_was_sent_ends_the_connection() {
 #[test]
 fn tag_0_is_all_in_flight() {
     let mut in_flight = in_flight(10..12);
-    assert_eq!(in_flight.settle(vec![ack(0, false)]), (vec![], Ok(())));
-    let (outcomes, end) = in_flight.settle(vec![ack(0, true)]);
+    assert_eq!(settle(&mut in_flight, vec![ack(0, false)]), (vec![], Ok(())));
+    let (outcomes, end) = settle(&mut in_flight, vec![ack(0, true)]);
     assert_eq!(outcomes, [(10, PublishOutcome::Confirmed), (11, PublishOutcome::Confirmed)]);
     assert_eq!(end, Ok(()));
-    assert_eq!(in_flight.settle(vec![ack(0, true)]), (vec![], Ok(())));
-    assert_eq!(PublishesInFlight::default().settle(vec![ack(0, true)]), (vec![], Ok(())));
+    assert_eq!(settle(&mut in_flight, vec![ack(0, true)]), (vec![], Ok(())));
+    assert_eq!(settle(&mut PublishesInFlight::default(), vec![ack(0, true)]), (vec![], Ok(())));
 }
 
 #[test]
 fn a_second_confirm_changes_nothing() {
     let mut in_flight = in_flight(10..13);
     let (outcomes, end) =
-        in_flight.settle(vec![ack(2, false), ack(2, false), ack(1, true), ack(1, false)]);
+        settle(&mut in_flight, vec![ack(2, false), ack(2, false), ack(1, true), ack(1, false)]);
     assert_eq!(outcomes, [(11, PublishOutcome::Confirmed), (10, PublishOutcome::Confirmed)]);
     assert_eq!(end, Ok(()));
     assert_eq!(in_flight.publishes.len(), 1);
@@ -98,9 +109,9 @@ fn the_oldest_is_the_first_without_an_answer() {
     in_flight.add(0, message("0"), first);
     in_flight.add(1, message("1"), second);
     assert_eq!(in_flight.oldest().map(|(.., at)| at), Some(first));
-    in_flight.settle(vec![ack(1, false)]).1.unwrap();
+    settle(&mut in_flight, vec![ack(1, false)]).1.unwrap();
     assert_eq!(in_flight.oldest().map(|(.., at)| at), Some(second));
-    in_flight.settle(vec![ack(2, false)]).1.unwrap();
+    settle(&mut in_flight, vec![ack(2, false)]).1.unwrap();
     assert_eq!(in_flight.oldest().map(|(.., at)| at), None);
 }
 
@@ -174,7 +185,7 @@ proptest! {
                 _ => {}
             }
             if looks || open.is_empty() {
-                let (outcomes, end) = in_flight.settle(std::mem::take(&mut answers));
+                let (outcomes, end) = settle(&mut in_flight, std::mem::take(&mut answers));
                 prop_assert_eq!(end, Ok(()));
                 for (sequence, outcome) in outcomes {
                     prop_assert!(settled.insert(sequence, outcome).is_none(), "settled twice");

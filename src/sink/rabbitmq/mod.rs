@@ -1,7 +1,8 @@
 //! RabbitMQ, with lapin for all but publishes ([`multiplexer`]): confirmed, mandatory, persistent, in order per key.
 //!
 //! A thread of its own owns the connection ([`publisher`]); the data thread hands
-//! events over, collects reports and waits for neither. An event is confirmed when
+//! events over, collects reports and waits for neither. Each destination has channels of its own
+//! ([`channels`]), so that a queue that confirms nothing stops no other. An event is confirmed when
 //! the broker has acked it *and* has not returned it ([`in_flight`]). Until then it
 //! is kept ([`crate::sink::key_lanes`]), so that it can be sent again after a lost
 //! connection. The relay's window bounds what the threads hand to each other.
@@ -9,6 +10,7 @@
 mod answers;
 mod bench_target;
 pub(super) mod broker;
+mod channels;
 mod connection;
 mod connection_loss;
 mod dead_letters;

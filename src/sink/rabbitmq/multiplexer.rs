@@ -1,4 +1,4 @@
-//! The broker's socket, shared by lapin and the publishes of one channel.
+//! The broker's socket, shared by lapin and the publishes of some channels.
 //!
 //! lapin spends more CPU on a publish than the rest of the relay, and hangs a returned message on
 //! any confirm. So it gets one end of a socket pair, for all but publishes: login, heartbeats,
@@ -33,6 +33,9 @@ const LAPIN_HEARS_EVERY: Duration = Duration::from_millis(250);
 /// How long the broker's reason is waited for after a write has failed.
 const REASON_WITHIN: Duration = Duration::from_millis(100);
 
+/// The number of the connection itself.
+const NO_CHANNEL: u16 = 0;
+
 pub(super) trait AmqpSocket: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> AmqpSocket for T {}
@@ -55,9 +58,10 @@ struct Shared {
 struct State {
     /// Frames to be written.
     publishes: Vec<u8>,
-    /// The channel that is published on.
-    channel: Option<u16>,
-    answers: Vec<Answer>,
+    /// Those that are published on.
+    channels: Vec<u16>,
+    /// With their channels.
+    answers: Vec<(u16, Answer)>,
     blocked: bool,
     /// No publish is written after it.
     deadline: PublishDeadline,
@@ -97,7 +101,7 @@ impl Multiplexer {
 
     /// From here on, answers to publishes on this channel are kept from lapin.
     pub(super) fn serve(&self, channel: u16) {
-        self.shared.state().channel = Some(channel);
+        self.shared.state().channels.push(channel);
     }
 
     /// Sends whole frames behind those given before, and empties the buffer.
@@ -148,8 +152,8 @@ impl Multiplexer {
         async move { shared.answered.notified().await }
     }
 
-    /// What the broker has answered since the last call, in its order.
-    pub(super) fn answers(&self) -> Vec<Answer> {
+    /// What the broker has answered since the last call, in its order, and on which channel.
+    pub(super) fn answers(&self) -> Vec<(u16, Answer)> {
         std::mem::take(&mut self.shared.state().answers)
     }
 }
@@ -218,7 +222,7 @@ impl<S: AmqpSocket> Forwarder<S> {
                 None => error.into(),
             },
         };
-        self.shared.state().answers.push(Answer::Closed(loss));
+        self.shared.state().answers.push((NO_CHANNEL, Answer::Closed(loss)));
         self.shared.answered.notify_one();
     }
 
@@ -331,11 +335,11 @@ impl<S: AmqpSocket> Forwarder<S> {
         while let Some(length) = frame_length(&self.from_broker[at..]) {
             let frame = &self.from_broker[at..at + length];
             at += length;
-            match self.answers.read_frame(frame, state.channel) {
+            match self.answers.read_frame(frame, &state.channels) {
                 FrameMeaning::Part => continue,
-                FrameMeaning::Answer(answer) => {
+                FrameMeaning::Answer(channel, answer) => {
                     if !state.closed {
-                        state.answers.push(answer);
+                        state.answers.push((channel, answer));
                     }
                     continue;
                 }
@@ -344,7 +348,7 @@ impl<S: AmqpSocket> Forwarder<S> {
                 FrameMeaning::Closed(loss) => {
                     state.closed = true;
                     state.publishes.clear();
-                    state.answers.push(Answer::Closed(loss));
+                    state.answers.push((NO_CHANNEL, Answer::Closed(loss)));
                 }
                 FrameMeaning::Other => {}
             }

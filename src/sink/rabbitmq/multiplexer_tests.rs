@@ -79,7 +79,7 @@ fn answers_are_kept_from_lapin_and_all_else_is_passed() {
         broker.write_all(&said).await.unwrap();
         reads(&mut lapin, &[&other[..], &HEARTBEAT].concat()).await;
         multiplexer.answered().await;
-        let confirm = |tag| Answer::Confirm { tag, multiple: false, acked: true };
+        let confirm = |tag| (CHANNEL, Answer::Confirm { tag, multiple: false, acked: true });
         assert_eq!(multiplexer.answers(), [confirm(1), confirm(2)]);
         assert_eq!(multiplexer.answers(), []);
         // Garbage is lapin's to judge.
@@ -130,8 +130,8 @@ fn nothing_is_published_behind_the_close_of_the_channel() {
         let mut read = Vec::new();
         broker.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, HEARTBEAT);
-        let confirm = Answer::Confirm { tag: 1, multiple: false, acked: true };
-        let closed = Answer::Closed(ConnectionLoss::refused(406, "too large"));
+        let confirm = (CHANNEL, Answer::Confirm { tag: 1, multiple: false, acked: true });
+        let closed = (NO_CHANNEL, Answer::Closed(ConnectionLoss::refused(406, "too large")));
         assert_eq!(multiplexer.answers(), [confirm, closed]);
     });
 }
@@ -162,7 +162,7 @@ fn the_end_of_either_side_is_the_end_of_both() {
         assert_eq!(lapin.read(&mut [0; 8]).await.unwrap(), 0);
         multiplexer.answered().await;
         let closed = ConnectionLoss::of("the broker closed the connection");
-        assert_eq!(multiplexer.answers(), [Answer::Closed(closed)]);
+        assert_eq!(multiplexer.answers(), [(NO_CHANNEL, Answer::Closed(closed))]);
 
         // WHEN lapin ends THEN the broker reads its last frames and an end
         let (mut lapin, multiplexer, mut broker) = joined(7);

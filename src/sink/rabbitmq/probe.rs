@@ -249,7 +249,8 @@ type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> 
 ///
 /// A publish to an exchange that does not exist closes the channel, and everything in flight would
 /// have to be sent again. So each exchange is asked for before its first event, one question at a
-/// time, while confirms are still collected.
+/// time, while confirms are still collected. A question also shows whether the broker is there,
+/// while it confirms nothing.
 #[derive(Default)]
 pub(super) struct KnownExchanges {
     /// When a missing one was asked for; none for one that exists.
@@ -269,15 +270,27 @@ impl KnownExchanges {
             Some(Some(asked_at)) if asked_at.elapsed() < MISSING_FOR => return Some(false),
             _ => {}
         }
+        self.ask(probe, name);
+        None
+    }
+
+    /// Asks something, if nothing is asked already.
+    pub(super) fn ask_anything(&mut self, probe: &Probe) {
+        self.ask(probe, "");
+    }
+
+    fn ask(&mut self, probe: &Probe, name: &str) {
         if self.question.is_none() {
             let (probe, name) = (probe.clone(), name.to_owned());
             self.asked_at = Some(Instant::now());
             self.question = Some(Box::pin(async move {
-                let answer = probe.exchange_exists(&name).await;
+                let answer = match name.as_str() {
+                    "" => probe.ask(async |_| Ok(true)).await,
+                    name => probe.exchange_exists(name).await,
+                };
                 (name, answer)
             }));
         }
-        None
     }
 
     /// Forgets that the exchange was missing: an event that failed for that is tried again.
@@ -292,6 +305,9 @@ impl KnownExchanges {
         let Some(question) = &mut self.question else { return std::future::pending().await };
         let (name, answer) = question.await;
         (self.question, self.asked_at) = (None, None);
+        if name.is_empty() {
+            return answer.map(drop);
+        }
         if self.known.len() >= REMEMBERED_MAX {
             self.known.clear();
         }

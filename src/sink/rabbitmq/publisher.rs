@@ -1,20 +1,22 @@
 //! The connection's thread: publishes what the order per key allows, reports what the broker
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lapin::Event;
+use lapin::{Channel, Event};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
+use super::channels::{CHANNELS_MAX, PublishChannels};
 use super::connection::AmqpConnection;
 use super::connection_loss::{self, AmqpResult, ConnectionLoss};
 use super::deadline::PublishDeadline;
 use super::fault;
-use super::in_flight::{PublishOutcome, PublishesInFlight};
+use super::in_flight::PublishOutcome;
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
 use super::refusals::{Permission, Refusals};
@@ -32,8 +34,11 @@ const RECONNECT_CAP: Duration = Duration::from_secs(5);
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// A queue that has answered nothing for this long does not keep others waiting.
 const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
-/// How long the broker may leave a message unanswered before that is reported.
+/// How long the broker may leave a question unanswered before that is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// A channel that is being opened.
+type Opening = Option<Pin<Box<dyn Future<Output = AmqpResult<Channel>> + Send>>>;
 
 /// What the sink asks its thread to do.
 #[derive(Debug)]
@@ -69,8 +74,10 @@ pub(super) struct Publisher {
     backoff: Backoff,
     /// Why events wait, as it was reported last.
     waiting_reason: Option<String>,
-    /// A publish or the check of an exchange has had no answer for longer than [`ANSWER_WITHIN`].
+    /// A question has had no answer for longer than [`ANSWER_WITHIN`].
     overdue: bool,
+    /// How many channels of a connection are published on.
+    channels_max: usize,
     /// Frames that are not yet handed to the connection.
     frames: Vec<u8>,
 }
@@ -93,6 +100,7 @@ impl Publisher {
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             waiting_reason: None,
             overdue: false,
+            channels_max: CHANNELS_MAX,
             frames: Vec::new(),
         }
     }
@@ -151,20 +159,29 @@ impl Publisher {
 
     /// Publishes over one connection until it is lost or the sink is dropped.
     async fn use_connection(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
-        let mut in_flight = PublishesInFlight::default();
-        let published = self.publish(connection, &mut in_flight).await;
+        let mut channels = PublishChannels::default();
+        connection.channels().for_each(|number| channels.add(number));
+        let published = self.publish(connection, &mut channels).await;
         // Confirms that arrived before the loss are valid.
-        let collected = self.collect(connection, &mut in_flight);
+        let collected = self.collect(connection, &mut channels);
+        self.take_up(channels.release_all());
         let Err(loss) = published else { return Ok(()) };
         // lapin may have reported the end of the connection before its reason was collected.
-        Err(collected.err().filter(|reason| reason.code.is_some()).unwrap_or(loss))
+        let loss = collected.err().filter(|reason| reason.code.is_some()).unwrap_or(loss);
+        if loss.is_over_channels() {
+            // Questions need one of those that the login may have.
+            self.channels_max = connection.channels().count() - 1;
+        }
+        Err(loss)
     }
 
     async fn publish(
         &mut self,
         connection: &mut AmqpConnection,
-        in_flight: &mut PublishesInFlight,
+        channels: &mut PublishChannels,
     ) -> AmqpResult<()> {
+        let mut channels_max = self.channels_max.min(connection.channels_max());
+        let mut opening: Opening = None;
         let (mut blocked, mut flows_since) = (false, Instant::now());
         let mut check = tokio::time::interval(CHECK_EVERY);
         check.reset();
@@ -176,13 +193,16 @@ impl Publisher {
             while let Ok(orders) = self.orders.try_recv() {
                 self.take(orders);
             }
-            self.collect(connection, in_flight)?;
+            self.collect(connection, channels)?;
             if self.orders.is_closed() {
                 return Ok(());
             }
             connection.multiplexer.publish_until(&self.shared.deadline);
             if !blocked && !self.shared.deadline.is_over() {
-                self.send(connection, in_flight);
+                self.send(connection, channels);
+            }
+            if opening.is_none() && channels.are_all_busy() && channels.count() < channels_max {
+                opening = Some(Box::pin(connection.open_channel()));
             }
             let answered = connection.multiplexer.answered();
             tokio::select! {
@@ -205,42 +225,66 @@ impl Publisher {
                     None => return Err(ConnectionLoss::of("the connection ended")),
                 },
                 answer = self.exchanges.answer() => answer?,
-                _ = check.tick() => {
-                    // A connection may end without an event.
-                    if !connection.is_open() {
-                        return Err(ConnectionLoss::of("the channel is closed"));
+                opened = opened(&mut opening) => match opened {
+                    Ok(channel) => {
+                        channels.add(channel.id());
+                        connection.add_channel(channel);
+                        self.take_up(channels.release(Instant::now()));
                     }
-                    self.note_unanswered(in_flight);
-                    if !blocked && flows_since.elapsed() > UNANSWERED_AFTER {
-                        let long_ago = in_flight.sent_for(UNANSWERED_AFTER, Instant::now());
-                        long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
-                    }
-                    let sent_at = in_flight.oldest().map(|(.., sent_at)| sent_at);
-                    let oldest = sent_at.or(self.exchanges.asked_at);
-                    self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
-                }
+                    // If the connection is not lost, it goes on with those that it has.
+                    Err(_) => channels_max = channels.count(),
+                },
+                _ = check.tick() => self.check(connection, channels, (blocked, flows_since))?,
             }
         }
     }
 
-    fn note_unanswered(&self, in_flight: &PublishesInFlight) {
-        let note = in_flight.oldest().map(|(sequence, message, _)| {
+    fn take_up(&mut self, waiting: Vec<Sequence>) {
+        waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+    }
+
+    /// Looks for what has had no answer for long.
+    fn check(
+        &mut self,
+        connection: &AmqpConnection,
+        channels: &PublishChannels,
+        (blocked, flows_since): (bool, Instant),
+    ) -> AmqpResult<()> {
+        // A connection may end without an event.
+        if !connection.is_open() {
+            return Err(ConnectionLoss::of("the channel is closed"));
+        }
+        self.note_unanswered(channels);
+        if !blocked && flows_since.elapsed() > UNANSWERED_AFTER {
+            let mut long_ago = channels.sent_for(UNANSWERED_AFTER, Instant::now()).peekable();
+            if long_ago.peek().is_some() {
+                self.exchanges.ask_anything(&connection.probe);
+            }
+            long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
+        }
+        let asked_at = self.exchanges.asked_at;
+        self.check_overdue(blocked, asked_at.map(|at| at.max(flows_since)));
+        Ok(())
+    }
+
+    fn note_unanswered(&self, channels: &PublishChannels) {
+        let note = channels.oldest().map(|(sequence, message, _)| {
             let (exchange, routing_key) = (message.exchange(), message.routing_key());
             (sequence, format!("routing key {routing_key} of exchange {exchange}"))
         });
         *self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = note;
     }
 
-    /// Reports a broker that accepts connections and answers nothing.
-    fn check_overdue(&mut self, blocked: bool, oldest_at: Option<Instant>) {
-        let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
+    /// Reports a broker that accepts connections and answers nothing. A queue that confirms nothing
+    /// is not that: the broker answers other questions meanwhile.
+    fn check_overdue(&mut self, blocked: bool, asked_at: Option<Instant>) {
+        let waiting = asked_at.map(|at| at.elapsed()).unwrap_or_default();
         self.overdue = !blocked && waiting > ANSWER_WITHIN;
         if self.overdue {
-            // Sending again would only duplicate: a queue
-            // without a majority has the message already.
+            // Sending again would only duplicate: the broker may have the messages already.
             let limit_s = ANSWER_WITHIN.as_secs();
             self.report_waiting(format!(
-                "the broker has not answered a publish or the check of an exchange for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
+                "the broker has answered neither publishes nor questions for over {limit_s} s: see its log, and: rabbitmq-diagnostics status"
             ));
         } else if !blocked {
             self.report_reachable();
@@ -291,7 +335,7 @@ impl Publisher {
     }
 
     /// Sends what may be sent now.
-    fn send(&mut self, connection: &AmqpConnection, in_flight: &mut PublishesInFlight) {
+    fn send(&mut self, connection: &AmqpConnection, channels: &mut PublishChannels) {
         let now = Instant::now();
         while let Some((sequence, message)) = self.unconfirmed.peek() {
             match self.refusals.of(&message) {
@@ -308,11 +352,13 @@ impl Publisher {
                 }
             }
             match self.exchanges.exists(&connection.probe, message.exchange()) {
-                Some(true) => {
-                    self.unconfirmed.sent(sequence, &message);
-                    connection.put_publish(&message, &mut self.frames);
-                    in_flight.add(sequence, message, now);
-                }
+                Some(true) => match channels.publish(sequence, &message, now) {
+                    Some(channel) => {
+                        self.unconfirmed.sent(sequence, &message);
+                        connection.put_publish(&message, channel, &mut self.frames);
+                    }
+                    None => self.unconfirmed.set_aside(sequence),
+                },
                 Some(false) => self.fail(sequence, message.no_exchange()),
                 None => break,
             }
@@ -326,9 +372,10 @@ impl Publisher {
     fn collect(
         &mut self,
         connection: &AmqpConnection,
-        in_flight: &mut PublishesInFlight,
+        channels: &mut PublishChannels,
     ) -> AmqpResult<()> {
-        let (outcomes, end) = in_flight.settle(connection.multiplexer.answers());
+        let now = Instant::now();
+        let (outcomes, end) = channels.settle(connection.multiplexer.answers(), now);
         if outcomes.is_empty() {
             return end;
         }
@@ -340,6 +387,7 @@ impl Publisher {
         let mut reports = Vec::with_capacity(outcomes.len());
         for (sequence, outcome) in outcomes {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
+            channels.answered(message);
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
                     self.refusals.confirmed(message);
@@ -353,6 +401,7 @@ impl Publisher {
             self.unconfirmed.refused(sequence);
             reports.push(SinkReport::Failed(sequence, failure));
         }
+        self.take_up(channels.release(now));
         self.report(reports);
         end
     }
@@ -435,4 +484,12 @@ impl Publisher {
             self.waiting_reason = Some(text);
         }
     }
+}
+
+/// Waits until the channel is opened; for ever if none is being opened.
+async fn opened(opening: &mut Opening) -> AmqpResult<Channel> {
+    let Some(future) = opening else { return std::future::pending().await };
+    let opened = future.await;
+    *opening = None;
+    opened
 }

@@ -49,4 +49,4 @@ pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
 pub use prometheus::{Prometheus, promtool};
-pub use rabbitmq::{RabbitMq, RabbitOptions};
+pub use rabbitmq::{RabbitMq, RabbitOptions, SuspendedQueue};

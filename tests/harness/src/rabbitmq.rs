@@ -204,6 +204,14 @@ impl RabbitMq {
         counted.trim().parse().map_err(not_understood)
     }
 
+    /// Suspends the only member of a quorum queue: the queue confirms nothing, as one without a
+    /// majority. It goes on when what is returned is dropped.
+    pub fn suspend_queue(&self, name: &str) -> Result<SuspendedQueue<'_>> {
+        let member = format!("'%2F_{name}'");
+        self.eval(&format!("ok = sys:suspend({member})"))?;
+        Ok(SuspendedQueue { node: self, member })
+    }
+
     /// Writes to disk what was declared and bound. Quorum queues and streams are in tables that a
     /// node writes only now and then.
     pub fn sync_declarations(&self) -> Result<()> {
@@ -256,6 +264,19 @@ impl RabbitMq {
 
     pub fn answers(&self) -> bool {
         answers(self.port)
+    }
+}
+
+/// A quorum queue that confirms nothing.
+pub struct SuspendedQueue<'a> {
+    node: &'a RabbitMq,
+    member: String,
+}
+
+impl Drop for SuspendedQueue<'_> {
+    fn drop(&mut self) {
+        // A node that has gone needs none of it.
+        drop(self.node.eval(&format!("ok = sys:resume({})", self.member)));
     }
 }
 

@@ -29,12 +29,17 @@ fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_
         let served = range.clone();
         let server = Server::start(move |_, socket| {
             let mut peer = Peer::welcome(socket)?;
+            let first = peer.next()?;
+            peer.ack(first.tag, false);
             for schedule in served.clone() {
                 Plan::new(seed, schedule).play(schedule, &mut peer)?;
             }
             peer.until_gone()
         });
         let mut relay = TestRelay::open(section::rabbitmq(server.port, Duration::from_secs(10)));
+        // One confirm, and all messages of a schedule are sent before the first answer.
+        relay.publish(&Event::new("some.key", "first"));
+        relay.settle();
         // WHEN the messages of one schedule after the other are published
         for schedule in range {
             play(&mut relay, seed, schedule);
