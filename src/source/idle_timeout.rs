@@ -49,7 +49,7 @@ impl IdleTimeout {
     }
 
     /// For `/status`; the text only while nobody reads the slot.
-    pub(crate) fn to_json(&self, slot: &str) -> Value {
+    pub(crate) fn to_json(self, slot: &str) -> Value {
         json!({
             "timeout_seconds": self.timeout.as_secs(),
             "idle_seconds": self.idle.map(|idle| idle.as_secs()),
