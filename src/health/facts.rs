@@ -57,7 +57,7 @@ pub enum IntakeHold {
     WindowFull,
     /// The dead-letter topic must be read first.
     LettersUnread,
-    /// The catalog, or the end of a topic, must be read first.
+    /// The catalog, the position of the slot or the end of a topic must be read first.
     LookupPending,
 }
 

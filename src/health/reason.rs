@@ -129,7 +129,7 @@ impl fmt::Display for StateReason {
             StateReason::LookupPending(ms) => (
                 "no event taken in",
                 ms,
-                ": the catalog of Postgres or the end of a topic is still being read",
+                ": the catalog of Postgres, the position of the slot or the end of a topic is still being read",
             ),
             StateReason::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
             StateReason::PostgresSilent(ms) => ("Postgres has answered nothing", ms, ""),

@@ -235,7 +235,7 @@ impl<F: Feed> Relay<F> {
             self.down.admitter.state_file.marks.write();
         }
         if let Some(sink) = &mut self.down.driver.sink {
-            sink.publish_until(self.feed.publishes_until());
+            sink.publish_until(self.feed.publish_limits());
         }
         Ok(())
     }
@@ -255,8 +255,16 @@ impl<F: Feed> Relay<F> {
         events.try_for_each(|it| policy.on_tail_event(it, driver.sink.as_mut(), Moment::now()))
     }
 
+    /// Another process may publish later events: nothing that waits may be published now.
+    fn is_cut_off(&self, now: Instant) -> bool {
+        now >= self.feed.publish_limits().begin_until
+    }
+
     /// Publishes again the events whose wait is over.
     fn retry_due(&mut self, now: Instant) {
+        if self.is_cut_off(now) {
+            return;
+        }
         let Downstream { policy, driver, meter, .. } = &mut self.down;
         let Some(sink) = &mut driver.sink else { return };
         let (next, has_room) = self.feed.next();
@@ -402,8 +410,10 @@ impl<F: Feed> Relay<F> {
             if last_settled.0 != self.down.driver.settled_events {
                 last_settled = (self.down.driver.settled_events, Instant::now());
             }
-            // Events that wait behind a refused event of their key will never settle.
-            let in_vain = outcome.is_err() || self.feed.awaits_retries();
+            // Events that wait behind a refused event of their key will never settle, nor do those that
+            // may not be sent.
+            let is_cut_off = self.is_cut_off(Instant::now());
+            let in_vain = outcome.is_err() || self.feed.awaits_retries() || is_cut_off;
             if in_vain && last_settled.1.elapsed() > F::LAST_CONFIRM_WITHIN {
                 break;
             }
@@ -416,8 +426,15 @@ impl<F: Feed> Relay<F> {
                 "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
             );
         }
+        let is_cut_off = self.is_cut_off(Instant::now());
         let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
-        if outcome.is_ok() && left > 0 {
+        if outcome.is_ok() && left > 0 && is_cut_off {
+            tracing::warn!(
+                code = "stop.no-session",
+                left,
+                "the session ended while the relay stopped: what the broker has not confirmed is left to the next process"
+            );
+        } else if outcome.is_ok() && left > 0 {
             return Err(faults::drain_timed_out(left, self.drain_timeout));
         }
         outcome

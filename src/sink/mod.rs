@@ -21,7 +21,9 @@ pub mod topic_reader;
 
 pub(crate) use self::broker::RouteRules;
 pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};
-pub use self::publish::{Disposition, ErrorRow, Failure, PublishError, Sink, SinkReport};
+pub use self::publish::{
+    Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
+};
 
 pub const SINKS: &[&SinkKind] =
     &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &file::broker::SINK, &memory::SINK];

@@ -9,6 +9,15 @@ use std::time::{Duration, Instant};
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
+/// Until when a sink may send, because no other process publishes later events before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishLimits {
+    /// What waits is not sent after it.
+    pub begin_until: Instant,
+    /// What the socket has taken a part of is not finished after it.
+    pub finish_until: Instant,
+}
+
 pub trait Sink {
     /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps
     /// events of one key in the order of their `publish` calls, through its own retries and
@@ -50,9 +59,9 @@ pub trait Sink {
         false
     }
 
-    /// Sends nothing after this time, until a later one is given: another process may publish later
-    /// events from then on. A sink whose threads the relay cannot stop in time ignores it.
-    fn publish_until(&mut self, _deadline: Instant) {}
+    /// Sends nothing after these times, until later ones are given. A sink whose threads the relay cannot
+    /// stop in time ignores them.
+    fn publish_until(&mut self, _limits: PublishLimits) {}
 
     /// Drops everything that is not published, as far as that can still be stopped, and appends what
     /// is confirmed by now. The sink is dropped next.

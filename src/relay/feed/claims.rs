@@ -29,6 +29,7 @@ use crate::polling::worker::PollingShared;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
+use crate::sink::PublishLimits;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
@@ -179,8 +180,9 @@ impl Feed for ClaimFeed {
         self.gives_back.then(|| "its claims were not renewed in time".to_owned())
     }
 
-    fn publishes_until(&self) -> Instant {
-        self.shared.lease.until()
+    fn publish_limits(&self) -> PublishLimits {
+        let until = self.shared.lease.until();
+        PublishLimits { begin_until: until, finish_until: until }
     }
 
     fn intake(
@@ -255,7 +257,7 @@ impl Feed for ClaimFeed {
 
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         self.send_verdicts();
-        let wanted = now < self.publishes_until()
+        let wanted = now < self.shared.lease.until()
             && down.driver.sink.is_some()
             && down.driver.is_reachable()
             && down.policy.gate.admits()
@@ -275,7 +277,7 @@ impl Feed for ClaimFeed {
 
     fn status(&self) -> FeedStatus {
         // Without renewals of its claims it publishes nothing.
-        let renews = Instant::now() < self.publishes_until();
+        let renews = Instant::now() < self.shared.lease.until();
         let connected = renews && self.shared.connected.load(Ordering::Relaxed);
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },

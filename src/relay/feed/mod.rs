@@ -17,6 +17,7 @@ use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Recorder};
 use crate::metrics::PassMeter;
+use crate::sink::PublishLimits;
 
 /// The parts of the loop behind the feed: they publish candidates and judge failures.
 pub(crate) struct Downstream {
@@ -56,7 +57,7 @@ pub(crate) trait Feed {
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String>;
 
     /// Until when nobody else can publish the same events.
-    fn publishes_until(&self) -> Instant;
+    fn publish_limits(&self) -> PublishLimits;
 
     /// Hands events to the sink until it takes no more. True when there is probably more to read.
     /// With `closing`, only the open transaction is read to its end.

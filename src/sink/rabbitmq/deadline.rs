@@ -4,20 +4,28 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// Clones share it. Without a deadline publishing has no end.
+use crate::sink::PublishLimits;
+
+/// Clones share it. Without limits publishing has no end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PublishDeadline(Arc<Mutex<Option<Instant>>>);
+pub(super) struct PublishDeadline(Arc<Mutex<Option<PublishLimits>>>);
 
 impl PublishDeadline {
-    pub(super) fn set(&self, deadline: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
+    pub(super) fn set(&self, limits: PublishLimits) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(limits);
     }
 
-    pub(super) fn get(&self) -> Option<Instant> {
+    pub(super) fn get(&self) -> Option<PublishLimits> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// No further publish may be begun.
     pub(super) fn is_over(&self) -> bool {
-        self.get().is_some_and(|deadline| Instant::now() >= deadline)
+        self.get().is_some_and(|limits| Instant::now() >= limits.begin_until)
+    }
+
+    /// Nor may one that was begun be finished.
+    pub(super) fn is_final(&self) -> bool {
+        self.get().is_some_and(|limits| Instant::now() >= limits.finish_until)
     }
 }

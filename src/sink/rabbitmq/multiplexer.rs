@@ -23,6 +23,7 @@ use super::answers::{Answer, Answers, FrameMeaning, HEARTBEAT, frame_length};
 use super::connection_loss::ConnectionLoss;
 use super::deadline::PublishDeadline;
 use super::tls;
+use crate::sink::PublishLimits;
 
 /// Two AMQP frames.
 const READ_BYTES: usize = 64 << 10;
@@ -66,7 +67,7 @@ struct State {
     /// No publish is written after it.
     deadline: PublishDeadline,
     /// As it was when the task was woken for it.
-    deadline_seen: Option<Instant>,
+    deadline_seen: Option<PublishLimits>,
     cluster_name: String,
     /// The broker reads no more publishes.
     closed: bool,
@@ -266,7 +267,7 @@ impl<S: AmqpSocket> Forwarder<S> {
             self.flushed = true;
             return Poll::Ready(Ok(()));
         }
-        if self.writes_publishes && self.shared.state().deadline.is_over() {
+        if self.writes_publishes && self.shared.state().deadline.is_final() {
             // The rest of a frame that was begun would publish it.
             return Poll::Ready(Err(io::Error::other("the relay may not publish any more")));
         }

@@ -21,7 +21,9 @@ use crate::base::finding;
 use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyHasher;
-use crate::sink::{Failure, PublishError, Sink, SinkReport, StartupCheck, UNREACHABLE};
+use crate::sink::{
+    Failure, PublishError, PublishLimits, Sink, SinkReport, StartupCheck, UNREACHABLE,
+};
 
 /// With this many orders the sink does not wait for the next poll to hand them over.
 const GATHERED_MAX: usize = 256;
@@ -179,8 +181,8 @@ impl Sink for RabbitSink {
         }
     }
 
-    fn publish_until(&mut self, deadline: Instant) {
-        self.shared.deadline.set(deadline);
+    fn publish_until(&mut self, limits: PublishLimits) {
+        self.shared.deadline.set(limits);
     }
 
     fn destination(&self, sequence: Sequence) -> Option<String> {
@@ -189,7 +191,8 @@ impl Sink for RabbitSink {
     }
 
     fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
-        self.shared.deadline.set(Instant::now());
+        let now = Instant::now();
+        self.shared.deadline.set(PublishLimits { begin_until: now, finish_until: now });
         let known = self.reports.try_iter().flatten();
         reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));
     }

@@ -20,9 +20,11 @@ use crate::source::walsender::Activity;
 
 /// Where `wal_sender_timeout` is 0: Postgres waits for ever, but something else may end the walsender.
 const LENGTH_WITHOUT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Without another sign for this part of the lease, Postgres is asked. Early, so that most of the lease
-/// is left for another session when Postgres ends this one and the stream is not read.
-const ASK_AFTER: f64 = 0.25;
+/// Without another sign for this part of the lease, Postgres is asked.
+const ASK_AFTER: f64 = 0.75;
+/// While the stream is not read. Early, so that most of the lease is left for another session when
+/// Postgres ends this one.
+const ASK_AFTER_UNREAD: f64 = 0.25;
 /// Questions follow each other at this part of the lease.
 const ASK_EVERY: f64 = 0.125;
 
@@ -112,7 +114,7 @@ impl SessionLease {
 
     /// Takes the signs of the session, and asks for one if there is none. `lived_at` is that of the
     /// stream.
-    pub(super) fn observe(&mut self, now: Instant, lived_at: Instant) {
+    pub(super) fn observe(&mut self, now: Instant, lived_at: Instant, is_read: bool) {
         self.lived_at = self.lived_at.max(lived_at);
         while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
             let Some((asked_at, _)) = self.asked else { continue };
@@ -131,7 +133,8 @@ impl SessionLease {
             }
         }
         let Some(walsender) = &self.walsender else { return };
-        if self.unheard_for(now) < self.length.mul_f64(ASK_AFTER) {
+        let ask_after = if is_read { ASK_AFTER } else { ASK_AFTER_UNREAD };
+        if self.unheard_for(now) < self.length.mul_f64(ask_after) {
             return;
         }
         let may_ask = self.asked.is_none_or(|(at, outstanding)| {

@@ -26,7 +26,7 @@ fn gone(pid: i32) -> WalsenderAnswer {
 #[test]
 fn it_lasts_half_of_the_time_after_which_postgres_frees_the_slot() {
     let (mut lease, _end, began) = lease();
-    lease.observe(began + SECOND, began + SECOND);
+    lease.observe(began + SECOND, began + SECOND, true);
     assert!(!lease.has_expired(began + 4 * SECOND));
     assert!(lease.has_expired(began + 5 * SECOND));
     assert_eq!(lease.until(), began + 5 * SECOND);
@@ -35,21 +35,22 @@ fn it_lasts_half_of_the_time_after_which_postgres_frees_the_slot() {
 #[test]
 fn an_old_sign_does_not_shorten_it() {
     let (mut lease, _end, began) = lease();
-    lease.observe(began + 2 * SECOND, began + 2 * SECOND);
-    lease.observe(began + 3 * SECOND, began);
+    lease.observe(began + 2 * SECOND, began + 2 * SECOND, true);
+    lease.observe(began + 3 * SECOND, began, true);
     assert_eq!(lease.until(), began + 6 * SECOND);
 }
 
 #[test]
 fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question() {
     let (mut lease, mut end, began) = lease();
-    lease.observe(began + SECOND / 2, began);
+    lease.observe(began + 2 * SECOND, began, true);
+    lease.observe(began + SECOND / 2, began, false);
     assert!(end.requests.try_recv().is_err(), "asked too early");
-    lease.observe(began + 3 * SECOND, began);
+    lease.observe(began + 3 * SECOND, began, true);
     assert_eq!(end.requests.try_recv().unwrap().pid, 7);
     let activity = Ok(Activity::Busy("CPU".to_owned()));
     end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
-    lease.observe(began + 4 * SECOND, began);
+    lease.observe(began + 4 * SECOND, began, true);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
@@ -61,21 +62,21 @@ fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
         (7 * SECOND / 2, 7, Err("no connection".to_owned())),
         (4 * SECOND, 7, Ok(Activity::Unasked)),
     ] {
-        lease.observe(began + asked_after, began);
+        lease.observe(began + asked_after, began, true);
         assert!(end.requests.try_recv().is_ok(), "nothing was asked");
         end.answers.send(WalsenderAnswer { pid, activity, confirmed: Lsn::ZERO }).unwrap();
     }
-    lease.observe(began + 4 * SECOND, began);
+    lease.observe(began + 4 * SECOND, began, true);
     assert!(lease.has_expired(began + 4 * SECOND));
 }
 
 #[test]
 fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
     let (mut lease, mut end, began) = lease();
-    lease.observe(began + SECOND, began);
+    lease.observe(began + SECOND, began, false);
     assert!(end.requests.try_recv().is_ok());
     end.answers.send(gone(7)).unwrap();
-    lease.observe(began + SECOND, began);
+    lease.observe(began + SECOND, began, false);
     assert!(lease.is_walsender_gone());
     assert!(!lease.has_expired(began + 3 * SECOND));
     assert!(lease.has_expired(began + 4 * SECOND));
@@ -90,7 +91,7 @@ fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
 fn without_a_session_nobody_is_asked() {
     let (mut lease, mut end, began) = lease();
     lease.session_ended(began + SECOND);
-    lease.observe(began + 3 * SECOND, began);
+    lease.observe(began + 3 * SECOND, began, true);
     assert!(end.requests.try_recv().is_err());
     assert!(lease.has_expired(began + 4 * SECOND));
     // Nothing is sent in the meantime.

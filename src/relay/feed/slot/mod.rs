@@ -22,6 +22,7 @@ use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
 use crate::delivery::prefix::ConfirmedPrefix;
@@ -36,6 +37,7 @@ use crate::relay::control::{
 };
 use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::{failure_policy::FailurePolicy, faults};
+use crate::sink::PublishLimits;
 use crate::source::stream::{Stream, StreamError};
 
 /// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
@@ -51,7 +53,6 @@ pub struct SlotFeed {
     hold: Option<IntakeHold>,
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
-    is_closing: bool,
     stall: StallDetector,
     lease: SessionLease,
     trace: TraceCheck,
@@ -94,10 +95,9 @@ impl SlotFeed {
             hold: None,
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
-            is_closing: false,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
             lease: SessionLease::new(control.walsender(), Instant::now()),
-            trace: TraceCheck::new(control.walsender()),
+            trace: TraceCheck::new(control.walsender(), Instant::now()),
             withdrawal: None,
             opened: None,
             sessions: control.sessions(),
@@ -223,7 +223,8 @@ impl SlotFeed {
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
-        let looks_up = self.catalog.is_some() || reads_topic || self.trace.is_awaited();
+        let looks_up =
+            self.catalog.is_some() || reads_topic || self.trace.is_awaited(Instant::now());
         let full = !self.replication.window.has_room();
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
@@ -253,7 +254,9 @@ impl SlotFeed {
         self.stall.disconnected();
         self.lease.session_ended(Instant::now());
         if self.trace.session_ended() {
-            self.replication.untraced = Some(self.replication.progress.reported());
+            // The same trace is sent again: each further one would be farther from where peers know
+            // the slot.
+            self.replication.untraced = Some(Lsn::ZERO);
         }
     }
 
@@ -366,7 +369,8 @@ impl Feed for SlotFeed {
 
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
         if let Connection::Open(stream) = &self.connection {
-            self.lease.observe(now, stream.lived_at());
+            let is_read = self.hold.is_none() && self.replication.window.has_room();
+            self.lease.observe(now, stream.lived_at(), is_read);
         }
         if frozen >= self.lease.length() {
             self.lease.lose();
@@ -395,9 +399,8 @@ impl Feed for SlotFeed {
         })
     }
 
-    fn publishes_until(&self) -> Instant {
-        // Without a new session what waits can only be sent now.
-        if self.is_closing { self.lease.until() } else { self.lease.sends_until() }
+    fn publish_limits(&self) -> PublishLimits {
+        PublishLimits { begin_until: self.lease.sends_until(), finish_until: self.lease.until() }
     }
 
     fn intake(
@@ -443,7 +446,7 @@ impl Feed for SlotFeed {
                     }
                     self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
-                    self.trace.sent(position);
+                    self.trace.sent(position, now);
                     self.hold = Some(IntakeHold::LookupPending);
                     self.hold(now);
                     return Ok(false);
@@ -550,7 +553,6 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
-        self.is_closing = true;
         self.opened = None;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
