@@ -18,13 +18,15 @@ use crate::polling::batch::{Batch, FailedRow, Late, PolledRow, Verdicts};
 /// How long a worker waits for all rows of its batch: one may wait for a destination that does not
 /// answer, and others are claimed meanwhile.
 const WORKER_WAITS: Duration = Duration::from_secs(2);
+/// How long the sink has had a row that counts as overtaken.
+const OVERTAKEN_AFTER: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
     /// To be handed to the sink.
     Queued,
-    /// The sink has it.
-    Offered,
+    /// The sink has it, since this time.
+    Offered(Instant),
     /// The sink has it, and an attempt has failed: it waits for the next, or is being retried.
     Failing,
 }
@@ -125,7 +127,7 @@ impl ClaimedRows {
         let Some(sequence) = self.queue.pop_front() else { return };
         let Some(batch) = self.batch_of(sequence) else { return };
         let Some(claimed) = batch.rows.get_mut(&sequence) else { return };
-        (claimed.state, claimed.bytes) = (RowState::Offered, bytes);
+        (claimed.state, claimed.bytes) = (RowState::Offered(Instant::now()), bytes);
         self.in_flight += 1;
         self.bytes += bytes;
     }
@@ -142,9 +144,12 @@ impl ClaimedRows {
     /// Rows that the sink has had for long without an answer, while it has settled later ones, the
     /// oldest first.
     pub(super) fn overtaken(&self) -> Vec<Sequence> {
-        let is_old = |batch: &&OpenBatch| batch.taken_at.elapsed() >= WORKER_WAITS;
-        let rows = self.batches.values().filter(is_old).flat_map(|batch| &batch.rows);
-        let waits = rows.filter(|(_, claimed)| claimed.state == RowState::Offered);
+        let may_be_old = |batch: &&OpenBatch| batch.taken_at.elapsed() >= OVERTAKEN_AFTER;
+        let rows = self.batches.values().filter(may_be_old).flat_map(|batch| &batch.rows);
+        let waits = rows.filter(|(_, claimed)| match claimed.state {
+            RowState::Offered(at) => at.elapsed() >= OVERTAKEN_AFTER,
+            RowState::Queued | RowState::Failing => false,
+        });
         waits.map(|(sequence, _)| *sequence).take_while(|it| *it < self.newest_settled).collect()
     }
 
@@ -204,7 +209,7 @@ impl ClaimedRows {
         let id = claimed.row.id.clone();
         batch.verdicts.noted.push(FailedRow { id, attempts, reason, wait });
         batch.broken_up = true;
-        if claimed.state == RowState::Offered {
+        if matches!(claimed.state, RowState::Offered(_)) {
             claimed.state = RowState::Failing;
             self.failing += 1;
         }

@@ -79,13 +79,20 @@ fn rows_that_wait_for_long_while_later_ones_are_settled_are_known() {
     rows.take(first);
     rows.take(second);
     offer_all(&mut rows);
-    // GIVEN rows that the sink has had for long
-    let long_ago = Instant::now().checked_sub(WORKER_WAITS).unwrap();
-    rows.batch_of(0).unwrap().taken_at = long_ago;
+    // GIVEN rows that were claimed long ago, of which the sink has had one for long
+    let long_ago = Instant::now().checked_sub(OVERTAKEN_AFTER).unwrap();
+    let first = rows.batch_of(0).unwrap();
+    first.taken_at = long_ago;
+    first.rows.get_mut(&0).unwrap().state = RowState::Offered(long_ago);
     assert!(rows.overtaken().is_empty(), "the broker may be away as a whole");
-    // WHEN a later one is settled THEN they are overtaken, but not one that has failed
-    rows.retrying(1, 1, Duration::ZERO, "no".into());
+    // WHEN a later one is settled THEN that one is overtaken
     rows.published(4).unwrap();
+    assert_eq!(rows.overtaken(), [0]);
+    // WHEN the sink has had the others for long, too THEN they are, but not one that has failed
+    for claimed in rows.batch_of(0).unwrap().rows.values_mut() {
+        claimed.state = RowState::Offered(long_ago);
+    }
+    rows.retrying(1, 1, Duration::ZERO, "no".into());
     assert_eq!(rows.overtaken(), [0, 2]);
     // WHEN there is a new sink THEN it has had them for no time
     rows.rewind();

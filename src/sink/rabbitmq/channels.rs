@@ -14,7 +14,12 @@
 //! So a channel carries the messages of one destination at a time, which is an exchange with a
 //! routing key, and none is published far behind an unconfirmed one. Then a silent queue stops
 //! nothing but its own channel.
+//!
+//! When there is no channel left, destinations share those that answer. What a destination has in
+//! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
+//! channel of others, and none while it has any on its own.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -83,6 +88,10 @@ pub(super) struct PublishChannels {
     waiting: HashMap<Destination, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<Destination>,
+    /// The destinations of what is in flight.
+    destinations: HashMap<Sequence, Destination>,
+    /// How many messages each has in flight, on all channels.
+    in_flight_of: HashMap<Destination, usize>,
     /// Destinations of what was answered since the last release.
     answered: BTreeSet<Destination>,
 }
@@ -125,6 +134,8 @@ impl PublishChannels {
             (channel.destination, channel.is_proven) = (Some(destination), false);
         }
         channel.in_flight.add(sequence, Arc::clone(message), now);
+        self.destinations.insert(sequence, destination);
+        *self.in_flight_of.entry(destination).or_default() += 1;
         Some(channel.number)
     }
 
@@ -146,8 +157,12 @@ impl PublishChannels {
         }
         let found = position(&|it| is_own(it) && it.is_idle())
             .or_else(|| position(&|it| it.destination.is_none()))
-            .or_else(|| position(&PublishChannel::is_idle))
-            .or_else(|| position(&|it| it.is_shared(now) && it.room() > 0));
+            .or_else(|| position(&PublishChannel::is_idle));
+        // With messages in flight it waits for an answer to one of those.
+        if found.is_some() || self.in_flight_of.contains_key(&destination) {
+            return found;
+        }
+        let found = position(&|it| it.is_shared(now) && it.room() > 0);
         if found.is_none() {
             let waiting = self.waiting.entry(destination).or_default();
             if !std::mem::replace(&mut waiting.is_queued, true) {
@@ -176,6 +191,7 @@ impl PublishChannels {
                     if outcomes[known..].iter().any(took) {
                         (channel.is_proven, channel.answered_at) = (true, Some(now));
                     }
+                    outcomes[known..].iter().for_each(|(sequence, _)| self.answered(*sequence));
                     taken
                 }
                 (_, None) => Ok(()),
@@ -189,10 +205,17 @@ impl PublishChannels {
         (outcomes, Ok(()))
     }
 
-    /// The message was answered: others for its destination may find room.
-    pub(super) fn answered(&mut self, message: &AmqpMessage) {
+    /// The message is in flight no more: others for its destination may find room.
+    fn answered(&mut self, sequence: Sequence) {
+        let Some(destination) = self.destinations.remove(&sequence) else { return };
+        if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         if !self.waiting.is_empty() {
-            self.answered.insert(self.destination(message));
+            self.answered.insert(destination);
         }
     }
 

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::base::event::Outbound;
 use crate::sink::rabbitmq::limits::Limits;
@@ -66,9 +68,15 @@ impl Fixture {
     /// The broker confirms everything for this destination; what waits is published. Returns how
     /// many were confirmed.
     fn confirm(&mut self, routing_key: &str) -> usize {
+        self.confirm_some(routing_key, usize::MAX)
+    }
+
+    /// The same with the oldest of them.
+    fn confirm_some(&mut self, routing_key: &str, count: usize) -> usize {
         let is_meant = |(_, (key, ..)): &(&Sequence, &(&str, u16, u64))| *key == routing_key;
-        let answers: Vec<(u16, Answer)> = (self.sent.iter().filter(is_meant))
-            .map(|(_, (_, channel, tag))| {
+        let meant: BTreeMap<_, _> = self.sent.iter().filter(is_meant).collect();
+        let answers: Vec<(u16, Answer)> = (meant.into_values().take(count))
+            .map(|(_, channel, tag)| {
                 (*channel, Answer::Confirm { tag: *tag, multiple: false, acked: true })
             })
             .collect();
@@ -76,7 +84,6 @@ impl Fixture {
         end.unwrap();
         for (sequence, _) in &outcomes {
             self.sent.remove(sequence);
-            self.channels.answered(&message(self.routing_keys[sequence], *sequence));
         }
         for sequence in self.channels.release(self.now) {
             self.try_again(sequence);
@@ -172,4 +179,51 @@ fn a_confirm_counts_on_its_own_channel() {
     assert_eq!(oldest, Some(1));
     let long_ago: Vec<Sequence> = fixture.channels.sent_for(SECOND, fixture.now + SECOND).collect();
     assert_eq!(long_ago, [1]);
+}
+
+#[test]
+fn a_destination_with_messages_in_flight_goes_to_no_channel_of_another() {
+    let mut fixture = Fixture::with_channels(2);
+    // GIVEN a silent destination that has filled its channel, and another that has the last one
+    fixture.publish("silent");
+    assert_eq!(fixture.confirm("silent"), 1);
+    assert_eq!(fixture.publish("good"), Some(2));
+    assert_eq!(fixture.fill("silent"), SPAN_MAX as usize);
+    (0..1_000).for_each(|_| assert_eq!(fixture.publish("silent"), None));
+    // WHEN that channel answers, and is never idle
+    for _ in 0..1_000 {
+        assert_eq!(fixture.publish("good"), Some(2));
+        assert_eq!(fixture.confirm_some("good", 1), 1);
+        // THEN none of the silent destination is published there
+        assert_eq!(fixture.publish("silent"), None);
+        assert_eq!(
+            (fixture.in_flight("silent"), fixture.in_flight("good")),
+            (SPAN_MAX as usize, 1)
+        );
+    }
+    // WHEN it answers THEN all that waited are published
+    while fixture.confirm("silent") + fixture.confirm("good") > 0 {}
+    assert!(fixture.sent.is_empty() && fixture.channels.waiting.is_empty());
+}
+
+#[test]
+fn a_destination_has_one_message_in_flight_on_channels_of_others() {
+    let mut fixture = Fixture::with_channels(1);
+    assert_eq!(fixture.publish("owner"), Some(1));
+    assert_eq!(fixture.confirm("owner"), 1);
+    fixture.publish("owner");
+    // GIVEN a channel that answers, and many destinations with many messages
+    for _ in 0..20 {
+        for routing_key in ["a", "b", "c"] {
+            fixture.publish(routing_key);
+        }
+    }
+    // THEN one of each is published, whichever is answered
+    for _ in 0..19 {
+        assert_eq!(["a", "b", "c"].map(|routing_key| fixture.in_flight(routing_key)), [1; 3]);
+        assert_eq!(["a", "b", "c"].map(|routing_key| fixture.confirm(routing_key)), [1; 3]);
+    }
+    // AND all are, in the end
+    while ["a", "b", "c", "owner"].map(|it| fixture.confirm(it)).iter().sum::<usize>() > 0 {}
+    assert!(fixture.sent.is_empty() && fixture.channels.waiting.is_empty());
 }

@@ -111,6 +111,10 @@ impl ConnectionLoss {
     }
 
     fn meaning(&self) -> Option<CloseMeaning> {
+        // Another login is accepted as soon as somebody else closes a channel or a connection.
+        if self.is_over_limit() {
+            return Some(CloseMeaning::BrokerFailure);
+        }
         self.code.map(close_meaning)
     }
 
@@ -137,9 +141,16 @@ impl ConnectionLoss {
         name.split_once("' in vhost").map(|(name, _)| name).filter(|_| self.code == Some(NOT_FOUND))
     }
 
-    /// True if the broker closed because the login has as many channels as it may.
+    /// True if the broker closed because the user has as many channels as it may.
     pub(super) fn is_over_channels(&self) -> bool {
         self.code == Some(NOT_ALLOWED) && self.text.contains("number of channels")
+    }
+
+    /// True if the broker closed because a limit of channels or connections is reached.
+    fn is_over_limit(&self) -> bool {
+        let is_over_connections =
+            self.code == Some(NOT_ALLOWED) && self.text.contains("connection limit");
+        is_over_connections || self.is_over_channels()
     }
 
     /// True if the broker closed because a message is larger than it accepts.
@@ -200,6 +211,7 @@ impl ConnectionLoss {
         let (code, mend) = match (self.code, &self.cause) {
             (_, Some(KnownCause { code, mend, .. })) => (*code, (*mend).to_owned()),
             (Some(ACCESS_REFUSED), _) => ("sink.login", login_mend(&settings.login)),
+            _ if self.is_over_limit() => (UNREACHABLE, limit_mend(&self.text, settings)),
             (Some(402 | NOT_ALLOWED), _) => {
                 let grant = grant(settings, PUBLISH_ANYWHERE);
                 ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", settings.vhost))
@@ -239,6 +251,24 @@ pub(super) fn grant(settings: &RabbitSettings, permissions: &str) -> String {
         settings.vhost,
         user(settings)
     )
+}
+
+/// The command that lifts the limit of which the broker's text speaks.
+fn limit_mend(text: &str, settings: &RabbitSettings) -> String {
+    let (user, vhost) = (user(settings), &settings.vhost);
+    let is_of = |subject: &str| text.contains(subject);
+    if is_of("on node") {
+        "raise channel_max_per_node in rabbitmq.conf, and see: rabbitmqctl list_connections user channels".to_owned()
+    } else if is_of("number of channels") {
+        format!("rabbitmqctl clear_user_limits {user:?} max-channels")
+    } else if is_of("node connection limit") {
+        "raise connection_max in rabbitmq.conf, and see: rabbitmqctl list_connections user"
+            .to_owned()
+    } else if is_of("user connection limit") {
+        format!("rabbitmqctl clear_user_limits {user:?} max-connections")
+    } else {
+        format!("rabbitmqctl clear_vhost_limits -p {vhost:?}")
+    }
 }
 
 fn login_mend(login: &RabbitLogin) -> String {

@@ -270,9 +270,8 @@ type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<Existenc
 pub(super) struct KnownExchanges {
     /// When a missing one was asked for; none for one that exists, or may exist.
     known: BTreeMap<String, Option<Instant>>,
-    question: Option<ExchangeQuestion>,
-    /// When the outstanding question was asked.
-    pub(super) asked_at: Option<Instant>,
+    /// The outstanding question, and when it was asked.
+    question: Option<(Instant, ExchangeQuestion)>,
 }
 
 impl KnownExchanges {
@@ -297,14 +296,14 @@ impl KnownExchanges {
     fn ask(&mut self, probe: &Probe, name: &str) {
         if self.question.is_none() {
             let (probe, name) = (probe.clone(), name.to_owned());
-            self.asked_at = Some(Instant::now());
-            self.question = Some(Box::pin(async move {
+            let question: ExchangeQuestion = Box::pin(async move {
                 let answer = match name.as_str() {
                     "" => probe.ask(async |_| Ok(Existence::There)).await,
                     name => probe.exchange_exists(name).await,
                 };
                 (name, answer)
-            }));
+            });
+            self.question = Some((Instant::now(), question));
         }
     }
 
@@ -315,20 +314,28 @@ impl KnownExchanges {
         }
     }
 
-    /// Waits for the answer to the outstanding question; for ever if there is none.
-    pub(super) async fn answer(&mut self) -> AmqpResult<()> {
-        let Some(question) = &mut self.question else { return std::future::pending().await };
-        let (name, answer) = question.await;
-        (self.question, self.asked_at) = (None, None);
-        if name.is_empty() {
-            return answer.map(drop);
+    /// When the outstanding question was asked.
+    pub(super) fn asked_at(&self) -> Option<Instant> {
+        self.question.as_ref().map(|(asked_at, _)| *asked_at)
+    }
+
+    /// Waits for the answer to the outstanding question, and returns when that was asked. Waits for
+    /// ever if there is none.
+    pub(super) async fn answer(&mut self) -> AmqpResult<Instant> {
+        let Some((asked_at, question)) = &mut self.question else {
+            return std::future::pending().await;
+        };
+        let (asked_at, (name, answer)) = (*asked_at, question.await);
+        self.question = None;
+        let existence = answer?;
+        if !name.is_empty() {
+            if self.known.len() >= REMEMBERED_MAX {
+                self.known.clear();
+            }
+            let missing_since = (existence == Existence::Missing).then(Instant::now);
+            self.known.insert(name, missing_since);
         }
-        if self.known.len() >= REMEMBERED_MAX {
-            self.known.clear();
-        }
-        let missing_since = (answer? == Existence::Missing).then(Instant::now);
-        self.known.insert(name, missing_since);
-        Ok(())
+        Ok(asked_at)
     }
 }
 

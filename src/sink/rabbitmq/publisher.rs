@@ -61,7 +61,7 @@ pub(super) struct PublisherState {
     pub(super) deadline: PublishDeadline,
     /// Those of the last connection.
     pub(super) limits: SharedLimits,
-    /// The oldest event without an answer, and where it was sent.
+    /// The oldest event that has been without an answer for long, and where it was sent.
     pub(super) unanswered: Arc<Mutex<Option<(Sequence, String)>>>,
 }
 
@@ -178,8 +178,8 @@ impl Publisher {
         // lapin may have reported the end of the connection before its reason was collected.
         let loss = collected.err().filter(|reason| reason.code.is_some()).unwrap_or(loss);
         if loss.is_over_channels() {
-            // Questions need one of those that the login may have.
-            self.channels_max = connection.channels().count() - 1;
+            // The limit is that of the user: a standby and commands log in with it, too.
+            self.channels_max = (connection.channels().count() / 2).max(1);
         }
         Err(loss)
     }
@@ -233,7 +233,11 @@ impl Publisher {
                     Some(_) => {}
                     None => return Err(ConnectionLoss::of("the connection ended")),
                 },
-                answer = self.exchanges.answer() => answer?,
+                asked_at = self.exchanges.answer() => {
+                    let asked_at = asked_at?;
+                    self.collect(connection, channels)?;
+                    self.question_answered(channels, asked_at, (blocked, flows_since));
+                }
                 opened = opened(&mut opening) => match opened {
                     Ok(channel) => {
                         channels.add(channel.id());
@@ -263,21 +267,47 @@ impl Publisher {
         if !connection.is_open() {
             return Err(ConnectionLoss::of("the channel is closed"));
         }
-        self.note_unanswered(channels);
-        if !blocked && flows_since.elapsed() > UNANSWERED_AFTER {
-            let mut long_ago = channels.sent_for(UNANSWERED_AFTER, Instant::now()).peekable();
-            if long_ago.peek().is_some() {
-                self.exchanges.ask_anything(&connection.probe);
-            }
-            long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
+        let now = Instant::now();
+        let flows = self.flows((blocked, flows_since), now);
+        self.note_unanswered(channels, flows, now);
+        if flows && channels.sent_for(UNANSWERED_AFTER, now).next().is_some() {
+            self.exchanges.ask_anything(&connection.probe);
         }
-        let asked_at = self.exchanges.asked_at;
+        let asked_at = self.exchanges.asked_at();
         self.check_overdue(blocked, asked_at.map(|at| at.max(flows_since)));
         Ok(())
     }
 
-    fn note_unanswered(&self, channels: &PublishChannels) {
-        let note = channels.oldest().map(|(sequence, message, _)| {
+    /// Whether messages have been sent without a pause for so long that an answer that is missing
+    /// is missing because of its destination.
+    fn flows(&self, (blocked, flows_since): (bool, Instant), now: Instant) -> bool {
+        let flows_for = now.saturating_duration_since(flows_since);
+        !blocked && flows_for > UNANSWERED_AFTER && !self.shared.deadline.is_over()
+    }
+
+    /// The broker has answered a question. What was sent before that was asked, and long ago, waits
+    /// for its destination, and others do not wait for it. While the broker answers no question
+    /// either, nothing more is sent than the bounds allow.
+    fn question_answered(
+        &mut self,
+        channels: &PublishChannels,
+        asked_at: Instant,
+        flow: (bool, Instant),
+    ) {
+        let now = Instant::now();
+        if self.flows(flow, now) {
+            let length = UNANSWERED_AFTER.max(now.saturating_duration_since(asked_at));
+            let long_ago = channels.sent_for(length, now);
+            long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
+        }
+    }
+
+    /// Notes the oldest message that has been without an answer for long, while the broker takes
+    /// others.
+    fn note_unanswered(&self, channels: &PublishChannels, flows: bool, now: Instant) {
+        let is_old = |sent_at| now.saturating_duration_since(sent_at) >= UNANSWERED_AFTER;
+        let oldest = channels.oldest().filter(|(.., sent_at)| flows && is_old(*sent_at));
+        let note = oldest.map(|(sequence, message, _)| {
             let (exchange, routing_key) = (message.exchange(), message.routing_key());
             (sequence, format!("routing key {routing_key} of exchange {exchange}"))
         });
@@ -402,7 +432,6 @@ impl Publisher {
         let mut reports = Vec::with_capacity(outcomes.len());
         for (sequence, outcome) in outcomes {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
-            channels.answered(message);
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
                     self.refusals.confirmed(message);
@@ -450,6 +479,7 @@ impl Publisher {
         }
         self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
         self.exchanges = KnownExchanges::default();
+        *self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.shared.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
         is_over_one
@@ -527,3 +557,7 @@ async fn opened(opening: &mut Opening) -> AmqpResult<Channel> {
     *opening = None;
     opened
 }
+
+#[cfg(test)]
+#[path = "publisher_tests.rs"]
+mod tests;
