@@ -1,16 +1,17 @@
 //! The broker closes the channel or the connection: over one message, over what it lacks, or over
 //! itself. Only the message that is at fault fails.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walrelay::sink::{Disposition, Requirements, StartupCheck};
 
 use crate::sinks::amqp::{Peer, Published, Server};
 use crate::sinks::section;
-use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
+use crate::sinks::test_relay::{Event, LIMIT, TestRelay, dead_letter_cause, dead_letter_writer};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Long enough for a client that would send too much to have sent it.
@@ -399,4 +400,59 @@ fn an_exchange_that_may_not_be_asked_for_and_is_missing_fails_its_events_alone()
     assert_eq!((sequence, failure.class.as_str()), (gone, "rabbitmq.not-found"));
     assert_eq!((failure.disposition, relay.failures.len()), (Disposition::Transient, 1));
     assert!(relay.reachability.is_empty(), "{:?}", relay.reachability);
+}
+
+#[test]
+fn an_exchange_that_is_missing_unseen_does_not_repeat_others_again_and_again() {
+    // GIVEN a broker that answers no question about an exchange, closes over each message for `gone`,
+    // and confirms others only after a pause
+    let arrived = Arc::new(Mutex::new(BTreeMap::<String, usize>::new()));
+    let (seen, closes) = (Arc::clone(&arrived), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&closes);
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        peer.hides_exchanges = true;
+        let mut waiting = Vec::new();
+        loop {
+            let Some(message) = peer.next_within(MOMENT)? else {
+                waiting.drain(..).for_each(|tag| peer.ack(tag, false));
+                continue;
+            };
+            if message.exchange == "gone" {
+                count.fetch_add(1, Ordering::SeqCst);
+                peer.close_channel(404, "NOT_FOUND - no exchange 'gone' in vhost '/'")?;
+                return peer.until_gone();
+            }
+            *seen.lock().unwrap().entry(message.id().to_owned()).or_default() += 1;
+            waiting.push(message.tag);
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    let publish = |relay: &mut TestRelay, exchange: &str, id: &str| {
+        let event = Event { exchange: exchange.into(), ..Event::new("k", id) };
+        relay.publish(&event.keyed(id))
+    };
+    // WHEN events for it are published with others, and each is retried as soon as it fails
+    let mut good = ["a", "b"].map(|id| publish(&mut relay, "good", id)).to_vec();
+    for i in 0..10 {
+        publish(&mut relay, "gone", &format!("gone{i}"));
+    }
+    let began = Instant::now();
+    while closes.load(Ordering::SeqCst) < 2 {
+        assert!(began.elapsed() < LIMIT, "{:?}", arrived.lock().unwrap());
+        for sequence in relay.refused.keys().copied().collect::<Vec<_>>() {
+            relay.retry(sequence);
+        }
+        if good.iter().all(|sequence| relay.confirmed.contains(sequence)) {
+            good.push(publish(&mut relay, "good", &format!("later{}", good.len())));
+        }
+        relay.poll(Duration::from_millis(5));
+    }
+    relay.until("all others are confirmed", |relay| relay.confirmed.len() == good.len());
+    // THEN only what was in flight at the first close is sent again, once
+    let arrived = arrived.lock().unwrap();
+    let most = |id: &str| if id.starts_with("later") { 1 } else { 2 };
+    assert_eq!(arrived.len(), good.len());
+    assert!(arrived.iter().all(|(id, times)| *times <= most(id)), "{arrived:?}");
+    assert!(relay.failures.iter().all(|(_, it)| it.class == "rabbitmq.not-found"));
 }

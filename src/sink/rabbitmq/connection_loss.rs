@@ -135,10 +135,14 @@ impl ConnectionLoss {
             || self.code == Some(PRECONDITION_FAILED) && self.text.contains(UNKNOWN_EXCHANGE_TYPE)
     }
 
-    /// The exchange that the broker has not found.
-    pub(super) fn missing_exchange(&self) -> Option<&str> {
-        let (_, name) = self.text.split_once("no exchange '")?;
-        name.split_once("' in vhost").map(|(name, _)| name).filter(|_| self.code == Some(NOT_FOUND))
+    /// True if the broker has not found the exchange of this name. It cuts its text after 252 bytes.
+    pub(super) fn misses_exchange(&self, name: &str) -> bool {
+        let found = self.text.split_once("no exchange '").filter(|_| self.code == Some(NOT_FOUND));
+        let expected = format!("{name}' in vhost");
+        found.is_some_and(|(_, text)| {
+            let cut = text.strip_suffix("...");
+            text.starts_with(&expected) || cut.is_some_and(|cut| expected.starts_with(cut))
+        })
     }
 
     /// True if the broker closed because the user has as many channels as it may.

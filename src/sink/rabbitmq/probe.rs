@@ -268,20 +268,22 @@ type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<Existenc
 /// while it confirms nothing.
 #[derive(Default)]
 pub(super) struct KnownExchanges {
-    /// When a missing one was asked for; none for one that exists, or may exist.
-    known: BTreeMap<String, Option<Instant>>,
+    /// The last answer for each, and when it came.
+    known: BTreeMap<String, (Existence, Instant)>,
     /// The outstanding question, and when it was asked.
     question: Option<(Instant, ExchangeQuestion)>,
 }
 
 impl KnownExchanges {
-    /// Returns whether the exchange exists, or asks the broker and returns `None`.
+    /// Returns whether the exchange exists, or may exist, or asks the broker and returns `None`.
     pub(super) fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
         match self.known.get(name) {
             // The default exchange always exists, and the broker refuses a question for it.
             _ if name.is_empty() => return Some(true),
-            Some(None) => return Some(true),
-            Some(Some(asked_at)) if asked_at.elapsed() < MISSING_FOR => return Some(false),
+            Some((Existence::Missing, since)) if since.elapsed() < MISSING_FOR => {
+                return Some(false);
+            }
+            Some((Existence::There | Existence::Hidden, _)) => return Some(true),
             _ => {}
         }
         self.ask(probe, name);
@@ -309,9 +311,14 @@ impl KnownExchanges {
 
     /// Forgets that the exchange was missing: an event that failed for that is tried again.
     pub(super) fn ask_again(&mut self, name: &str) {
-        if self.known.get(name).is_some_and(Option::is_some) {
+        if self.known.get(name).is_some_and(|(answer, _)| *answer == Existence::Missing) {
             self.known.remove(name);
         }
+    }
+
+    /// Whether the broker has said that the exchange exists.
+    pub(super) fn has_seen(&self, name: &str) -> bool {
+        self.known.get(name).is_some_and(|(answer, _)| *answer == Existence::There)
     }
 
     /// When the outstanding question was asked.
@@ -332,8 +339,7 @@ impl KnownExchanges {
             if self.known.len() >= REMEMBERED_MAX {
                 self.known.clear();
             }
-            let missing_since = (existence == Existence::Missing).then(Instant::now);
-            self.known.insert(name, missing_since);
+            self.known.insert(name, (existence, Instant::now()));
         }
         Ok(asked_at)
     }

@@ -1,6 +1,7 @@
 //! The connection's thread: publishes what the order per key allows, reports what the broker
 //! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -20,7 +21,7 @@ use super::in_flight::PublishOutcome;
 use super::limits::SharedLimits;
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
-use super::refusals::{Permission, Refusals};
+use super::refusals::{Permission, Refusal, Refusals};
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
@@ -385,14 +386,15 @@ impl Publisher {
             }
             match self.refusals.of(&message) {
                 Permission::Unknown => {}
-                Permission::Doubtful(_) if self.unconfirmed.is_suspect(sequence) => {}
                 // Each close would send what is unanswered again.
                 Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
-                    self.unconfirmed.suspect(sequence);
-                    continue;
+                    if !self.unconfirmed.is_suspect(sequence) {
+                        self.unconfirmed.suspect(sequence);
+                        continue;
+                    }
                 }
-                Permission::Doubtful(text) | Permission::Refused(text) => {
-                    self.refuse(sequence, &text);
+                Permission::Doubtful(refusal) | Permission::Refused(refusal) => {
+                    self.refuse(sequence, &refusal);
                     continue;
                 }
             }
@@ -462,8 +464,8 @@ impl Publisher {
         }
         self.shared.limits.learn(loss);
         let limits = self.shared.limits.get();
-        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss)
-            || loss.missing_exchange().is_some_and(|name| self.exchange_missing(name));
+        let mut is_over_one =
+            loss.is_refused_publish() && self.publish_refused(loss) || self.exchange_missing(loss);
         if self.unconfirmed.in_flight().any(|(_, message)| message.excess(&limits).is_some()) {
             // It is not sent again, and all others are.
             is_over_one = true;
@@ -492,26 +494,34 @@ impl Publisher {
         if meant.is_empty() {
             meant.extend(self.unconfirmed.lone_suspect());
         }
-        meant.iter().for_each(|sequence| self.refuse(*sequence, &loss.text));
+        let refusal = Refusal::NotPermitted(loss.text.clone());
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal));
         !meant.is_empty()
     }
 
     /// The broker closed over an exchange for which it could not be asked, or that has just gone. Returns
     /// whether it is known which messages are meant.
-    fn exchange_missing(&mut self, name: &str) -> bool {
+    fn exchange_missing(&mut self, loss: &ConnectionLoss) -> bool {
         let in_flight = self.unconfirmed.in_flight();
-        let meant = in_flight.filter(|(_, message)| message.exchange() == name);
-        let meant: Vec<_> = meant.map(|(at, message)| (at, message.no_exchange())).collect();
-        let is_known = !meant.is_empty();
-        meant.into_iter().for_each(|(sequence, failure)| self.fail(sequence, failure));
-        is_known
+        let meant = in_flight.filter(|(_, message)| loss.misses_exchange(message.exchange()));
+        let (meant, names): (Vec<_>, BTreeSet<_>) =
+            meant.map(|(sequence, message)| (sequence, message.exchange())).unzip();
+        // The next connection can ask about one that was seen.
+        let unseen = names.into_iter().filter(|name| !self.exchanges.has_seen(name));
+        unseen.for_each(|name| self.refusals.add_missing(name));
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange));
+        !meant.is_empty()
     }
 
-    fn refuse(&mut self, sequence: Sequence, text: &str) {
-        if let Some(message) = self.unconfirmed.item(sequence) {
-            let failure = message.not_permitted(text, &connection_loss::permit(&self.settings));
-            self.fail(sequence, failure);
-        }
+    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal) {
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let failure = match refusal {
+            Refusal::NotPermitted(text) => {
+                message.not_permitted(text, &connection_loss::permit(&self.settings))
+            }
+            Refusal::NoExchange => message.no_exchange(),
+        };
+        self.fail(sequence, failure);
     }
 
     /// Sends what was cut of a dead letter in its place; an event fails.

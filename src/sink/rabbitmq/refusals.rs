@@ -1,4 +1,5 @@
-//! Where this login may not publish to, as far as the broker has refused it.
+//! Where this login cannot publish to, as far as the broker has refused it: it lacks the right, or
+//! the exchange is missing and the login may not ask whether it exists.
 //!
 //! The broker closes the channel over such a message, and everything in flight would have to be sent
 //! again. It names the exchange, or the routing key in it. So messages for a place that was refused
@@ -24,16 +25,23 @@ struct Place {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Refusals(HashMap<Place, (Instant, String)>);
+pub(super) struct Refusals(HashMap<Place, (Instant, Refusal)>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The login may not publish there, in the broker's text.
+    NotPermitted(String),
+    NoExchange,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
     /// Nothing was refused.
     Unknown,
-    /// It was refused a while ago, in these words, and must be sent alone.
-    Doubtful(String),
-    /// It was refused just now, in these words.
-    Refused(String),
+    /// It was refused a while ago, and must be sent alone.
+    Doubtful(Refusal),
+    /// It was refused just now.
+    Refused(Refusal),
 }
 
 impl Refusals {
@@ -50,12 +58,22 @@ impl Refusals {
         let meant = in_flight.filter(|(_, message)| places(message).contains(&place));
         let meant: Vec<Sequence> = meant.map(|(sequence, _)| sequence).collect();
         if !meant.is_empty() {
-            if self.0.len() >= REMEMBERED_MAX {
-                self.0.clear();
-            }
-            self.0.insert(place, (Instant::now(), loss.text.clone()));
+            self.remember(place, Refusal::NotPermitted(loss.text.clone()));
         }
         meant
+    }
+
+    /// The broker has closed over this exchange, of which it had not said whether it exists.
+    pub(super) fn add_missing(&mut self, exchange: &str) {
+        let place = Place { exchange: exchange.to_owned(), routing_key: None };
+        self.remember(place, Refusal::NoExchange);
+    }
+
+    fn remember(&mut self, place: Place, refusal: Refusal) {
+        if self.0.len() >= REMEMBERED_MAX {
+            self.0.clear();
+        }
+        self.0.insert(place, (Instant::now(), refusal));
     }
 
     pub(super) fn of(&self, message: &AmqpMessage) -> Permission {
@@ -65,8 +83,8 @@ impl Refusals {
         let refused = places(message).into_iter().find_map(|place| self.0.get(&place));
         match refused {
             None => Permission::Unknown,
-            Some((at, text)) if at.elapsed() < HOLDS_FOR => Permission::Refused(text.clone()),
-            Some((_, text)) => Permission::Doubtful(text.clone()),
+            Some((at, refusal)) if at.elapsed() < HOLDS_FOR => Permission::Refused(refusal.clone()),
+            Some((_, refusal)) => Permission::Doubtful(refusal.clone()),
         }
     }
 
