@@ -145,7 +145,9 @@ impl AmqpConnection {
             let text = format!(
                 "its frames have {offered} bytes at most, and {FRAME_BYTES_MIN} are needed"
             );
-            return Err(ConnectionLoss::of(text).caused_by("sink.frame-max", mend, true));
+            // Another host may be good, and away for a while.
+            let is_final = settings.hosts.len() == 1;
+            return Err(ConnectionLoss::of(text).caused_by("sink.frame-max", mend, is_final));
         }
         let (probe, channel, events) =
             opened.map_err(|loss| likely_cause(settings, loss, &multiplexer))?;

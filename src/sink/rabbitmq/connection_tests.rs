@@ -6,6 +6,11 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::base::secret::Secret;
 
+/// `connection.start` and `connection.tune`, the latter with frames of 4 KiB.
+const START: &[u8] =
+    b"\x01\0\0\0\0\0\x1c\0\x0a\0\x0a\0\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US\xce";
+const TUNE: &[u8] = b"\x01\0\0\0\0\0\x0c\0\x0a\0\x1e\x07\xff\0\0\x10\0\0\x3c\xce";
+
 fn settings(ports: &[u16]) -> RabbitSettings {
     let host = |port: &u16| RabbitHost { name: "127.0.0.1".to_owned(), port: *port };
     RabbitSettings {
@@ -65,6 +70,33 @@ fn a_server_that_is_silent_or_hangs_up_does_not_hold_us() {
             };
             let mend = loss.cause.clone().unwrap().mend;
             assert!(mend.contains("write amqps://"), "{loss:?}");
+        }
+    });
+}
+
+#[test]
+fn small_frames_are_final_only_where_no_other_host_may_have_larger_ones() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let small = listener.local_addr().unwrap().port();
+        // GIVEN a broker whose frames have 4 KiB, alone, or with another one that is restarting
+        for (ports, is_final) in [(vec![small], true), (vec![small, closed_port()], false)] {
+            let settings = settings(&ports);
+            let serve = async {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    let _header = stream.read(&mut [0; 8]).await;
+                    drop(stream.write_all(START).await);
+                    let _start_ok = stream.read(&mut [0; 4096]).await;
+                    drop(stream.write_all(TUNE).await);
+                }
+            };
+            let loss = tokio::select! {
+                opened = AmqpConnection::open(&settings, 0) => opened.err().unwrap(),
+                () = serve => unreachable!(),
+            };
+            assert!(loss.text.contains("its frames have 4096 bytes at most"), "{loss:?}");
+            assert_eq!(loss.is_final(), is_final, "{loss:?}");
         }
     });
 }
