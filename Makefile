@@ -11,13 +11,13 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint deny bench bench-inbox bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
 		awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
 
-setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 1-3 minutes)
+setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 2-5 minutes)
 	@scripts/setup
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
@@ -30,6 +30,9 @@ test: setup ## Run all tests against real services (17 minutes on two cores, 5-1
 
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
 	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
+
+matrix: setup ## Run the same tests on every version, and write docs/versions.md (an hour; ROWS="rabbitmq kafka-4.4.0": some)
+	@scripts/matrix $(ROWS)
 
 lint: ## Check formatting and lints
 	cargo fmt --all --check

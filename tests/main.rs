@@ -21,6 +21,7 @@ mod e2e;
 mod features;
 mod find;
 mod polling;
+mod postgres19;
 mod services;
 mod sinks;
 mod snippets;

@@ -52,7 +52,7 @@ impl Bed {
     }
 
     pub(crate) fn pg_recvlogical(&self) -> PathBuf {
-        self.postgres().bin_dir().join("pg_recvlogical")
+        self.postgres().bin_dir().unwrap_or_default().join("pg_recvlogical")
     }
 
     /// A topic, or a queue of that kind.

@@ -47,7 +47,7 @@ pub(crate) fn start(kind: Kind) -> Result<Broker> {
 /// Name and version.
 pub(crate) fn version(broker: &Broker) -> Result<String> {
     Ok(match broker {
-        Broker::Kafka(_) => "Kafka 4.1".to_owned(),
+        Broker::Kafka(kafka) => format!("Kafka {}", kafka.version()),
         Broker::RabbitMq(server) => {
             format!("RabbitMQ {}", server.eval("rabbit_misc:version()")?.trim_matches('"'))
         }

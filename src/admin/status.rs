@@ -111,6 +111,8 @@ fn slot(view: &AdminView, name: &str) -> Value {
         "lag_seconds": metrics.slot_lag_seconds.get(),
         "retained_wal_bytes": count(metrics.slot_retained_wal_bytes.get()),
         "safe_wal_bytes": count(metrics.slot_safe_wal_bytes.get()),
+        // What a time without a reader does to it; `null` where Postgres sets no limit.
+        "idle_timeout": view.facts.idle_timeout((view.clock)()).map(|it| it.to_json(name)),
         "pinned_by": pin.map(|pin| pin.by.to_json(pin.age.as_secs(), &pin.text())),
     })
 }

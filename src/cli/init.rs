@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 
 use super::check::{self, connect};
 use super::output::{is_coloured, print, print_line};
+use super::slow;
 use crate::app::sink_requirements;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults};
@@ -95,7 +96,7 @@ async fn source(config: &Config, role: Option<&str>) -> Result<InitReport, Fault
     }
     let mut steps = planned(&client, settings, role).await?;
     steps.retain(|step| !step.left_out);
-    init::run(&client, &steps, print_step).await?;
+    slow::without_limit(settings, &client, init::run(&client, &steps, print_step)).await?;
     let mut failed = source_doctor::report(&client, settings).await?.findings;
     failed.retain(|finding| finding.level == Level::Fail);
     let hints = steps.iter().filter(|step| step.hint);

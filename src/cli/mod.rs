@@ -29,6 +29,7 @@ mod progress;
 mod repeats;
 mod resume;
 mod slot;
+mod slow;
 mod status;
 mod style;
 

@@ -1,22 +1,19 @@
 //! `walrelay slot create | drop | show`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::args::SlotAction;
 use super::check::connect;
-use super::output::{print, print_json, print_line, print_note};
+use super::output::{print, print_json, print_line};
+use super::slow;
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
 use crate::source::faults::{slot_missing, slot_refused};
 use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::slot;
 use crate::source::slot_state::{field_lines, slot_state};
-
-/// How long the creation of a slot may take before the reason is printed.
-const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fault> {
     let name = &config.source.slot;
@@ -35,13 +32,18 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
     let client = connect(&config.source).await?;
     match action {
         SlotAction::Create { failover } => {
-            let making = std::pin::pin!(slot::create(&client, &config.source, *failover));
-            let lsn = explain_when_slow(making).await?;
+            let making = slot::create(&client, &config.source, *failover);
+            let lsn = slow::without_limit(&config.source, &client, making).await?;
             print_line(&format!("slot {name} made; it delivers what commits after {lsn}"));
         }
         SlotAction::Drop { .. } => {
-            slot::drop(&client, name).await?;
+            let lowers_wal_level = slot::drop(&client, name).await?;
             print_line(&format!("slot {name} dropped"));
+            if lowers_wal_level {
+                print_line(
+                    "it was the last logical slot, so Postgres lowers effective_wal_level to replica: WAL from now on cannot be decoded, until a slot is made again, which raises it",
+                );
+            }
         }
         SlotAction::Show { json } => {
             let state = slot_state(&client, name).await;
@@ -57,21 +59,6 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
         }
     }
     Ok(Exit::Done)
-}
-
-/// Postgres creates a slot only once every transaction that is open now has ended.
-async fn explain_when_slow<T>(making: impl Future<Output = T> + Unpin) -> T {
-    let mut making = making;
-    tokio::select! {
-        made = &mut making => made,
-        () = tokio::time::sleep(EXPLAIN_AFTER) => {
-            print_note(
-                "waiting for open transactions to end; the oldest: SELECT pid, xact_start, query \
-                 FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;",
-            );
-            making.await
-        }
-    }
 }
 
 /// A dropped slot takes undelivered events with it, so a mistyped command must not be enough.

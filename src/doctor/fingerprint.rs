@@ -66,7 +66,10 @@ impl PublicationFingerprint {
     /// What a comparison needs of it.
     fn to_keep(&self) -> PublicationFingerprint {
         let mut kept = self.clone();
-        kept.published.publication.iter_mut().for_each(|it| it.tables.clear());
+        if let Some(publication) = &mut kept.published.publication {
+            publication.tables.clear();
+            publication.excepted.clear();
+        }
         for table in &mut kept.published.tables {
             table.columns.clear();
             table.similar.clear();

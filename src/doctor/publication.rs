@@ -14,6 +14,8 @@ use crate::source::publication::{
 use crate::source::quote::{quote_ident, quote_table};
 use crate::source::settings::SourceSettings;
 
+/// The first version in which a publication of all tables can leave some out.
+const KNOWS_EXCEPT: u32 = 190_000;
 /// The first version that can publish generated columns.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
 
@@ -32,13 +34,7 @@ pub(super) fn judge(
         findings.extend(operations(publication, name));
     }
     if publication.all_tables {
-        findings.push(Finding::warn(
-            "publication.all-tables",
-            format!(
-                "publication {name} is FOR ALL TABLES: Postgres decodes and sends every table's \
-                 rows; one FOR TABLE with the outbox alone is cheaper"
-            ),
-        ));
+        findings.push(all_tables(name, server_version));
     }
     for (table, outbox) in published.tables.iter().zip(&settings.outboxes) {
         if table.kind.is_some() {
@@ -81,6 +77,24 @@ fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Taking an exception back rewrites no row of the catalog that stays.
+fn all_tables(name: &str, server_version: u32) -> Finding {
+    let unseen = match server_version >= KNOWS_EXCEPT {
+        true => {
+            "; and nobody can see later that ALTER PUBLICATION … SET ALL TABLES EXCEPT has left the \
+             outbox out for a while: the rows of that time would be missing"
+        }
+        false => "",
+    };
+    Finding::warn(
+        "publication.all-tables",
+        format!(
+            "publication {name} is FOR ALL TABLES: Postgres decodes and sends every table's \
+             rows; one FOR TABLE with the outbox alone is cheaper{unseen}"
+        ),
+    )
 }
 
 /// An outbox table and the publication.
@@ -139,15 +153,22 @@ impl CoveredTable<'_> {
     }
 
     fn not_contained(&self) -> Fault {
-        publication_problem(
-            "publication.table-missing",
-            format!("publication {} does not contain {}", self.name, self.table.shown()),
-            format!(
-                "{} (as owner of the publication, {}, and of the table), or walrelay init",
-                add_table_sql(self.name, self.table),
-                self.publication.owner
-            ),
-        )
+        let (name, table, owner) = (self.name, self.table.shown(), &self.publication.owner);
+        let what = format!("publication {name} does not contain {table}");
+        let (what, mend) = if self.publication.all_tables {
+            (
+                format!("{what}: it is FOR ALL TABLES EXCEPT, and Postgres sends none of its rows"),
+                format!(
+                    "as owner of the publication, {owner}: {}",
+                    self.publication.except_sql(name)
+                ),
+            )
+        } else {
+            let add = add_table_sql(name, self.table);
+            let who = format!("(as owner of the publication, {owner}, and of the table)");
+            (what, format!("{add} {who}, or walrelay init"))
+        };
+        publication_problem("publication.table-missing", what, mend)
     }
 
     /// Dropping and adding the table changes no other table of the publication, and in one

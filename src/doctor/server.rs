@@ -116,17 +116,29 @@ fn standby(facts: &SourceFacts) -> Finding {
     )
 }
 
+/// From 19 on `replica` is enough: the first logical slot raises the level that is in effect.
 fn wal_level(facts: &SourceFacts) -> Finding {
-    let level = &facts.server.wal_level;
-    if level == "logical" {
-        return Finding::ok("source.wal-level", "wal_level is logical");
-    }
-    problem(
-        "source.wal-level",
-        format!("wal_level is {level}, logical decoding needs logical"),
-        "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted server has a \
-         parameter for it, e.g. rds.logical_replication = 1)",
-    )
+    let level = facts.server.wal_level.as_str();
+    let text = match (level, facts.server.effective_wal_level.as_deref()) {
+        ("logical", _) => "wal_level is logical".to_owned(),
+        (_, Some("logical")) => {
+            format!(
+                "wal_level is {level}, and effective_wal_level logical while there is a logical slot"
+            )
+        }
+        ("replica", Some(_)) => {
+            "wal_level is replica: the first logical slot raises effective_wal_level".to_owned()
+        }
+        _ => {
+            return problem(
+                "source.wal-level",
+                format!("wal_level is {level}, logical decoding needs logical"),
+                "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted server has a \
+                 parameter for it, e.g. rds.logical_replication = 1)",
+            );
+        }
+    };
+    Finding::ok("source.wal-level", text)
 }
 
 fn role(facts: &SourceFacts) -> Finding {

@@ -7,6 +7,7 @@ use crate::base::finding::{Finding, is_sound};
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
 use crate::source::oldest_transaction::PINNED_BYTES_MIN;
+use crate::source::quote::quote_literal;
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::SlotFacts;
 
@@ -30,6 +31,8 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
         ));
     }
     findings.extend(pinned(slot, facts, settings));
+    findings.extend(idle_timeout(slot));
+    findings.extend(not_synchronized(slot));
     if is_sound(&findings) {
         findings.insert(0, position(slot, facts));
     }
@@ -110,6 +113,35 @@ fn pinned(slot: &SlotFacts, facts: &SourceFacts, settings: &SourceSettings) -> O
             ),
         )
     })
+}
+
+/// When Postgres invalidates the slot because nobody reads it.
+fn idle_timeout(slot: &SlotFacts) -> Option<Finding> {
+    let (topic, idle) = ("slot.idle-timeout", slot.idle_timeout()?);
+    let text = idle.text(&slot.name);
+    Some(match idle.is_urgent() {
+        false => Finding::ok(topic, text),
+        true => Finding::warn(
+            topic,
+            format!(
+                "{text}; start the relay, or ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_catalog.pg_reload_conf();"
+            ),
+        ),
+    })
+}
+
+/// Of a slot on a standby, as 19 says.
+fn not_synchronized(slot: &SlotFacts) -> Option<Finding> {
+    let reason = slot.slotsync_skip_reason()?;
+    Some(Finding::warn(
+        "slot.not-synchronized",
+        format!(
+            "this standby has not synchronized slot {0} the last time ({reason}): after a promotion it may stand further back, or not be there; \
+             SELECT slotsync_skip_reason FROM pg_catalog.pg_replication_slots WHERE slot_name = {1}; names what holds it back",
+            slot.name,
+            quote_literal(&slot.name)
+        ),
+    ))
 }
 
 fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {

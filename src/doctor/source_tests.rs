@@ -378,7 +378,8 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let found = slot(&|slot| slot.wal_status = Some("lost".into()));
     expect(&found, Exit::Slot, "slot.lost", "wal_removed", "by hand");
     let found = slot(&|slot| slot.invalidation_reason = Some("idle_timeout".into()));
-    expect(&found, Exit::Slot, "slot.lost", "idle_timeout", "max_slot_wal_keep_size");
+    let setting = "SET idle_replication_slot_timeout = 0";
+    expect(&found, Exit::Slot, "slot.lost", "longer than idle_replication_slot_timeout", setting);
     let found = slot(&|slot| slot.wal_status = Some("unreserved".into()));
     expect_warning(&found, "slot.unreserved", "next checkpoint");
     let found = slot(&|slot| slot.confirmed_flush = crate::base::lsn::Lsn::from_wire(u64::MAX));
@@ -390,6 +391,101 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     });
     assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
     assert_eq!(found.first_fault().unwrap().code, "slot.lost");
+}
+
+/// What PostgreSQL 19 answers, which has the level that is in effect.
+#[tokio::test]
+async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
+    let (client, settings) = prepared(testing::logical(), "wal_levels").await;
+    let sound = report(&client, &settings).await.facts;
+    let judged = |level: &str, effective: Option<&str>| {
+        let mut facts = sound.clone();
+        facts.server.wal_level = level.to_owned();
+        facts.server.effective_wal_level = effective.map(str::to_owned);
+        let found = super::server::judge(&facts, &settings).into_iter();
+        let found = found.filter(|finding| finding.topic == "source.wal-level");
+        found.map(|finding| (finding.level, finding.text)).next().unwrap()
+    };
+    assert_eq!(judged("logical", None), (Level::Ok, "wal_level is logical".to_owned()));
+    assert_eq!(judged("replica", None).0, Level::Fail);
+    // GIVEN 19 THEN replica is enough, with and without a slot that has raised the level
+    let (level, text) = judged("replica", Some("replica"));
+    assert_eq!(level, Level::Ok);
+    assert!(text.contains("first logical slot raises"), "{text}");
+    let (level, text) = judged("replica", Some("logical"));
+    assert_eq!(level, Level::Ok);
+    assert!(text.contains("effective_wal_level logical"), "{text}");
+    assert_eq!(judged("minimal", Some("minimal")).0, Level::Fail);
+}
+
+/// What PostgreSQL 19 says of FOR ALL TABLES EXCEPT: no entry for the outbox.
+#[tokio::test]
+async fn a_table_that_all_tables_leave_out_is_a_fault() {
+    let (client, settings) = prepared(testing::logical(), "all_but").await;
+    let sound = report(&client, &settings).await.facts;
+    let of = |excepted: &str, entries: bool| {
+        let mut facts = sound.clone();
+        facts.server.version = 190_000;
+        let publication = facts.published.publication.as_mut().unwrap();
+        publication.all_tables = true;
+        publication.excepted = serde_json::from_str(excepted).unwrap();
+        if !entries {
+            publication.tables.clear();
+        }
+        let findings = judge(&facts, &settings);
+        SourceReport { facts, findings }
+    };
+    let outbox = r#"{"schema": "public", "name": "outbox", "is_outbox": true}"#;
+    let other = r#"{"schema": "public", "name": "Other", "is_outbox": false}"#;
+    let (code, says) = ("publication.table-missing", "EXCEPT, and Postgres sends none of its rows");
+    let mend = "ALTER PUBLICATION \"all_but\" SET ALL TABLES;";
+    expect(&of(&format!("[{outbox}]"), false), Exit::Source, code, says, mend);
+    let mend = "SET ALL TABLES EXCEPT (TABLE \"public\".\"Other\");";
+    let left_out = of(&format!("[{outbox}, {other}]"), false);
+    expect(&left_out, Exit::Source, code, says, mend);
+    // THEN init does not try what Postgres refuses
+    let steps = crate::source::init::plan(&left_out.facts, &settings, &sound.role, None).unwrap();
+    assert_eq!(steps, []);
+    // GIVEN an exception that is another table THEN the outbox is published
+    let found = of(&format!("[{other}]"), true);
+    assert_eq!(codes(&found), [""; 0]);
+    expect_warning(&found, "publication.all-tables", "nobody can see later");
+}
+
+#[tokio::test]
+async fn what_a_slot_without_a_reader_has_to_expect() {
+    let (client, settings) = prepared(testing::logical(), "unread").await;
+    let sound = report(&client, &settings).await.facts;
+    let topics = ["slot.idle-timeout", "slot.not-synchronized"];
+    let of = |more: &str| {
+        let mut row = serde_json::json!({
+            "slot_name": "unread", "plugin": "pgoutput", "database": "unread", "temporary": false,
+            "active": false, "confirmed_flush_lsn": "0/1", "restart_lsn": "0/1", "wal_status": "reserved",
+        });
+        let more: serde_json::Value = serde_json::from_str(more).unwrap();
+        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let facts =
+            SourceFacts { slot: Some(serde_json::from_value(row).unwrap()), ..sound.clone() };
+        let found = judge(&facts, &settings).into_iter();
+        let found = found.filter(|finding| topics.contains(&finding.topic));
+        found.map(|finding| (finding.level, finding.text)).collect::<Vec<_>>()
+    };
+    // GIVEN a server that has no such setting or sets no limit THEN nothing is said
+    assert_eq!(of("{}"), []);
+    assert_eq!(of(r#"{"idle_timeout_ms": 0, "idle_ms": 90000, "slotsync_skip_reason": null}"#), []);
+    // GIVEN a limit THEN it is named, and warned of when more than half of the time is over
+    let read = of(r#"{"idle_timeout_ms": 3600000}"#);
+    assert_eq!((read.len(), read[0].0), (1, Level::Ok), "{read:?}");
+    let idle = of(r#"{"idle_timeout_ms": 3600000, "idle_ms": 600000}"#);
+    assert_eq!(idle[0].0, Level::Ok);
+    assert!(idle[0].1.contains("from 50 min on"), "{idle:?}");
+    let late = of(r#"{"idle_timeout_ms": 3600000, "idle_ms": 2400000}"#);
+    assert_eq!(late[0].0, Level::Warn);
+    assert!(late[0].1.contains("start the relay, or ALTER SYSTEM"), "{late:?}");
+    // GIVEN a standby that does not keep the slot THEN the reason of the server
+    let skipped = of(r#"{"synced": true, "slotsync_skip_reason": "wal_or_rows_removed"}"#);
+    assert_eq!(skipped[0].0, Level::Warn);
+    assert!(skipped[0].1.contains("(wal_or_rows_removed)"), "{skipped:?}");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use super::slot_pin::SlotPin;
 use crate::base::lsn::Lsn;
 use crate::base::stop::Stop;
 use crate::base::text::{ShortText, truncated};
+use crate::source::idle_timeout::IdleTimeout;
 
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
@@ -82,6 +83,7 @@ pub struct Facts {
     slot_confirmed_lsn: AtomicU64,
     unanswered_since_ms: Mutex<Option<u64>>,
     pin: Mutex<Option<SlotPin>>,
+    idle: Mutex<Option<SlotIdle>>,
     stop: Mutex<Option<Stop>>,
 }
 
@@ -92,6 +94,12 @@ pub struct SilentDestination {
     pub name: ShortText,
     /// Events that wait for it, or behind it.
     pub events: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SlotIdle {
+    timeout: IdleTimeout,
+    seen_ms: u64,
 }
 
 /// What the data thread knows at the end of a pass.
@@ -148,6 +156,7 @@ impl Facts {
             slot_confirmed_lsn: AtomicU64::default(),
             unanswered_since_ms: Mutex::default(),
             pin: Mutex::default(),
+            idle: Mutex::default(),
             stop: Mutex::default(),
         })
     }
@@ -181,6 +190,24 @@ impl Facts {
     /// What keeps the slot's `restart_lsn` from moving.
     pub(crate) fn pin(&self) -> Option<SlotPin> {
         held(&self.pin).clone()
+    }
+
+    /// What a time without a reader does to the slot at `now_ms`. Without a session the relay does not
+    /// read it, and may not be able to look either.
+    pub(crate) fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
+        let SlotIdle { timeout, seen_ms } = (*held(&self.idle))?;
+        use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused};
+        let has_no_session = matches!(
+            self.snapshot().pass.phase,
+            Connecting | LoginRefused | AwaitingPrimary | Halted(_)
+        );
+        let is_unread = timeout.idle.is_some() || has_no_session;
+        let since = Duration::from_millis(now_ms.saturating_sub(seen_ms));
+        Some(if is_unread { timeout.after(since) } else { timeout })
+    }
+
+    pub(super) fn set_idle_timeout(&self, timeout: Option<IdleTimeout>, seen_ms: u64) {
+        *held(&self.idle) = timeout.map(|timeout| SlotIdle { timeout, seen_ms });
     }
 
     pub(super) fn set_pin(&self, pin: Option<SlotPin>) {

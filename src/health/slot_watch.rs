@@ -52,6 +52,12 @@ pub(crate) struct SlotWatch {
     pub(crate) stopping: Box<dyn Fn()>,
 }
 
+impl SlotWatch {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
 /// Watches until it finds a fault that must stop the relay. It may be cancelled at any time.
 pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     // Until the first session the preflight reports what is wrong.
@@ -163,8 +169,7 @@ async fn answer<T>(
     watch: &SlotWatch,
     answer: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
-    let now_ms = u64::try_from(watch.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-    watch.facts.postgres_asked(now_ms);
+    watch.facts.postgres_asked(watch.now_ms());
     tokio::pin!(answer);
     let answer = match timeout(KNOWN_FOR, &mut answer).await {
         Ok(answer) => answer,
@@ -201,6 +206,7 @@ fn show_unknown(watch: &SlotWatch) {
 
 fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
     watch.facts.server_at(state.current_lsn, slot.confirmed_flush);
+    watch.facts.set_idle_timeout(slot.idle_timeout(), watch.now_ms());
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
     let behind = |lsn: Lsn| state.current_lsn.bytes_since(lsn) as f64;

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use super::judge::StateChange;
 use super::*;
 use crate::base::lsn::Lsn;
+use crate::source::idle_timeout::IdleTimeout;
 
 pub(super) const LIMITS: HealthLimits =
     HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 };
@@ -354,4 +357,24 @@ fn a_relay_that_waits_for_its_slot_does_not_have_it() {
     let without = [Starting, Standby, Connecting, AwaitingPrimary, Phase::Halted("slot.moved")];
     assert!(!without.iter().any(|it| it.has_source()));
     assert!([Streaming, Polling, Draining, Stopped].iter().all(|it| it.has_source()));
+}
+
+#[test]
+fn a_slot_is_without_a_reader_while_its_relay_has_no_session() {
+    let seconds = Duration::from_secs;
+    let (mut recorder, facts) = facts(0);
+    assert_eq!(facts.idle_timeout(1_000), None);
+    recorder.pass(&streaming(), 1_000);
+    let read = IdleTimeout { timeout: seconds(60), idle: None };
+    facts.set_idle_timeout(Some(read), 1_000);
+    assert_eq!(facts.idle_timeout(9_000), Some(read));
+    for phase in [Phase::Halted("slot.moved"), Phase::LoginRefused] {
+        recorder.phase(phase, 2_000);
+        let idle = IdleTimeout { idle: Some(seconds(8)), ..read };
+        assert_eq!(facts.idle_timeout(9_000), Some(idle), "{phase:?}");
+    }
+    // WHEN Postgres says that nobody reads it THEN it counts from there, whatever this relay does
+    recorder.phase(Phase::Standby, 9_000);
+    facts.set_idle_timeout(Some(IdleTimeout { idle: Some(seconds(10)), ..read }), 9_000);
+    assert_eq!(facts.idle_timeout(12_000).unwrap().left(), Some(seconds(47)));
 }

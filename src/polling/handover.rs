@@ -22,9 +22,7 @@ use crate::source::connect;
 use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
-
-/// Marking a million rows takes longer than a role's settings may allow.
-const NO_TIMEOUTS: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+use crate::source::slot_wait::NO_TIMEOUTS_SQL;
 
 pub(crate) struct TableHandover<'a> {
     pub(crate) source: &'a SourceSettings,
@@ -97,7 +95,8 @@ impl TableHandover<'_> {
     pub(crate) async fn run(&self, client: &Client) -> Result<u64, Fault> {
         // The lock of a claim, held by the session instead of a transaction.
         let turn = |function| self.statements.turn.replace("pg_advisory_xact_lock", function);
-        client.batch_execute(NO_TIMEOUTS).await.map_err(query_failed)?;
+        // Marking a million rows takes longer than a role's settings may allow.
+        client.batch_execute(NO_TIMEOUTS_SQL).await.map_err(query_failed)?;
         self.outwait().await?;
         client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
         // Another handover may have been first.
@@ -121,7 +120,7 @@ impl TableHandover<'_> {
     async fn control(&self) -> Result<connect::ReplicationClient, Fault> {
         let opened = connect::open(&self.source.connection).await;
         let mut control = opened.map_err(|error| self.refused(&error))?;
-        control.query(NO_TIMEOUTS).await.map_err(|error| self.refused(&error))?;
+        control.query(NO_TIMEOUTS_SQL).await.map_err(|error| self.refused(&error))?;
         Ok(control)
     }
 

@@ -8,7 +8,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{Outboxes, Plan};
 use crate::pgoutput::relation::{Column, Relation};
-use crate::source::publication::TableFacts;
+use crate::source::publication::{ColumnFacts, TableFacts};
 use crate::source::settings::SourceSettings;
 
 /// What the configuration and this machine lack for a loop.
@@ -20,16 +20,15 @@ pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Find
 }
 
 /// Why rows of these tables could not become events, one fault per table. `tables` are those of the
-/// outboxes, in their order.
+/// outboxes, in their order. That a generated column is sent, if one is needed, the doctor has seen.
 pub fn unfit_routes(source: &SourceSettings, tables: &[TableFacts]) -> Vec<Fault> {
     let unfit = |(outbox, table): (&OutboxTable, &TableFacts)| {
-        let columns = table.columns.iter().filter(|column| !column.generated);
-        let columns = columns.map(|column| Column { name: column.name.clone(), type_oid: 0 });
+        let column = |it: &ColumnFacts| Column { name: it.name.clone(), type_oid: 0 };
         let relation = Relation {
             oid: 0,
             namespace: table.schema.clone(),
             name: table.name.clone(),
-            columns: columns.collect(),
+            columns: table.columns.iter().map(column).collect(),
         };
         unfit_route(outbox, &relation)
     };

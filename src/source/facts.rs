@@ -36,6 +36,8 @@ pub(crate) struct ServerFacts {
     pub(crate) version_text: String,
     wal_sender_timeout_ms: u64,
     pub(crate) wal_level: String,
+    /// Since 19; as long as `wal_level` is `replica`, it depends on whether there is a logical slot.
+    pub(crate) effective_wal_level: Option<String>,
     pub(crate) standby: bool,
     pub(crate) max_replication_slots: u32,
     /// Names of all slots of the server, at most 100.
@@ -92,6 +94,7 @@ SELECT pg_catalog.json_build_object(
   'wal_sender_timeout_ms',
       (extract(epoch FROM pg_catalog.current_setting('wal_sender_timeout')::interval) * 1000)::bigint,
   'wal_level', pg_catalog.current_setting('wal_level'),
+  'effective_wal_level', pg_catalog.current_setting('effective_wal_level', true),
   'standby', pg_catalog.pg_is_in_recovery(),
   'max_replication_slots', pg_catalog.current_setting('max_replication_slots')::int,
   'slots', (SELECT coalesce(pg_catalog.json_agg(slot_name), '[]')

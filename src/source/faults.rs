@@ -70,14 +70,25 @@ pub(crate) fn slot_missing(name: &str) -> Fault {
 }
 
 pub(crate) fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
+    let (cause, prevention) = match reason {
+        "idle_timeout" => (
+            format!(
+                "no relay had read it for longer than idle_replication_slot_timeout, and Postgres no longer keeps the WAL after {confirmed}"
+            ),
+            "keep a relay running, and let the setting be longer than one may be away (0 is without limit): ALTER SYSTEM \
+             SET idle_replication_slot_timeout = 0; SELECT pg_catalog.pg_reload_conf();",
+        ),
+        _ => (
+            format!("Postgres removed WAL after {confirmed} that it still needed"),
+            "raise max_slot_wal_keep_size and alarm on safe_wal_size (config/alerts.yml)",
+        ),
+    };
     slot_problem(
         "slot.lost",
-        format!(
-            "slot {slot} is lost ({reason}): Postgres removed WAL after {confirmed} that it still needed"
-        ),
+        format!("slot {slot} is lost ({reason}): {cause}"),
         format!(
             "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from \
-             happening again raise max_slot_wal_keep_size and alarm on safe_wal_size (config/alerts.yml)",
+             happening again {prevention}",
             new_slot_commands(slot)
         ),
     )

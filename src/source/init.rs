@@ -148,8 +148,11 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
         let what = format!("make publication {name}: inserts only");
         return vec![InitStep::new(PUBLISHER, what, create_sql(settings))];
     };
+    // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
     let absent = |table: &&TableFacts| {
-        !publication.has_member(table) && publication.entries(table).is_empty()
+        !publication.all_tables
+            && table.member_oid.is_none()
+            && publication.entries(table).is_empty()
     };
     let add = |table: &TableFacts| {
         let what = format!("add {} to publication {name}", table.shown());

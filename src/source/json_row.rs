@@ -52,6 +52,13 @@ pub(crate) fn xid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u
     text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
+/// With `serde(default)`: a column that the server has, and its value.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// An LSN in its text form; NULL is `0/0`.
 pub(crate) fn lsn<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Lsn, D::Error> {
     let text = Option::<String>::deserialize(deserializer)?;

@@ -35,9 +35,24 @@ pub(crate) struct PublicationFacts {
     /// The outboxes and partitions under whose names rows are sent.
     #[serde(default)]
     pub(crate) tables: Vec<PublishedTable>,
+    /// What its EXCEPT clause names, at most [`EXCEPTED_MAX`] tables.
+    #[serde(default)]
+    pub(crate) excepted: Vec<ExceptedTable>,
     /// The catalog rows by which it covers the outboxes, its own row first.
     #[serde(default)]
     pub(crate) rows: Vec<CatalogRow>,
+}
+
+/// Longest EXCEPT clause that is written out in a statement.
+const EXCEPTED_MAX: usize = 100;
+
+/// A table that `FOR ALL TABLES EXCEPT` names (19 and later).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExceptedTable {
+    schema: String,
+    name: String,
+    /// It is an outbox, or a table that an outbox is a partition of.
+    is_outbox: bool,
 }
 
 impl PublicationFacts {
@@ -56,9 +71,26 @@ impl PublicationFacts {
         self.tables.iter().filter(same).collect()
     }
 
-    /// The table is listed in it, or it is FOR ALL TABLES.
+    /// The table is listed in it, or it is FOR ALL TABLES and does not except the table: a partitioned
+    /// table without partitions has no entry then.
     pub(crate) fn has_member(&self, table: &TableFacts) -> bool {
-        self.all_tables || table.member_oid.is_some()
+        let is_table = |it: &ExceptedTable| (&it.schema, &it.name) == (&table.schema, &table.name);
+        match self.all_tables {
+            true => !self.excepted.iter().any(is_table),
+            false => table.member_oid.is_some(),
+        }
+    }
+
+    /// The statement that publishes all tables but those of the EXCEPT clause that are no outbox.
+    pub(crate) fn except_sql(&self, name: &str) -> String {
+        let kept = self.excepted.iter().filter(|table| !table.is_outbox);
+        let kept: Vec<String> = kept.map(|it| quote_table(&it.schema, &it.name)).collect();
+        let except = match (kept.is_empty(), self.excepted.len() < EXCEPTED_MAX) {
+            (true, true) => String::new(),
+            (false, true) => format!(" EXCEPT (TABLE {})", kept.join(", ")),
+            (_, false) => " EXCEPT (TABLE …)".to_owned(),
+        };
+        format!("ALTER PUBLICATION {} SET ALL TABLES{except};", quote_ident(name))
     }
 }
 
@@ -163,11 +195,16 @@ pub(crate) async fn published(
     settings: &SourceSettings,
 ) -> Result<PublishedFacts, Error> {
     let SourceSettings { publication, outboxes, .. } = settings;
-    let (publication, tables) = tokio::try_join!(
-        ask(client, PUBLICATION_SQL, publication, outboxes),
+    let (found, tables) = tokio::try_join!(
+        ask::<PublicationFacts>(client, PUBLICATION_SQL, publication, outboxes),
         ask(client, TABLES_SQL, publication, outboxes),
     )?;
-    Ok(PublishedFacts { publication, tables: tables.unwrap_or_default() })
+    let mut found = found;
+    if let Some(found) = found.as_mut().filter(|found| !found.excepted.is_empty()) {
+        let entries = ask(client, ENTRIES_BESIDE_EXCEPT_SQL, publication, outboxes).await?;
+        found.tables = entries.unwrap_or_default();
+    }
+    Ok(PublishedFacts { publication: found, tables: tables.unwrap_or_default() })
 }
 
 /// The tables alone, for a source without a publication.
@@ -226,6 +263,7 @@ WITH publication AS MATERIALIZED (
   JOIN pg_catalog.pg_class c ON c.oid = family.oid
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_publication_rel r ON r.prrelid = c.oid AND r.prpubid = p.oid
+    AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool IS NOT TRUE
   WHERE r.oid IS NOT NULL OR c.relnamespace IN (SELECT about FROM schema)
 )
 SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
@@ -259,6 +297,13 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
       ELSE c.relkind = 'r' AND (named.about IS NOT NULL OR EXISTS (SELECT FROM named above
         JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = above.about)) END
     ORDER BY 1, 2) t),
+  'excepted', (SELECT coalesce(pg_catalog.json_agg(e), '[]') FROM (
+    SELECT n.nspname AS schema, c.relname AS name, c.oid IN (SELECT oid FROM ancestor) AS is_outbox
+    FROM pg_catalog.pg_publication_rel r
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE r.prpubid = p.oid AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool
+    ORDER BY 3 DESC, 1, 2 LIMIT 100) e),
   'rows', (SELECT pg_catalog.json_agg(r) FROM (
     SELECT 'publication' AS kind, 0::bigint AS about, p.pubname AS name, p.oid::bigint AS oid,
            p.xmin::pg_catalog.text::bigint AS xmin
@@ -283,6 +328,32 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
 FROM publication p";
 
+/// What a publication with an EXCEPT clause publishes of the outboxes and their partitions, as the
+/// server itself says. Sent only to a server that has such a publication (19 and later); it waits for
+/// an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way.
+const ENTRIES_BESIDE_EXCEPT_SQL: &str = "
+WITH outbox AS MATERIALIZED (
+  SELECT DISTINCT c.oid
+  FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
+  JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+  JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+), own AS MATERIALIZED (
+  SELECT oid FROM outbox UNION
+  SELECT t.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_tree(outbox.oid) t
+)
+SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
+  SELECT n.nspname AS schema, c.relname AS name, pg_catalog.pg_get_expr(g.qual, g.relid) AS row_filter,
+         (SELECT pg_catalog.json_agg(a.attname) FROM pg_catalog.pg_attribute a
+           WHERE a.attrelid = c.oid AND a.attnum = ANY (g.attrs::pg_catalog.int2[])) AS columns,
+         rn.nspname AS root_schema, rc.relname AS root_name
+  FROM own
+  CROSS JOIN LATERAL pg_catalog.pg_get_publication_tables(ARRAY[$1::pg_catalog.text], own.oid) g
+  JOIN pg_catalog.pg_class c ON c.oid = g.relid
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  LEFT JOIN pg_catalog.pg_class rc ON c.relispartition AND rc.oid = pg_catalog.pg_partition_root(c.oid)
+  LEFT JOIN pg_catalog.pg_namespace rn ON rn.oid = rc.relnamespace
+  ORDER BY 1, 2) t";
+
 /// In `tgtype` 1 is FOR EACH ROW, 2 is BEFORE, 16 is UPDATE.
 const TABLES_SQL: &str = "
 SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
@@ -293,7 +364,8 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
       AND t.tgtype & 19 = 19),
   'member_oid', (SELECT r.oid::bigint FROM pg_catalog.pg_publication_rel r
       JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
-      WHERE r.prrelid = c.oid AND p.pubname = $1),
+      WHERE r.prrelid = c.oid AND p.pubname = $1
+      AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool IS NOT TRUE),
   'columns', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
         'generated', a.attgenerated <> '') ORDER BY a.attnum), '[]')
       FROM pg_catalog.pg_attribute a

@@ -61,8 +61,14 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
     )
 }
 
-/// Drops the slot. Changes that it has not delivered can no longer be read.
-pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
+/// Drops the slot. Changes that it has not delivered can no longer be read. True if the server has no
+/// usable logical slot any more and therefore lowers `effective_wal_level` (19 and later).
+pub(crate) async fn drop(client: &Client, name: &str) -> Result<bool, Fault> {
+    const LOWERS_SQL: &str =
+        "SELECT pg_catalog.current_setting('effective_wal_level', true) IS NOT NULL
+        AND pg_catalog.current_setting('wal_level') = 'replica' AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_replication_slots
+            WHERE slot_type = 'logical' AND wal_status IS DISTINCT FROM 'lost')";
     let state = slot_state(client, name).await;
     let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
         return Err(slot_problem(
@@ -75,7 +81,9 @@ pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
         return Err(slot_active(name, Some(pid)));
     }
     let sql = format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote_literal(name));
-    client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))
+    client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))?;
+    let lowers = client.query_typed_one(LOWERS_SQL, &[]).await;
+    lowers.map(|row| row.get(0)).map_err(|error| slot_refused(&error, name, &[]))
 }
 
 /// The names of the server's slots, for a fault; empty when they cannot be read.

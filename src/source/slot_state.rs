@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
-use super::json_row::{JsonText, document, lsn, xid};
+use super::idle_timeout::IdleTimeout;
+use super::json_row::{JsonText, document, lsn, present, xid};
 use crate::base::clock::unix_now_us;
 use crate::base::lsn::Lsn;
 use crate::base::text::escaped;
@@ -46,12 +47,34 @@ pub(crate) struct SlotFacts {
     /// Oldest transaction whose catalog changes it still needs.
     #[serde(default, deserialize_with = "xid")]
     pub(crate) catalog_xmin: Option<u32>,
+    /// Since 17, like `synced`.
+    failover: Option<bool>,
+    synced: Option<bool>,
+    /// Why a standby has not synchronized it the last time; the outer one is absent before 19.
+    #[serde(default, deserialize_with = "present")]
+    slotsync_skip_reason: Option<Option<String>>,
+    /// `idle_replication_slot_timeout`; absent before 18.
+    idle_timeout_ms: Option<u64>,
+    /// For how long nobody has read it; absent while somebody does, and before 17.
+    idle_ms: Option<u64>,
 }
 
 impl SlotFacts {
     /// It can never be read again.
     pub(crate) fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
+    }
+
+    /// What the time without a reader does to it; none where that is without limit.
+    pub(crate) fn idle_timeout(&self) -> Option<IdleTimeout> {
+        let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && !self.is_lost());
+        let idle = self.idle_ms.map(Duration::from_millis);
+        timeout.map(|ms| IdleTimeout { timeout: Duration::from_millis(ms), idle })
+    }
+
+    /// Why it is not on this standby as it is on the primary.
+    pub(crate) fn slotsync_skip_reason(&self) -> Option<&str> {
+        self.slotsync_skip_reason.as_ref()?.as_deref()
     }
 
     /// Why Postgres invalidated it; before 17, removed WAL is the only reason.
@@ -131,7 +154,7 @@ impl SlotState {
     pub(crate) fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
         let slot = self.slot.as_ref()?;
         let restart = (!slot.restart_lsn.is_zero()).then(|| slot.restart_lsn.to_string());
-        Some(vec![
+        let mut fields = vec![
             ("slot", json!(slot.name)),
             ("plugin", json!(slot.plugin)),
             ("database", json!(slot.database)),
@@ -144,7 +167,16 @@ impl SlotState {
             ("safe_wal_bytes", json!(slot.safe_wal_size)),
             ("wal_status", json!(slot.wal_status)),
             ("invalidation_reason", json!(slot.invalidation_reason)),
-        ])
+        ];
+        if let Some(idle) = slot.idle_timeout() {
+            fields.push(("idle_timeout_seconds", json!(idle.timeout.as_secs())));
+            fields.push(("idle_left_seconds", json!(idle.left().map(|left| left.as_secs()))));
+        }
+        fields.extend(slot.failover.map(|is_set| ("failover", json!(is_set))));
+        fields.extend(slot.synced.map(|is_set| ("synced", json!(is_set))));
+        let skipped = slot.slotsync_skip_reason.as_ref();
+        fields.extend(skipped.map(|reason| ("slotsync_skip_reason", json!(reason))));
+        Some(fields)
     }
 }
 
@@ -173,7 +205,11 @@ pg_catalog.json_build_object(
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
   'database', pg_catalog.current_database(),
-  'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) END,
+  'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
+      'idle_timeout_ms', (extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)
+          ::pg_catalog.interval) * 1000)::pg_catalog.int8,
+      'idle_ms', greatest(0, (extract(epoch FROM pg_catalog.clock_timestamp()
+          - (pg_catalog.to_jsonb(s) ->> 'inactive_since')::pg_catalog.timestamptz) * 1000)::pg_catalog.int8)) END,
   'holder', CASE WHEN s.active_pid IS NOT NULL THEN pg_catalog.json_build_object(
       'pid', s.active_pid, 'application', coalesce(r.application_name, ''),
       'peer', coalesce(r.usename = session_user AND r.application_name

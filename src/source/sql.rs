@@ -4,13 +4,16 @@
 //! The library's own way to connect is not used, so that TLS modes, host lists and timeouts cannot
 //! mean different things for the two.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage};
 
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
-use super::connect::{ConnectCause, ConnectError, ServerStart};
+use super::connect::socket::ServerSocket;
+use super::connect::{ConnectCause, ConnectError, ServerError, ServerStart};
 use super::settings::{ConnInfo, PostgresHost};
 use super::tls;
 
@@ -82,7 +85,7 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     };
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
-    tokio::spawn(connection);
+    tokio::spawn(drive(connection, server.clone()));
     let answer = client.simple_query(SESSION_SQL).await?;
     let row = answer.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
@@ -91,4 +94,16 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     let role = ServerRole::of(|at| row?.get(at));
     let started = role.started.clone();
     Ok((Sql { client, server, started, link }, role))
+}
+
+/// Exchanges the messages of a connection until it ends, and logs what the server remarks, also
+/// during the login.
+async fn drive(connection: Connection<ServerSocket, NoTlsStream>, server: PostgresHost) {
+    let mut connection = connection;
+    // What ends it is the error of whatever is being asked.
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notice(notice) = &message {
+            ServerError::from(notice).log_as_notice(&server);
+        }
+    }
 }

@@ -154,6 +154,32 @@ impl Stream {
         Ok(read >= LARGE_READ_BYTES)
     }
 
+    /// The error that the server has sent behind what was not consumed yet, if it has arrived. For a
+    /// walsender that has ended: what it sent is read until the socket is empty.
+    pub fn find_error(&mut self, now: Instant) -> Option<StreamError> {
+        loop {
+            let waiting = self.end - self.start;
+            // The end of the connection is found once more behind what was received.
+            let filled = self.fill(now);
+            if filled.is_err() || self.end - self.start == waiting {
+                break;
+            }
+            if self.end == self.buffer.len() {
+                self.buffer.resize(2 * self.end, 0);
+            }
+        }
+        let mut waiting = &self.buffer[self.start..self.end];
+        while let Ok(Some((length, tag))) = message_length(waiting) {
+            let (message, rest) = waiting.split_at_checked(length)?;
+            if tag == b'E' {
+                let error = ServerError::parse(&message[HEADER_BYTES..]);
+                return Some(StreamError::Server(Box::new(error)));
+            }
+            waiting = rest;
+        }
+        None
+    }
+
     /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
     /// passed.
     pub fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {

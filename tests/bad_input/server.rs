@@ -8,8 +8,10 @@ const CANARY: &str = "c4n4ry-p4ssw0rd";
 
 #[test]
 fn a_server_that_does_not_log_what_is_needed_is_told_how_to() {
+    // From 19 on `replica` is enough.
     let settings = vec![("wal_level".to_owned(), "replica".to_owned())];
-    let postgres = Postgres::start(PostgresOptions { settings, ..Default::default() }).unwrap();
+    let options = PostgresOptions { settings, version: Some(17), ..Default::default() };
+    let postgres = Postgres::start(options).unwrap();
     let scene = CliFixture::on(&postgres, "server_level");
     let words = ["wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart"];
     scene.walrelay(&["run"]).assert_fault(4, "source.wal-level", &words);
@@ -102,4 +104,23 @@ fn an_unreachable_postgres_ends_the_start() {
     scene.assert_refused(4, "source.unreachable", &words);
     scene.url = "postgres://postgres@no-such-host.invalid/server_unreachable".into();
     scene.walrelay(&["check"]).assert_says(&["no-such-host.invalid", "source.url"]);
+}
+
+#[test]
+fn what_the_server_warns_of_at_a_login_is_logged_and_breaks_nothing() {
+    let scene = CliFixture::waiting("server_warns");
+    scene.sql(
+        "CREATE FUNCTION warns() RETURNS event_trigger LANGUAGE plpgsql
+             AS $$ BEGIN RAISE WARNING 'ends on Friday'; END $$;
+         CREATE EVENT TRIGGER warns ON login EXECUTE FUNCTION warns();
+         ALTER EVENT TRIGGER warns ENABLE ALWAYS",
+    );
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    scene.wait_confirmed(&mut relay);
+    let ended = relay.stop();
+    // THEN of the stream, and of the SQL session beside it
+    let warns = |line: &&str| line.contains("ends on Friday") && line.contains("source.notice");
+    assert!(ended.err.lines().filter(warns).count() >= 2, "{ended}");
+    assert_eq!(scene.records().len(), 1);
 }

@@ -3,6 +3,7 @@
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use crate::support::faults::CliFixture;
+use crate::support::{LIMIT, until};
 
 fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
     let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -120,4 +121,33 @@ fn when_all_slots_are_taken_they_are_named() {
         "[slot.none-free]",
     ]);
     assert_eq!(scene.sql("SELECT slot_name FROM pg_replication_slots"), "greedy");
+}
+
+#[test]
+fn a_slot_that_nobody_reads_is_told_its_time_before_it_is_lost() {
+    // GIVEN the shortest time
+    let settings = vec![("idle_replication_slot_timeout".to_owned(), "1s".to_owned())];
+    let options = PostgresOptions { settings, version: Some(18), ..PostgresOptions::default() };
+    let postgres = Postgres::start(options).unwrap();
+    let scene = CliFixture::on(&postgres, "slot_idle");
+    scene.walrelay(&["init"]).assert_done();
+    scene.make_topic(&scene.topic(), 1);
+    let text = "Postgres invalidates it at a checkpoint, with all that it has not delivered \
+                (idle_replication_slot_timeout is 1 s)";
+    scene.walrelay(&["check"]).assert_done().assert_says(&["nobody has read slot slot_idle", text]);
+    scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["idle_timeout_seconds 1"]);
+    scene.insert("1", "{}");
+    // WHEN it is over, at a checkpoint
+    until("the slot to be invalidated", LIMIT, || {
+        scene.sql("CHECKPOINT");
+        let reason = "SELECT invalidation_reason FROM pg_replication_slots";
+        (scene.sql(reason) == "idle_timeout").then_some(())
+    });
+    let words = [
+        "slot slot_idle is lost (idle_timeout)",
+        "walrelay slot drop",
+        "ALTER SYSTEM SET idle_replication_slot_timeout = 0",
+    ];
+    let refused = scene.assert_refused(3, "slot.lost", &words);
+    assert!(!refused.all().contains("max_slot_wal_keep_size"), "{refused}");
 }

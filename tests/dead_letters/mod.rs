@@ -17,5 +17,6 @@ mod refused;
 mod refused_time;
 mod replay;
 mod silent;
+mod small_rabbitmq;
 mod storm;
 mod takeover;

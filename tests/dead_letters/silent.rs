@@ -86,7 +86,9 @@ fn a_topic_without_enough_replicas_holds_back_its_own_events() {
     let both = [("min.insync.replicas", "2")];
     consumer::create_replicated_topic(&brokers, &silent, (1, 2), &both).unwrap();
     drop(second);
-    until("the loss", LIMIT, || (consumer::in_sync(&brokers, &silent).unwrap() == 1).then_some(()));
+    until("the loss", LIMIT, || {
+        (consumer::leaders(&brokers, &silent).unwrap()[0].1 == 1).then_some(())
+    });
     let named = format!("topic {silent}");
     others_go_on(&case, &mut case.relay(), (&silent, &named), || {
         consumer::alter_topic(&brokers, &silent, "min.insync.replicas", "1").unwrap();

@@ -24,6 +24,7 @@ mod states;
 mod stop;
 mod stops;
 mod takeover;
+mod three_brokers;
 mod tour;
 mod two_servers;
 mod unread_log;

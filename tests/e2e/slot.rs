@@ -64,7 +64,7 @@ fn a_recreated_slot_stops_the_relay() {
 fn a_slot_that_another_program_has_read_stops_the_relay() {
     let (site, relay) = frozen("slot_read");
     let (before, end) = (site.confirmed(), site.value("select pg_current_wal_lsn()"));
-    let read = Command::new(shared_postgres().bin_dir().join("pg_recvlogical"))
+    let read = Command::new(shared_postgres().bin_dir().unwrap().join("pg_recvlogical"))
         .args(["-d", &site.url, "-S", "slot_read", "--start", "-f", "-", "-E", &end])
         .args(["-o", "proto_version=1", "-o", "publication_names=walrelay"])
         .output()

@@ -1,5 +1,7 @@
 //! Which column plays which part.
 
+use walrelay_harness::{Postgres, PostgresOptions};
+
 use crate::support::faults::CliFixture;
 
 #[test]
@@ -106,4 +108,28 @@ fn a_column_that_comes_while_streaming_disturbs_nothing() {
     let found: Vec<_> =
         records.iter().map(|record| (record.key().unwrap(), record.text())).collect();
     assert_eq!(found, [("1", "{\"n\": 1}"), ("2", "{\"n\": 2}"), ("3", "{\"n\": 3}")]);
+}
+
+#[test]
+fn a_generated_column_plays_a_part_where_the_publication_sends_it() {
+    let options = PostgresOptions { version: Some(18), ..Default::default() };
+    let postgres = Postgres::start(options).unwrap();
+    let scene = CliFixture::on(&postgres, "columns_generated");
+    scene.sql(
+        "CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text, type text,
+             payload jsonb, number int, aggregateid text GENERATED ALWAYS AS ('n' || number) STORED)",
+    );
+    scene.publish("TABLE public.outbox");
+    scene.make_topic(&scene.topic(), 1);
+    // GIVEN a key that is computed, and not sent
+    let words = ["aggregateid is generated and is not sent"];
+    scene.walrelay(&["run"]).assert_fault(4, "publication.generated-column", &words);
+    // WHEN the publication sends what is stored
+    scene.sql("ALTER PUBLICATION walrelay SET (publish_generated_columns = stored)");
+    scene.make_slot();
+    scene.walrelay(&["check"]).assert_done();
+    let name = &scene.name;
+    scene.sql(&format!("INSERT INTO outbox (aggregatetype, type, payload, number) VALUES ('{name}', 'T', '{{}}', 7)"));
+    let records = scene.carry(&[&scene.topic()]);
+    assert_eq!(records.iter().map(|it| it.key().unwrap()).collect::<Vec<_>>(), ["n7"]);
 }

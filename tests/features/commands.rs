@@ -6,6 +6,7 @@ use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
 use crate::support::faults::{CliFixture, brokers};
+use crate::support::session::Session;
 use crate::support::shared_postgres;
 
 /// What `check --json` found, as level and topic.
@@ -96,7 +97,7 @@ fn the_sql_of_init_does_the_same_through_psql() {
     assert_eq!(scene.slot_state(), "", "it was only to be printed");
     for _ in 0..2 {
         let postgres = shared_postgres();
-        let mut psql = Command::new(postgres.bin_dir().join("psql"));
+        let mut psql = Command::new(postgres.bin_dir().unwrap().join("psql"));
         psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name)]);
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.out.as_bytes()).unwrap();
@@ -193,4 +194,25 @@ fn completions_are_for_the_shell_that_was_named() {
     let file = scene.folder().join("completions.bash");
     std::fs::write(&file, script).unwrap();
     assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+}
+
+#[test]
+fn a_slot_that_waits_for_a_transaction_says_for_which_and_has_no_time_limit() {
+    let scene = CliFixture::bare("commands_wait");
+    scene.make_topic(&scene.topic(), 1);
+    // GIVEN a transaction that has written, and a limit for statements that is shorter
+    let writer = Session::open(&scene.url).unwrap();
+    let pid = writer.first_value("BEGIN; CREATE TABLE written (); SELECT pg_backend_pid()::text");
+    let pid = pid.unwrap().unwrap();
+    scene.sql("ALTER DATABASE commands_wait SET statement_timeout = '1s'");
+    for words in [&["init"] as &[&str], &["slot", "create"]] {
+        let mut made = scene.spawn(words);
+        made.wait_to_say(&format!("the oldest: transaction of pid {pid} "));
+        // WHEN it ends THEN the slot is made
+        writer.first_value("ROLLBACK").unwrap();
+        made.wait().assert_done();
+        assert!(scene.slot_state().starts_with("commands_wait|"));
+        scene.walrelay(&["slot", "drop", "--yes"]).assert_done();
+        writer.first_value("BEGIN; CREATE TABLE written ()").unwrap();
+    }
 }

@@ -56,7 +56,7 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
     let script = |words: &[&str]| {
         let postgres = shared_postgres();
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/messages.sql");
-        let mut psql = Command::new(postgres.bin_dir().join("psql"));
+        let mut psql = Command::new(postgres.bin_dir().unwrap().join("psql"));
         psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name), "-f", file]);
         let output = psql.args(words).output().unwrap();
         assert!(output.status.success(), "{output:?}");

@@ -59,7 +59,7 @@ fn options_are_honoured_and_nothing_stays() {
     assert_eq!(postgres.sql("postgres", "SHOW wal_sender_timeout").unwrap(), "5s");
     assert_eq!(postgres.sql("postgres", "SHOW fsync").unwrap(), "on");
     let port = postgres.port().to_string();
-    let refused = std::process::Command::new(postgres.bin_dir().join("psql"))
+    let refused = std::process::Command::new(postgres.bin_dir().unwrap().join("psql"))
         .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-c", "SELECT 1"])
         .output()
         .unwrap();

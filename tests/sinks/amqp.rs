@@ -96,16 +96,27 @@ pub(crate) struct Peer {
     closed: bool,
     partial: Option<(Published, u64)>,
     pub(crate) missing: BTreeSet<String>,
+    /// Nobody is told whether an exchange exists.
+    pub(crate) hides_exchanges: bool,
 }
 
 impl Peer {
     /// Takes the client's greeting and lets it in.
     pub(crate) fn welcome(socket: TcpStream) -> io::Result<Peer> {
-        Peer::welcome_with(socket, 2047)
+        Peer::tuned(socket, 2047, 128 * 1024)
     }
 
     /// The same with this many channels at most.
     pub(crate) fn welcome_with(socket: TcpStream, channel_max: u16) -> io::Result<Peer> {
+        Peer::tuned(socket, channel_max, 128 * 1024)
+    }
+
+    /// The same with frames of so many bytes at most.
+    pub(crate) fn welcome_with_frames(socket: TcpStream, frame_max: u32) -> io::Result<Peer> {
+        Peer::tuned(socket, 2047, frame_max)
+    }
+
+    fn tuned(socket: TcpStream, channel_max: u16, frame_max: u32) -> io::Result<Peer> {
         let mut wire = Wire::new(socket)?;
         loop {
             match wire.read(LOGIN)?.ok_or(io::ErrorKind::TimedOut)? {
@@ -123,8 +134,7 @@ impl Peer {
                     connection::AMQPMethod::StartOk(told) => {
                         assert_eq!(told.mechanism.as_str(), "PLAIN");
                         assert_eq!(told.response.as_bytes(), b"\0guest\0guest");
-                        let tune =
-                            connection::Tune { channel_max, frame_max: 128 * 1024, heartbeat: 60 };
+                        let tune = connection::Tune { channel_max, frame_max, heartbeat: 60 };
                         wire.connection(connection::AMQPMethod::Tune(tune));
                     }
                     connection::AMQPMethod::TuneOk(_) => {}
@@ -137,6 +147,7 @@ impl Peer {
                             closed: false,
                             partial: None,
                             missing: BTreeSet::new(),
+                            hides_exchanges: false,
                         };
                         peer.flush()?;
                         return Ok(peer);
@@ -208,7 +219,9 @@ impl Peer {
             }
             AMQPClass::Exchange(exchange::AMQPMethod::Declare(it)) => {
                 assert!(it.passive, "the relay makes no exchange");
-                if self.missing.contains(it.exchange.as_str()) {
+                if self.hides_exchanges {
+                    channel_close(403, "ACCESS_REFUSED - configure access to exchange refused")
+                } else if self.missing.contains(it.exchange.as_str()) {
                     let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", it.exchange);
                     channel_close(404, &text)
                 } else {

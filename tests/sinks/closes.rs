@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use walrelay::sink::Disposition;
+use walrelay::sink::{Disposition, Requirements, StartupCheck};
 
 use crate::sinks::amqp::{Peer, Published, Server};
 use crate::sinks::section;
-use crate::sinks::test_relay::{Event, TestRelay};
+use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Long enough for a client that would send too much to have sent it.
@@ -302,4 +302,101 @@ fn an_exchange_that_is_deleted_under_way_fails_its_events_until_it_is_back() {
     let place = |id: &str| came.iter().position(|it| it == id).unwrap();
     assert_eq!(came.len(), 6, "{came:?}");
     assert!(place("a0") < place("a1"), "{came:?}");
+}
+
+#[test]
+fn what_no_longer_fits_into_a_frame_fails_without_being_sent_and_its_dead_letter_is_cut() {
+    const SMALL: u32 = 8_192;
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    let server = Server::start(move |number, socket| {
+        let mut peer =
+            Peer::welcome_with_frames(socket, if number == 0 { 4 * SMALL } else { SMALL })?;
+        if number == 0 {
+            collect(&mut peer, 2)?;
+            return Ok(());
+        }
+        loop {
+            let message = peer.next()?;
+            let headers = message.properties.headers().clone().unwrap_or_default();
+            let names = headers.inner().keys().map(ToString::to_string);
+            seen.lock().unwrap().push((message.id().to_owned(), names.collect::<Vec<_>>()));
+            peer.ack(message.tag, false);
+        }
+    });
+    // GIVEN two in flight, of which one has headers that fill more than half of a frame
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    let headers =
+        [("large", 20_000), ("small", 5)].map(|(name, bytes)| (name.into(), vec![b'h'; bytes]));
+    let large = relay.publish(&Event { headers: headers.into(), ..Event::new("k", "large") });
+    let small = relay.publish(&Event::new("k", "small"));
+    // WHEN the broker is lost, and is back with smaller frames
+    relay.settle();
+    // THEN that one fails without being sent
+    assert_eq!(relay.confirmed, [small]);
+    let (sequence, failure) = relay.failures[0].clone();
+    assert_eq!((sequence, failure.class.as_str()), (large, "rabbitmq.headers-too-large"));
+    assert_eq!(failure.disposition, Disposition::Terminal);
+    // AND its dead letter is sent without the header that does not fit
+    relay.replace_with_dead_letter(
+        large,
+        &dead_letter_writer("x", "q"),
+        &dead_letter_cause(&failure.class),
+    );
+    relay.settle();
+    assert_eq!(relay.confirmed, [small, large]);
+    let sent = sent.lock().unwrap();
+    let [(first, _), (second, names)] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!([first, second], ["small", "large"]);
+    let has = |name: &str| names.iter().any(|known| known == name);
+    assert!(has("small") && has("dlq-headers-dropped") && !has("large"), "{names:?}");
+}
+
+#[test]
+fn a_broker_of_frames_that_are_too_small_is_refused_with_what_mends_it() {
+    // GIVEN brokers of 4 KiB: one takes them, and one hangs up, as RabbitMQ 4.1 and later do
+    for hangs_up in [false, true] {
+        let server = Server::start(move |_, socket| {
+            let mut peer = Peer::welcome_with_frames(socket, 4_096)?;
+            if hangs_up { Ok(()) } else { peer.until_gone() }
+        });
+        // WHEN the sink is opened
+        let (required, stop) = (Requirements::default(), AtomicBool::new(false));
+        let check = StartupCheck { required: &required, stop: &stop };
+        let refused = section::rabbitmq(server.port, HEARTBEAT).open(Some(&check)).err().unwrap();
+        // THEN it says so
+        assert_eq!(refused[0].code, "sink.frame-max", "{refused:?}");
+        assert!(refused[0].mend.contains("frame_max"), "{refused:?}");
+    }
+}
+
+#[test]
+fn an_exchange_that_may_not_be_asked_for_and_is_missing_fails_its_events_alone() {
+    // GIVEN a broker that answers no question about an exchange, as RabbitMQ 4.3.0 does
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        peer.hides_exchanges = true;
+        loop {
+            let message = peer.next()?;
+            if message.exchange == "gone" {
+                peer.close_channel(404, "NOT_FOUND - no exchange 'gone' in vhost '/'")?;
+                return peer.until_gone();
+            }
+            peer.ack(message.tag, false);
+        }
+    });
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    // WHEN events are published to it, and to one that is missing
+    let to = |exchange: &str, id: &str| Event { exchange: exchange.into(), ..Event::new("k", id) };
+    let here = relay.publish(&to("here", "a"));
+    let gone = relay.publish(&to("gone", "b"));
+    relay.settle();
+    let behind = relay.publish(&to("here", "c"));
+    relay.settle();
+    // THEN those of the missing one fail, and are no outage
+    assert_eq!(relay.confirmed, [here, behind]);
+    let (sequence, failure) = relay.failures[0].clone();
+    assert_eq!((sequence, failure.class.as_str()), (gone, "rabbitmq.not-found"));
+    assert_eq!((failure.disposition, relay.failures.len()), (Disposition::Transient, 1));
+    assert!(relay.reachability.is_empty(), "{:?}", relay.reachability);
 }

@@ -27,7 +27,11 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 pub(super) const ACCESS_REFUSED: u16 = 403;
 pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
+const FRAME_ERROR: u16 = 501;
 const NOT_ALLOWED: u16 = 530;
+/// In lapin's own text about a frame that is larger than was agreed: the broker delivers all headers
+/// of a message in one frame, and adds to them.
+const LARGE_FRAME: &str = "frame too large";
 
 /// Why a connection or a channel could not be used, or ended.
 #[derive(Debug)]
@@ -55,10 +59,17 @@ impl From<Error> for Loss {
             ErrorKind::ProtocolError(reason) => Some(reason.get_id()),
             _ => None,
         };
-        let is_unreadable = matches!(error.kind(), ErrorKind::ParsingError(_));
-        let text = match is_unreadable {
-            true => "the client cannot parse what the broker sends".to_owned(),
-            false => error.to_string(),
+        let (text, is_unreadable) = match error.kind() {
+            ErrorKind::ParsingError(_) => {
+                ("the client cannot parse what the broker sends".to_owned(), true)
+            }
+            ErrorKind::ProtocolError(reason)
+                if reason.get_id() == FRAME_ERROR
+                    && reason.get_message().as_str().starts_with(LARGE_FRAME) =>
+            {
+                (format!("the headers of a message are larger than frame_max: {error}"), true)
+            }
+            _ => (error.to_string(), false),
         };
         Loss { code, text, is_unreadable }
     }
@@ -91,4 +102,21 @@ pub(super) async fn close(connection: &Connection) {
 /// Names that are too long were refused before.
 pub(super) fn short(name: &str) -> ShortString {
     ShortString::try_new(name).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use lapin::protocol::{AMQPError, AMQPHardError};
+
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_too_large_is_the_fault_of_a_message() {
+        let loss = |text: &str| {
+            let refused = AMQPError::new(AMQPHardError::FRAMEERROR.into(), text.into());
+            Loss::from(Error::from(ErrorKind::ProtocolError(refused)))
+        };
+        assert!(loss("frame too large: 9000 bytes").is_unreadable);
+        assert!(!loss("FRAME_ERROR - type 2, all octets = <<>>").is_unreadable);
+    }
 }

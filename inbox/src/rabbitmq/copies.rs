@@ -28,6 +28,12 @@ const PERSISTENT: u8 = 2;
 const SHORT_BYTES_MAX: usize = 255;
 /// Headers go in one frame together with the other properties, of which three are short strings.
 const PROPERTIES_BYTES_MAX: usize = 1024;
+/// What the broker adds to the headers of a copy that comes back from a retry level, beside names:
+/// `x-death`, `x-first-death-…`, `x-last-death-…`, and counts of deliveries. They are delivered in
+/// the same frame.
+const DEATH_BYTES: usize = 400;
+/// How often the name of the queue, which is that of its exchange, is in them.
+const DEATH_NAMES: usize = 6;
 /// The broker may be short of memory or disk for long, and confirms nothing then.
 const TELL_AFTER: Duration = Duration::from_secs(10);
 
@@ -153,12 +159,22 @@ impl RabbitCopies {
         frame_bytes_max: usize,
     ) -> Result<AmqpCopy<'c>, Refused> {
         let message = copy.message;
-        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX);
+        let exchange = self.exchange_of(copy);
+        let added = match copy.destination {
+            Destination::DeadLetters => 0,
+            Destination::Level { .. } => {
+                DEATH_BYTES + DEATH_NAMES * exchange.len() + message.topic().len()
+            }
+        };
+        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
         let mut headers = copy.headers.clone();
         let has_dropped = fit(&mut headers, headers_bytes_max);
         if has_dropped && copy.destination != Destination::DeadLetters {
-            let what = "the headers of the copy do not fit into one frame";
-            return Err(Refused(what.to_owned()));
+            let what = format!(
+                "the headers of the copy, and what the broker adds to them, do not fit into a frame of \
+                 {frame_bytes_max} bytes (frame_max)"
+            );
+            return Err(Refused(what));
         }
         let mut table = FieldTable::default();
         for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
@@ -178,7 +194,6 @@ impl RabbitCopies {
             properties = properties.with_content_type(short(content_type));
         }
         let body = copy.value.as_deref().unwrap_or_default();
-        let exchange = self.exchange_of(copy);
         Ok(AmqpCopy { exchange, routing_key: message.topic(), properties, body })
     }
 }

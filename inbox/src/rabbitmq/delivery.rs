@@ -19,8 +19,9 @@ const KEY_HEADER: &str = "key";
 const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
 /// Where the broker writes through which queues a message has come.
 const DEATHS: &str = "x-death";
-/// What the broker itself writes about the way of a message.
-const BROKER_PREFIXES: [&str; 4] = [DEATHS, "x-first-death-", "x-last-death-", "x-delivery-"];
+/// What the broker itself writes about the way of a message; the last from RabbitMQ 4.3 on.
+const BROKER_PREFIXES: [&str; 5] =
+    [DEATHS, "x-first-death-", "x-last-death-", "x-delivery-", "x-acquired-"];
 
 /// Stands behind the last tag; the broker begins with 1.
 pub(super) const NO_TAG: u64 = 0;

@@ -79,7 +79,8 @@ pub(super) async fn consume(
         }
         let (consumer, reason) = (&plan.service, &loss.text);
         if loss.is_unreadable {
-            let what = "a message cannot be read, for example a header's name that is not UTF-8";
+            let what = "a message cannot be read: a header's name is not UTF-8, or its headers are \
+                        larger than frame_max";
             tracing::warn!(code = "inbox.unreadable-message", consumer, reason, "{what}");
         } else {
             tracing::warn!(code = "inbox.rabbitmq-away", consumer, reason, "connecting again");
@@ -100,7 +101,8 @@ pub(super) async fn consume(
 fn unreadable(queue: &str, reason: &str) -> InboxError {
     let what = format!(
         "the first message of queue {queue} cannot be read (a header's name, its type or its id is \
-         not UTF-8): stop all instances, take it away with `amqp-consume \
+         not UTF-8, or its headers are larger than frame_max, which can be raised in rabbitmq.conf): \
+         stop all instances, take it away with `amqp-consume \
          --url=amqp://USER:PASSWORD@HOST -q {queue} -p 1 -c 1 cat` (package amqp-tools), which prints its \
          body, and start them again"
     );

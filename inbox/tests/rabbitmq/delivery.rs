@@ -146,3 +146,19 @@ fn what_init_makes_is_told_when_it_is_missing_and_may_be_there_already() {
     let error = runtime(1).block_on(inbox.init()).unwrap_err().to_string();
     assert!(error.contains("r_nobody.events") && error.contains("walrelay init"), "{error}");
 }
+
+#[test]
+fn a_message_survives_more_lost_readers_than_a_queue_of_rabbitmq_4_allows() {
+    // GIVEN a message with which a reader was lost again and again; the limit would be 20
+    let fixture = Fixture::new("r_losses");
+    fixture.send("a", "e-1", "ok");
+    for _ in 0..25 {
+        fixture.take_and_leave();
+    }
+    // WHEN the inbox reads THEN it is handled
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    inbox.stop();
+    assert_eq!(fixture.database.handled(), ["e-1"]);
+    fixture.assert_all_acknowledged();
+}

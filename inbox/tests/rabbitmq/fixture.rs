@@ -20,7 +20,7 @@ use crate::support::{
     Calls, Database, LEVELS, LIMIT, Running, log, runtime, shared_postgres, until,
 };
 
-/// The routing key of all messages.
+/// The routing key of messages, where a fixture has no other.
 pub(super) const ROUTING_KEY: &str = "order.created";
 const SHARDS: u32 = 2;
 
@@ -46,6 +46,7 @@ pub(super) struct Fixture {
     pub(super) name: String,
     pub(super) url: String,
     pub(super) database: Database,
+    pub(super) routing_key: String,
     runtime: Runtime,
     connection: Option<Connection>,
     channel: Option<Channel>,
@@ -84,6 +85,7 @@ impl Fixture {
             name: name.to_owned(),
             url: url.to_owned(),
             database: Database::new(postgres, name),
+            routing_key: ROUTING_KEY.to_owned(),
             runtime: runtime(1),
             connection: None,
             channel: None,
@@ -164,13 +166,28 @@ impl Fixture {
             properties = properties.with_message_id(id.into());
         }
         let options = BasicPublishOptions { mandatory: true, ..Default::default() };
-        let (exchange, key) = (exchange.into(), ROUTING_KEY.into());
+        let (exchange, key) = (exchange.into(), self.routing_key.as_str().into());
         let confirmed = self.runtime.block_on(async {
             let sent =
                 self.channel().basic_publish(exchange, key, options, value.as_bytes(), properties);
             sent.await?.await
         });
         assert_eq!(confirmed.unwrap(), Confirmation::Ack(None));
+    }
+
+    /// Takes the first message of the consumer's queue, and is gone without acknowledging it.
+    pub(super) fn take_and_leave(&self) {
+        let taken = async {
+            let channel = self.connection.as_ref().unwrap().create_channel().await.unwrap();
+            channel.basic_qos(1, BasicQosOptions::default()).await.unwrap();
+            let (queue, options) = (self.name.as_str().into(), BasicConsumeOptions::default());
+            let consumer =
+                channel.basic_consume(queue, "lost".into(), options, FieldTable::default()).await;
+            consumer.unwrap().next().await.unwrap().unwrap();
+            channel.close(200, "".into()).await.unwrap();
+        };
+        let taken = async { tokio::time::timeout(LIMIT, taken).await };
+        self.runtime.block_on(taken).expect("there is a message");
     }
 
     /// Messages of a queue that are with no consumer.

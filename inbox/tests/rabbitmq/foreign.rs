@@ -1,7 +1,9 @@
 //! Messages as no relay writes them.
 
+use walrelay_harness::{RabbitMq, RabbitOptions};
+
 use super::fixture::{Fixture, source};
-use crate::support::Calls;
+use crate::support::{Calls, shared_postgres};
 
 #[test]
 fn a_message_with_headers_as_large_as_a_frame_is_a_dead_letter_and_the_next_one_is_handled() {
@@ -49,5 +51,29 @@ fn a_dead_letter_fits_the_frame_that_was_agreed_on() {
         ("lsn".into(), String::new())
     );
     assert_eq!(letters[0].header("key"), "a");
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_copy_leaves_room_in_its_frame_for_what_the_broker_adds() {
+    // GIVEN a broker of small frames, and a message of which a copy would fill one
+    let options =
+        RabbitOptions { extra_conf: "frame_max = 8192\n".to_owned(), ..Default::default() };
+    let rabbitmq = RabbitMq::start_with(&options).unwrap();
+    let name = "r_small_frames_and_a_name_as_long_as_that_of_a_database_can_be";
+    let mut fixture = Fixture::bare(name, shared_postgres(), &rabbitmq.amqp_url());
+    fixture.init();
+    fixture.routing_key = format!("order.{}", "c".repeat(240));
+    let (large, id) = ("9".repeat(7_000), "i".repeat(250));
+    fixture.send_with(&[("key", "a"), ("large", &large)], Some(&id), "fail 1");
+    fixture.send("a", "e-2", "ok");
+    // WHEN it fails THEN it is a dead letter, and the next of its key is handled
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    let letters = fixture.wait_dead_letters(1);
+    inbox.stop();
+    assert_eq!(letters[0].header("dlq-error-class"), "consumer.refused-copy");
+    assert!(letters[0].header("dlq-error-msg").contains("8192"));
+    assert_eq!(fixture.database.handled(), ["e-2"]);
     fixture.assert_all_acknowledged();
 }

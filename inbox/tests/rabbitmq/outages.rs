@@ -5,6 +5,19 @@ use walrelay_harness::RabbitMq;
 use super::fixture::{Fixture, shared_rabbitmq, source};
 use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
 
+/// A header's name that is not UTF-8, in a message to the exchange `r_unreadable.events`. The second
+/// way is that of RabbitMQ 4.
+const PUBLISH_UNREADABLE: &str = r#"
+    Exchange = rabbit_misc:r(<<"/">>, exchange, <<"r_unreadable.events">>),
+    Properties = [{headers, [{<<255>>, longstr, <<"x">>}]}],
+    case erlang:function_exported(rabbit_basic, publish, 4) of
+        true -> rabbit_basic:publish(Exchange, <<"order.created">>, Properties, <<"body">>);
+        false ->
+            Content = rabbit_basic:build_content(rabbit_basic:properties(Properties), <<"body">>),
+            {ok, Message} = mc_amqpl:message(Exchange, <<"order.created">>, Content),
+            ok = rabbit_queue_type:publish_at_most_once(Exchange, Message)
+    end"#;
+
 #[test]
 fn a_copy_waits_while_the_broker_is_short_of_memory_and_everything_for_its_return() {
     let mut rabbitmq = RabbitMq::start().unwrap();
@@ -52,7 +65,9 @@ fn what_the_broker_finds_too_large_is_a_dead_letter_without_its_value() {
     // GIVEN a limit that was lowered after the message had come
     fixture.send("a", "a-1", "fail 1");
     fixture.send("a", "a-2", "ok");
-    rabbitmq.eval("application:set_env(rabbit, max_message_size, 5)").unwrap();
+    // RabbitMQ 4 reads the term, and earlier versions the setting.
+    let limit = "application:set_env(rabbit, max_message_size, 5), persistent_term:put(max_message_size, 5)";
+    rabbitmq.eval(limit).unwrap();
     // WHEN it fails THEN its copy is refused, and its dead letter has no value
     let inbox = fixture.start();
     fixture.database.wait_handled(1);
@@ -70,10 +85,7 @@ fn a_message_that_cannot_be_read_ends_the_inbox_with_what_to_do() {
     let fixture = Fixture::new("r_unreadable");
     fixture.send("a", "e-1", "ok");
     fixture.send("a", "e-2", "ok");
-    let exchange = "rabbit_misc:r(<<\"/\">>, exchange, <<\"r_unreadable.events\">>)";
-    let properties = "[{headers, [{<<255>>, longstr, <<\"x\">>}]}]";
-    let publish = format!("{exchange}, <<\"order.created\">>, {properties}, <<\"body\">>");
-    shared_rabbitmq().eval(&format!("rabbit_basic:publish({publish})")).unwrap();
+    shared_rabbitmq().eval(PUBLISH_UNREADABLE).unwrap();
     until("it is there", || (fixture.ready("r_unreadable") == 3).then_some(()));
     fixture.send("a", "e-3", "ok");
     // WHEN the queue is read

@@ -49,7 +49,7 @@ function showState(status) {
     : stateBegan.seen ? "" : `since ${clock(stateBegan.at)} UTC`);
   const reasons = status.reasons?.length ? status.reasons : [status.reason];
   const texts = reasons.map((reason) => reason?.text);
-  const notices = [...texts, status.slot?.pinned_by?.text, status.note].filter(Boolean);
+  const notices = [...texts, status.slot?.pinned_by?.text, status.slot?.idle_timeout?.text, status.note].filter(Boolean);
   const list = byId("notices");
   if (notices.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {
     list.replaceChildren(...notices.map((text) => el("li", {}, text)));

@@ -223,7 +223,8 @@ fn notices(status: &Value) -> Vec<&str> {
     let reasons =
         if reasons.is_empty() { std::slice::from_ref(&status["reason"]) } else { reasons };
     let texts = reasons.iter().map(|reason| &reason["text"]);
-    let more = [status.pointer("/slot/pinned_by/text"), status.pointer("/note")];
+    let more =
+        ["/slot/pinned_by/text", "/slot/idle_timeout/text", "/note"].map(|it| status.pointer(it));
     let texts = texts.chain(more.into_iter().flatten());
     texts.filter_map(Value::as_str).filter(|text| !text.is_empty()).collect()
 }

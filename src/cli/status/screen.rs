@@ -159,9 +159,10 @@ fn block(relay: &AskedRelay, status: &Value, style: &ScreenStyle) -> Vec<String>
         row(style, "WAL", wal(&status["slot"]), None),
     ];
     lines.extend(rows.into_iter().flatten());
-    if let Some(pinned) = text(&status["slot"]["pinned_by"]["text"]) {
-        let label = format!("  {:<LABEL_CHARS$}", "pinned by");
-        lines.extend(style.wrapped(&format!("{label}{pinned}"), 2 + LABEL_CHARS));
+    for (label, field) in [("pinned by", "pinned_by"), ("idle", "idle_timeout")] {
+        let sentence = text(&status["slot"][field]["text"]);
+        let line = sentence.map(|it| format!("  {label:<LABEL_CHARS$}{it}"));
+        lines.extend(line.into_iter().flat_map(|line| style.wrapped(&line, 2 + LABEL_CHARS)));
     }
     lines
 }

@@ -61,6 +61,7 @@ fn blocked() -> Value {
         "kind": "transaction", "pid": 4711, "age_seconds": 7_200,
         "text": "a transaction of pid 4711 is open for 2 h; end it: SELECT pg_terminate_backend(4711)"
     });
+    status["slot"]["idle_timeout"] = json!({ "text": "nobody has read slot walrelay for 5 min" });
     status
 }
 
@@ -138,6 +139,7 @@ fn several_relays_are_shown_with_what_is_wrong() {
   WAL          1.0 GiB retained, without limit, wal_status extended
   pinned by    a transaction of pid 4711 is open for 2 h; end it: SELECT
                pg_terminate_backend(4711)
+  idle         nobody has read slot walrelay for 5 min
 
 ✗ no answer · c:9464
   error[status.unreachable]: the relay does not answer: Connection refused (os
@@ -189,6 +191,7 @@ blocked for 14 min, not ready, since 2026-11-25T01:02:03Z, b:9464
   dead letters 3 open, oldest 1 h 2 min, 0.1/s, 2 keys parked
   WAL          1.0 GiB retained, without limit, wal_status extended
   pinned by    a transaction of pid 4711 is open for 2 h; end it: SELECT pg_terminate_backend(4711)
+  idle         nobody has read slot walrelay for 5 min
 
 no answer, c:9464
   error[status.unreachable]: the relay does not answer: Connection refused (os error 111)

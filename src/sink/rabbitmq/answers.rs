@@ -57,6 +57,8 @@ pub(super) enum FrameMeaning {
     Blocked(bool),
     /// The first of a connection; with the name of the cluster, which may be empty.
     Started(String),
+    /// The broker offers frames of so many bytes; 0 if of any size.
+    Tuned(u32),
     Closed(ConnectionLoss),
     Other,
 }
@@ -151,6 +153,7 @@ fn connection_method(method: connection::AMQPMethod) -> FrameMeaning {
             let name = name.and_then(AMQPValue::as_long_string).map(ToString::to_string);
             FrameMeaning::Started(name.unwrap_or_default())
         }
+        connection::AMQPMethod::Tune(tune) => FrameMeaning::Tuned(tune.frame_max),
         connection::AMQPMethod::Blocked(_) => FrameMeaning::Blocked(true),
         connection::AMQPMethod::Unblocked(_) => FrameMeaning::Blocked(false),
         connection::AMQPMethod::Close(close) => FrameMeaning::Closed(ConnectionLoss::refused(

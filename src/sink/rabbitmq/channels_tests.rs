@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::base::event::Outbound;
+use crate::sink::rabbitmq::limits::Limits;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,7 +19,7 @@ fn message(routing_key: &str, id: Sequence) -> Arc<AmqpMessage> {
         commit_unix_us: 0,
         partition: None,
     };
-    Arc::new(AmqpMessage::event(&event, None).unwrap())
+    Arc::new(AmqpMessage::event(&event, &Limits::default(), None).unwrap())
 }
 
 /// A relay with messages for a few destinations, and a broker that answers for some of them.

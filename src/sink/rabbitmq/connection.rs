@@ -23,7 +23,8 @@ use tokio::time::timeout;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault::COMMAND_INVALID;
-use super::message::{AmqpMessage, FRAME_BYTES_MAX};
+use super::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
+use super::message::AmqpMessage;
 use super::multiplexer::Multiplexer;
 use super::probe::Probe;
 use super::publish_frames::put_publish;
@@ -49,7 +50,8 @@ pub(super) struct AmqpConnection {
     pub(super) probe: Probe,
     /// In confirm mode. lapin publishes nothing on them, and closes one that is dropped.
     channels: Vec<Channel>,
-    frame_bytes_max: usize,
+    /// As agreed with the broker.
+    pub(super) frame_bytes_max: usize,
     pub(super) multiplexer: Multiplexer,
     /// Index in [`RabbitSettings::hosts`].
     pub(super) host: usize,
@@ -136,6 +138,15 @@ impl AmqpConnection {
             AmqpResult::Ok((probe, channel, events))
         };
         let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
+        // A broker whose frames are too small for itself hangs up without a reason.
+        let offered = multiplexer.frame_bytes_offered();
+        if (1..FRAME_BYTES_MIN).contains(&offered) {
+            let mend = "raise frame_max in rabbitmq.conf to 8192 at least (its default is 131072), and restart the broker";
+            let text = format!(
+                "its frames have {offered} bytes at most, and {FRAME_BYTES_MIN} are needed"
+            );
+            return Err(ConnectionLoss::of(text).caused_by("sink.frame-max", mend, true));
+        }
         let (probe, channel, events) =
             opened.map_err(|loss| likely_cause(settings, loss, &multiplexer))?;
         let frame_bytes_max = match probe.0.configuration().frame_max() {

@@ -5,8 +5,8 @@ use std::io;
 use lapin::{ChannelState, ErrorKind};
 
 use super::fault::{
-    ACCESS_REFUSED, CloseMeaning, FRAME_ERROR, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED,
-    UNKNOWN_CODE, close_class, close_meaning,
+    ACCESS_REFUSED, COMMAND_INVALID, CloseMeaning, FRAME_ERROR, NOT_ALLOWED, NOT_FOUND,
+    NOT_IMPLEMENTED, PRECONDITION_FAILED, UNKNOWN_CODE, close_class, close_meaning,
 };
 use super::settings::{RabbitLogin, RabbitSettings};
 use crate::base::error::{Exit, Fault};
@@ -19,6 +19,8 @@ const CLOSED_WITHOUT_CODE: &str = "channel.close-ok sent";
 const LARGE_FRAME: &str = "frame too large";
 /// In the broker's text about a queue that exists and does not answer.
 const QUEUE_DOWN: &str = "down or inaccessible";
+/// In the broker's text about an exchange type.
+const UNKNOWN_EXCHANGE_TYPE: &str = "unknown exchange type";
 /// Configure, write and read permissions; dead letters are read.
 const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
 
@@ -126,6 +128,19 @@ impl ConnectionLoss {
         self.meaning() == Some(CloseMeaning::NotPermitted)
     }
 
+    /// True if the broker has no exchange type of the name that was declared: up to RabbitMQ 3 the
+    /// connection is closed over it, and from 4 on the channel.
+    pub(super) fn is_unknown_exchange_type(&self) -> bool {
+        self.code == Some(COMMAND_INVALID)
+            || self.code == Some(PRECONDITION_FAILED) && self.text.contains(UNKNOWN_EXCHANGE_TYPE)
+    }
+
+    /// The exchange that the broker has not found.
+    pub(super) fn missing_exchange(&self) -> Option<&str> {
+        let (_, name) = self.text.split_once("no exchange '")?;
+        name.split_once("' in vhost").map(|(name, _)| name).filter(|_| self.code == Some(NOT_FOUND))
+    }
+
     /// True if the broker closed because the user has as many channels as it may.
     pub(super) fn is_over_channels(&self) -> bool {
         self.code == Some(NOT_ALLOWED) && self.text.contains("number of channels")
@@ -143,9 +158,10 @@ impl ConnectionLoss {
         self.is_over_a_message() && self.text.contains("larger than")
     }
 
-    /// The broker's limit for a body, where its text names one.
-    pub(super) fn size_limit(&self) -> Option<usize> {
-        self.text.split_whitespace().rev().find_map(|word| word.parse().ok())
+    /// The broker's limit for a body, if it closed because of that and its text names it.
+    pub(super) fn body_bytes_max(&self) -> Option<usize> {
+        let words = self.text.split_whitespace().filter(|_| self.is_over_size());
+        words.rev().find_map(|word| word.parse().ok())
     }
 
     /// True if what was in flight must be sent again one message at a time: the broker will close

@@ -13,6 +13,21 @@ fn a_queue_that_is_down_is_not_missing() {
 }
 
 #[test]
+fn the_texts_of_each_version_are_read() {
+    let loss = ConnectionLoss::refused;
+    let missing = loss(404, "NOT_FOUND - no exchange 'it's' in vhost '/'");
+    assert_eq!(missing.missing_exchange(), Some("it's"));
+    assert_eq!(loss(404, "NOT_FOUND - no queue 'q' in vhost '/'").missing_exchange(), None);
+    assert_eq!(loss(403, "no exchange 'x' in vhost '/'").missing_exchange(), None);
+    // RabbitMQ 3 and 4.
+    assert!(loss(503, "COMMAND_INVALID - unknown exchange type 'x-a'").is_unknown_exchange_type());
+    let later = loss(406, "PRECONDITION_FAILED - unknown exchange type 'x-a'");
+    assert!(later.is_unknown_exchange_type());
+    let other = loss(406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x'");
+    assert!(!other.is_unknown_exchange_type());
+}
+
+#[test]
 fn a_limit_that_is_reached_is_no_refused_login() {
     let settings = RabbitSettings {
         vhost: "v".to_owned(),

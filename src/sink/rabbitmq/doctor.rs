@@ -10,7 +10,7 @@ use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
 use super::management::{ExchangeBinding, ManagementApi, Routability, queue_warnings, routability};
-use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
+use super::probe::{DeadLetterQueue, ExchangeDifference, Existence, Probe};
 use super::settings::RabbitSettings;
 use super::setup_faults::{DIRECT, NOT_A_STREAM, Purpose, SetupFaults};
 use super::uri::NAME_BYTES_MAX;
@@ -156,14 +156,18 @@ impl Doctor<'_> {
             Some(name) => self.exchange(Purpose::Events, name).await?,
         }
         for queue in &queues {
-            if self.queue_exists(Purpose::Events, queue).await? {
-                self.ok(format!("queue {queue} is there"));
+            match self.queue_exists(Purpose::Events, queue).await? {
+                Existence::There => self.ok(format!("queue {queue} is there")),
+                Existence::Missing => {}
+                Existence::Hidden => self.warn_if_thorough(format!(
+                    "whether queue {queue} exists cannot be known: this login has no right on it, which run does not need"
+                )),
             }
         }
         if exchange == Some("") {
             let from_rows = required.from_rows.iter().filter(|name| name.len() <= NAME_BYTES_MAX);
             for queue in from_rows.filter(|queue| !queues.contains(queue)).take(LOOKED_AT_MAX) {
-                if !self.probe.queue_exists(queue).await? {
+                if self.probe.queue_exists(queue).await? == Existence::Missing {
                     self.warn_of_rows(&self.faults.queue_missing(Purpose::Events, queue));
                 }
             }
@@ -173,10 +177,10 @@ impl Doctor<'_> {
         if !address.exchange.is_empty() {
             self.exchange(Purpose::DeadLetters, &address.exchange).await?;
         }
-        if self.queue_exists(Purpose::DeadLetters, &address.topic).await? {
-            self.stream(address).await?;
+        match self.queue_exists(Purpose::DeadLetters, &address.topic).await? {
+            Existence::Missing => Ok(()),
+            existence => self.stream(address, existence).await,
         }
-        Ok(())
     }
 
     async fn exchange(&mut self, purpose: Purpose, name: &str) -> AmqpResult<()> {
@@ -195,6 +199,12 @@ impl Doctor<'_> {
             self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
         }
         if !is_usable {
+            return Ok(());
+        }
+        if differences.contains(&ExchangeDifference::Unseen) {
+            self.warn_if_thorough(format!(
+                "whether exchange {name} exists cannot be known: this RabbitMQ tells only a login that may configure it (4.2.6 and 4.3.0; upgrade it)"
+            ));
             return Ok(());
         }
         let is_hidden = differences.contains(&ExchangeDifference::Hidden);
@@ -227,18 +237,23 @@ impl Doctor<'_> {
         ));
     }
 
-    async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<bool> {
+    /// What cannot be used counts as missing.
+    async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<Existence> {
         let fault = match self.probe.queue_exists(name).await {
-            Ok(true) => return Ok(true),
-            Ok(false) => self.faults.queue_missing(purpose, name),
+            Ok(Existence::Missing) => self.faults.queue_missing(purpose, name),
+            Ok(existence) => return Ok(existence),
             Err(loss) if loss.code.is_some() => self.faults.queue_unusable(name, &loss),
             Err(loss) => return Err(loss),
         };
         self.fail(fault);
-        Ok(false)
+        Ok(Existence::Missing)
     }
 
-    async fn stream(&mut self, address: &DeadLetterAddress) -> AmqpResult<()> {
+    async fn stream(
+        &mut self,
+        address: &DeadLetterAddress,
+        existence: Existence,
+    ) -> AmqpResult<()> {
         let name = &address.topic;
         let subject = Purpose::DeadLetters.subject("queue", name);
         let (kind, unreadable) = dead_letter_queue(self.probe, self.faults, address).await?;
@@ -252,7 +267,9 @@ impl Doctor<'_> {
                 "queue {name} is a stream that forgets dead letters, open ones too ({limit})"
             )),
             DeadLetterQueue::Unknown => {
-                self.ok(format!("{subject} is there"));
+                if existence == Existence::There {
+                    self.ok(format!("{subject} is there"));
+                }
                 self.warn_if_thorough(format!(
                     "whether queue {name} is a stream cannot be known: this login may neither declare nor read it"
                 ));

@@ -16,6 +16,7 @@ pub(super) const NACK: &str = "rabbitmq.nack";
 pub(super) const NO_EXCHANGE: &str = "rabbitmq.not-found";
 pub(super) const NAME_TOO_LONG: &str = "rabbitmq.name-too-long";
 pub(super) const HEADERS_TOO_LARGE: &str = "rabbitmq.headers-too-large";
+pub(super) const MESSAGE_TOO_LARGE: &str = "rabbitmq.message-too-large";
 const CLOSED_UNKNOWN: &str = "rabbitmq.closed-unknown";
 
 /// Why a broker closes a channel or a connection with a reply code.
@@ -42,7 +43,8 @@ const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
     (ACCESS_REFUSED, "access-refused", NotPermitted),
     (NOT_FOUND, "not-found", BrokerFailure),
     (405, "resource-locked", BrokerFailure),
-    // A message above max_message_size, or with headers that the broker refuses.
+    // Headers that the broker refuses; also a message above max_message_size, which is not sent
+    // again.
     (PRECONDITION_FAILED, "precondition-failed", BadMessage),
     // 501 to 503 and 505 can only be caused by malformed content.
     (FRAME_ERROR, "frame-error", BadMessage),
@@ -112,6 +114,7 @@ pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
         ("any other", "returned with a code that is not known", "rabbitmq.returned-…", Terminal),
         ("–", "a name has more than 255 bytes", NAME_TOO_LONG, Terminal),
         ("–", "the headers fill more than a frame", HEADERS_TOO_LARGE, Terminal),
+        ("–", "the body is larger than the broker takes", MESSAGE_TOO_LARGE, Terminal),
         ("–", "the connection ended, or was never there", "–", Outage),
         ("blocked", "the broker accepts no messages for now", "–", Outage),
     ];

@@ -23,5 +23,5 @@ fn the_lines_for_people_are_what_is_done() {
     assert!(row("rabbitmq.access-refused", Disposition::Transient));
     assert!(row("rabbitmq.no-route", Disposition::Transient));
     assert!(row("rabbitmq.not-implemented", Disposition::Halt));
-    assert_eq!(rows.len(), 17 + 2 + 9);
+    assert_eq!(rows.len(), 17 + 2 + 10);
 }

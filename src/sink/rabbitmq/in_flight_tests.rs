@@ -5,6 +5,7 @@ use walrelay_harness::kit::volume;
 
 use super::*;
 use crate::base::event::Outbound;
+use crate::sink::rabbitmq::limits::Limits;
 
 fn message(id: &str) -> Arc<AmqpMessage> {
     let event = Outbound {
@@ -19,7 +20,7 @@ fn message(id: &str) -> Arc<AmqpMessage> {
         commit_unix_us: 0,
         partition: None,
     };
-    Arc::new(AmqpMessage::event(&event, None).unwrap())
+    Arc::new(AmqpMessage::event(&event, &Limits::default(), None).unwrap())
 }
 
 fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {

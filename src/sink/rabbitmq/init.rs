@@ -2,7 +2,7 @@
 
 use super::connection::AmqpConnection;
 use super::doctor;
-use super::probe::{DeadLetterQueue, Probe};
+use super::probe::{DeadLetterQueue, ExchangeDifference, Existence, Probe};
 use super::settings::RabbitSettings;
 use super::setup_faults::{Purpose, SetupFaults};
 use crate::base::error::Fault;
@@ -40,7 +40,7 @@ impl Setup<'_> {
         let Some(address) = &required.dead_letters else { return Ok(()) };
         let DeadLetterAddress { exchange, topic } = address;
         let failed = self.faults.not_made(format!("queue {topic}"));
-        if self.probe.queue_exists(topic).await.map_err(&failed)? {
+        if self.probe.queue_exists(topic).await.map_err(&failed)? == Existence::There {
             let kind = doctor::dead_letter_queue(self.probe, self.faults, address).await;
             if kind.map_err(&failed)?.0 == DeadLetterQueue::NotAStream {
                 return Err(vec![self.faults.not_a_stream(topic)]);
@@ -64,7 +64,8 @@ impl Setup<'_> {
         };
         for (queue, key) in queues {
             let failed = self.faults.not_made(format!("queue {queue}"));
-            let new_queue = !self.probe.queue_exists(queue).await.map_err(&failed)?;
+            let existence = self.probe.queue_exists(queue).await.map_err(&failed)?;
+            let new_queue = existence != Existence::There;
             if new_queue {
                 self.probe.declare_queue(queue, queue_type).await.map_err(&failed)?;
                 let lasts = if purpose == Purpose::Events { "durable" } else { "keeps everything" };
@@ -92,8 +93,9 @@ impl Setup<'_> {
     ) -> Result<bool, Vec<Fault>> {
         let failed = self.faults.not_made(format!("exchange {name}"));
         let any_type = purpose == Purpose::DeadLetters;
+        let differences = self.probe.exchange(name, kind, any_type).await.map_err(&failed)?;
         if let Some(differences) =
-            self.probe.exchange(name, kind, any_type).await.map_err(&failed)?
+            differences.filter(|found| !found.contains(&ExchangeDifference::Unseen))
         {
             let faults = self.faults.exchange_unusable(purpose, name, &differences);
             return if faults.is_empty() { Ok(false) } else { Err(faults) };

@@ -12,6 +12,7 @@ use lapin::types::ShortString;
 use super::answers::ReturnedMessage;
 use super::connection_loss::ConnectionLoss;
 use super::fault;
+use super::limits::{Excess, Limits};
 use super::uri::NAME_BYTES_MAX;
 use crate::base::event::{Outbound, brief};
 use crate::dead_letter::fit::{Room, fit, listed};
@@ -19,13 +20,10 @@ use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name}
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
-/// lapin buffers 32 frames in each direction: the
-/// broker's own 128 KiB would be 8 MiB per connection.
-pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
-/// AMQP sends all properties in one frame. This is what the longest names leave for the headers.
-const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
 /// What AMQP adds to a header's name and value: their lengths, and the type of the value.
 const HEADER_COST_BYTES: usize = 1 + 1 + 4;
+/// What the frame with the properties has beside headers, id, type and content type.
+const PROPERTIES_COST_BYTES: usize = 47;
 /// AMQP has no record key: it is sent as this header.
 pub(super) const KEY_HEADER: &str = "key";
 /// This header becomes the property `content_type`.
@@ -52,6 +50,8 @@ pub(super) struct AmqpMessage {
     /// Each part behind its length (4 bytes).
     bytes: Box<[u8]>,
     commit_unix_us: i64,
+    /// Of the frame with its properties, at most.
+    pub(super) properties_bytes: usize,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,
     /// A dead letter, or what resolves one, may be cut.
@@ -59,8 +59,12 @@ pub(super) struct AmqpMessage {
 }
 
 impl AmqpMessage {
-    /// Copies an event, or says why AMQP cannot carry it.
-    pub(super) fn event(event: &Outbound<'_>, lane: Option<u64>) -> Result<AmqpMessage, Failure> {
+    /// Copies an event, or says why AMQP, or this broker, cannot carry it.
+    pub(super) fn event(
+        event: &Outbound<'_>,
+        limits: &Limits,
+        lane: Option<u64>,
+    ) -> Result<AmqpMessage, Failure> {
         let is_content_type = |(name, _): &(&str, &[u8])| *name == CONTENT_TYPE_HEADER;
         let headers = || event.headers.iter().copied().filter(|header| !is_content_type(header));
         let declared = event.headers.iter().find(|it| is_content_type(it)).map(|(_, value)| *value);
@@ -77,13 +81,9 @@ impl AmqpMessage {
                 return Err(name_too_long(what, name, event));
             }
         }
-        let headers_bytes = headers_bytes(event);
-        if headers_bytes > HEADERS_BYTES_MAX {
-            let reason = format!(
-                "the headers have {headers_bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"
-            );
-            let mend = "carry less in headers: correct [route], or the row's own headers";
-            return Err(impossible(fault::HEADERS_TOO_LARGE, event, reason, mend));
+        let properties_bytes = properties_bytes(event);
+        if let Some(excess) = limits.excess(properties_bytes, event.value.map_or(0, <[u8]>::len)) {
+            return Err(impossible(excess, event));
         }
         let body_and_key = [Some(event.value.unwrap_or_default()), event.key];
         let names = names.into_iter().map(|(_, name)| name).chain(body_and_key);
@@ -99,6 +99,7 @@ impl AmqpMessage {
         Ok(AmqpMessage {
             bytes: bytes.into_boxed_slice(),
             commit_unix_us: event.commit_unix_us,
+            properties_bytes,
             lane,
             is_dead_letter: false,
         })
@@ -107,14 +108,7 @@ impl AmqpMessage {
     /// Copies a dead letter, or what resolves one, cut to fit.
     pub(super) fn dead_letter(
         letter: &Outbound<'_>,
-        lane: Option<u64>,
-    ) -> Result<AmqpMessage, Failure> {
-        AmqpMessage::dead_letter_within(letter, usize::MAX, lane)
-    }
-
-    fn dead_letter_within(
-        letter: &Outbound<'_>,
-        value_bytes: usize,
+        limits: &Limits,
         lane: Option<u64>,
     ) -> Result<AmqpMessage, Failure> {
         let carried = |(name, value): &(&str, &[u8])| {
@@ -140,24 +134,32 @@ impl AmqpMessage {
             headers.push((HEADERS_DROPPED, dropped.as_bytes()));
         }
         let fitting = Outbound { id, event_type, content_type, headers: &headers, ..*letter };
-        let room = Room { head_bytes: HEADERS_BYTES_MAX, value_bytes: Some(value_bytes) };
-        match fit(&fitting, &room, |fitting| AmqpMessage::event(fitting, lane)) {
+        let bare = properties_bytes(&Outbound { key: None, headers: &[], ..fitting });
+        let head_bytes = limits.properties_bytes().saturating_sub(bare);
+        let room = Room { head_bytes, value_bytes: Some(limits.body_bytes) };
+        match fit(&fitting, &room, |fitting| AmqpMessage::event(fitting, limits, lane)) {
             Ok(message) => Ok(AmqpMessage { is_dead_letter: true, ..message }),
             // The key of what was copied may be cut.
             Err(failure) => Err(Failure { key: letter.key.map(Box::from), ..failure }),
         }
     }
 
-    /// The same dead letter with less of its value, if it has any: as much as the broker accepts,
-    /// or half if that is not known.
-    pub(super) fn with_less(&self, limit: Option<usize>) -> Option<AmqpMessage> {
+    /// Why it is not sent to a broker with these limits, if it is not.
+    pub(super) fn excess(&self, limits: &Limits) -> Option<Failure> {
+        let excess = limits.excess(self.properties_bytes, self.body().len())?;
+        Some(self.failure(Disposition::Terminal, excess.class, excess.reason, excess.mend))
+    }
+
+    /// The same dead letter, cut to these limits; none of an event, which is never cut.
+    pub(super) fn cut_to(&self, limits: &Limits) -> Option<AmqpMessage> {
+        let cut = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, limits, self.lane);
+        self.is_dead_letter.then(|| self.with_outbound(cut).ok()).flatten()
+    }
+
+    /// The same dead letter with half of its value, if it has any.
+    pub(super) fn halved(&self, limits: &Limits) -> Option<AmqpMessage> {
         let bytes = self.body().len();
-        if !self.is_dead_letter || bytes == 0 {
-            return None;
-        }
-        let most = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
-        let less = |letter: &Outbound<'_>| AmqpMessage::dead_letter_within(letter, most, self.lane);
-        self.with_outbound(less).ok()
+        (bytes > 0).then(|| self.cut_to(&Limits { body_bytes: bytes / 2, ..*limits })).flatten()
     }
 
     /// Passes the event that this is a copy of.
@@ -333,28 +335,32 @@ impl std::fmt::Debug for AmqpMessage {
     }
 }
 
-/// What the headers of an event, and its key, take of a frame.
-fn headers_bytes(event: &Outbound<'_>) -> usize {
-    let headers = event.headers.iter().filter(|(name, _)| *name != CONTENT_TYPE_HEADER).copied();
+/// The size of the frame with the properties of an event, at most: of headers of one name the last is
+/// sent, and all are counted.
+fn properties_bytes(event: &Outbound<'_>) -> usize {
     let key = event.key.map(|key| (KEY_HEADER, key));
-    headers.chain(key).map(|(name, value)| HEADER_COST_BYTES + name.len() + value.len()).sum()
+    let headers = event.headers.iter().copied().chain(key);
+    let headers = headers.map(|(name, value)| HEADER_COST_BYTES + name.len() + value.len());
+    let names = [event.event_type, event.content_type].into_iter().flatten();
+    let names: usize = names.map(str::len).sum();
+    PROPERTIES_COST_BYTES + event.id.len() + names + headers.sum::<usize>()
 }
 
-/// Whether the headers of the event fit.
-pub(super) fn has_room_for(event: &Outbound<'_>) -> bool {
-    headers_bytes(event) <= HEADERS_BYTES_MAX
+/// Whether the properties of the event fit.
+pub(super) fn has_room_for(event: &Outbound<'_>, limits: &Limits) -> bool {
+    properties_bytes(event) <= limits.properties_bytes()
 }
 
-/// The failure of an event that AMQP cannot carry.
-fn impossible(class: &str, event: &Outbound<'_>, reason: String, mend: &str) -> Failure {
+/// The failure of an event that AMQP, or this broker, cannot carry.
+fn impossible(excess: Excess, event: &Outbound<'_>) -> Failure {
     Failure {
         disposition: Disposition::Terminal,
         known: true,
         key: event.key.map(Box::from),
-        class: class.to_owned(),
+        class: excess.class.to_owned(),
         subject: format!("event {}", brief(event.id)),
-        reason,
-        mend: mend.to_owned(),
+        reason: excess.reason,
+        mend: excess.mend.to_owned(),
     }
 }
 
@@ -377,7 +383,7 @@ fn name_too_long(what: &str, name: &[u8], event: &Outbound<'_>) -> Failure {
     let reason =
         format!("the {what} has {length} bytes, and AMQP carries {NAME_BYTES_MAX}: {begins}…");
     let mend = "correct the column or template that it comes from";
-    impossible(fault::NAME_TOO_LONG, event, reason, mend)
+    impossible(Excess { class: fault::NAME_TOO_LONG, reason, mend }, event)
 }
 
 #[cfg(test)]

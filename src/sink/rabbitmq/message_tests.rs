@@ -7,6 +7,7 @@ use crate::dead_letter::writer::{
     DeadLetterCause, DeadLetterSettings, DeadLetterWriter, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256,
     KEY_SIZE, sha256_hex,
 };
+use crate::sink::rabbitmq::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 
 fn event<'a>() -> Outbound<'a> {
     Outbound {
@@ -23,8 +24,13 @@ fn event<'a>() -> Outbound<'a> {
     }
 }
 
+/// Of the largest frame that the relay asks for.
+fn limits() -> Limits {
+    Limits::default()
+}
+
 fn copy(event: &Outbound<'_>) -> Result<AmqpMessage, Failure> {
-    AmqpMessage::event(event, None)
+    AmqpMessage::event(event, &limits(), None)
 }
 
 #[test]
@@ -91,14 +97,14 @@ fn names_have_255_bytes_at_most() {
 
 #[test]
 fn an_event_has_room_for_headers_that_fit_into_a_frame() {
-    let value = vec![b'h'; HEADERS_BYTES_MAX];
-    let fitting = (0..100).filter(|less| {
+    let value = vec![b'h'; limits().properties_bytes()];
+    let fitting = (0..200).filter(|less| {
         let headers: &[(&str, &[u8])] = &[("large", &value[*less..])];
         let event = Outbound { headers, ..event() };
-        assert_eq!(has_room_for(&event), copy(&event).is_ok());
-        has_room_for(&event)
+        assert_eq!(has_room_for(&event, &limits()), copy(&event).is_ok());
+        has_room_for(&event, &limits())
     });
-    assert!((1..100).contains(&fitting.count()));
+    assert!((1..200).contains(&fitting.count()));
 }
 
 #[test]
@@ -144,8 +150,13 @@ fn writer() -> (DeadLetterWriter, DeadLetterCause) {
 
 /// The letter of the event, as it is sent.
 fn letter(event: &Outbound<'_>) -> AmqpMessage {
+    letter_within(&limits(), event)
+}
+
+fn letter_within(limits: &Limits, event: &Outbound<'_>) -> AmqpMessage {
     let (writer, cause) = writer();
-    writer.compose(event, &cause, |letter| AmqpMessage::dead_letter(letter, Some(7))).unwrap()
+    let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, limits, Some(7));
+    writer.compose(event, &cause, copy).unwrap()
 }
 
 fn headers(message: &AmqpMessage) -> Headers {
@@ -179,7 +190,7 @@ fn what_fits_is_not_touched() {
 fn an_event_is_not_a_letter_and_is_refused_as_it_is() {
     let long = "i".repeat(256);
     let forged: &[(&str, &[u8])] = &[(EVENT_ID, b"e-1")];
-    let failure = AmqpMessage::event(&Outbound { id: &long, ..failed(forged) }, None).unwrap_err();
+    let failure = copy(&Outbound { id: &long, ..failed(forged) }).unwrap_err();
     assert_eq!(
         (failure.class.as_str(), failure.key.as_deref()),
         ("rabbitmq.name-too-long", Some(&b"42"[..]))
@@ -243,28 +254,48 @@ fn any_event_has_a_letter() {
         partition: Some(7),
         ..failed(&theirs)
     };
-    let message = letter(&worst);
-    assert_eq!(header(&message, EVENT_ID), Some(hash_name(text.as_bytes())));
-    assert_eq!(header(&message, EVENT_ID_SIZE).as_deref(), Some("100000"));
-    assert_eq!(header(&message, "dlq-type-size").as_deref(), Some("100000"));
-    assert!(header(&message, HEADERS_DROPPED).unwrap().starts_with("content-type, the-39"));
+    // In the smallest frames, too.
+    for frame_bytes in [FRAME_BYTES_MAX as usize, FRAME_BYTES_MIN] {
+        let message = letter_within(&Limits { frame_bytes, ..limits() }, &worst);
+        assert_eq!(header(&message, EVENT_ID), Some(hash_name(text.as_bytes())));
+        assert_eq!(header(&message, EVENT_ID_SIZE).as_deref(), Some("100000"));
+        assert_eq!(header(&message, "dlq-type-size").as_deref(), Some("100000"));
+        assert!(header(&message, HEADERS_DROPPED).unwrap().starts_with("content-type, the-39"));
+        assert!(header(&message, "dlq-error-msg").unwrap().len() > 400);
+    }
 }
 
 #[test]
 fn of_a_letter_that_the_broker_finds_too_large_less_is_sent() {
     let value = vec![b'v'; 5_000];
     let whole = letter(&Outbound { value: Some(&value), ..failed(&[("kept", b"v")]) });
-    let less = whole.with_less(Some(3_000)).unwrap();
+    let less = whole.cut_to(&Limits { body_bytes: 3_000, ..limits() }).unwrap();
     assert_eq!((less.body().len(), less.key(), less.lane()), (3_000, Some(&b"42"[..]), Some(7)));
-    // The same limit again: it was not the limit.
-    let less = less.with_less(Some(3_000)).unwrap();
+    // Where no limit is known, half.
+    let less = less.halved(&limits()).unwrap();
     assert_eq!((less.body().len(), header(&less, "kept").as_deref()), (1_500, Some("v")));
     assert_eq!(header(&less, "dlq-value-size").as_deref(), Some("5000"));
     assert_eq!(header(&less, "dlq-value-sha256"), Some(sha256_hex(&value)));
-    let none = less.with_less(Some(0)).unwrap();
-    assert!(none.body().is_empty() && none.with_less(None).is_none());
+    let none = less.cut_to(&Limits { body_bytes: 0, ..limits() }).unwrap();
+    assert!(none.body().is_empty() && none.halved(&limits()).is_none());
     // An event is never cut.
-    assert!(AmqpMessage::event(&failed(&[]), None).unwrap().with_less(None).is_none());
+    assert!(copy(&failed(&[])).unwrap().halved(&limits()).is_none());
+}
+
+#[test]
+fn a_message_that_was_copied_for_larger_frames_is_cut_or_refused() {
+    let small = Limits { frame_bytes: FRAME_BYTES_MIN, ..limits() };
+    let large = vec![b'x'; 8_100];
+    let theirs: &[(&str, &[u8])] = &[("large", &large), ("kept", b"v")];
+    let event = copy(&failed(theirs)).unwrap();
+    assert!(event.excess(&limits()).is_none() && event.cut_to(&small).is_none());
+    assert_eq!(event.excess(&small).unwrap().class, "rabbitmq.headers-too-large");
+    let message = letter(&failed(theirs));
+    assert!(message.excess(&small).is_some());
+    let cut = message.cut_to(&small).unwrap();
+    assert!(cut.excess(&small).is_none());
+    assert_eq!(header(&cut, HEADERS_DROPPED).as_deref(), Some("large"));
+    assert_eq!(header(&cut, "kept").as_deref(), Some("v"));
 }
 
 #[test]

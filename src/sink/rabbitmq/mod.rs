@@ -19,6 +19,7 @@ mod doctor;
 mod fault;
 mod in_flight;
 mod init;
+mod limits;
 mod management;
 mod message;
 mod multiplexer;

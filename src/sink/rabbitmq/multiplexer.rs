@@ -69,6 +69,7 @@ struct State {
     /// As it was when the task was woken for it.
     deadline_seen: Option<PublishLimits>,
     cluster_name: String,
+    frame_bytes_offered: u32,
     /// The broker reads no more publishes.
     closed: bool,
     /// The task, while it has nothing to write.
@@ -145,6 +146,11 @@ impl Multiplexer {
     /// With which the server has introduced itself.
     pub(super) fn cluster_name(&self) -> String {
         self.shared.state().cluster_name.clone()
+    }
+
+    /// The largest frame that the server offers; 0 where it has not said so, or sets no limit.
+    pub(super) fn frame_bytes_offered(&self) -> usize {
+        self.shared.state().frame_bytes_offered as usize
     }
 
     /// Waits until there is an answer.
@@ -346,6 +352,7 @@ impl<S: AmqpSocket> Forwarder<S> {
                 }
                 FrameMeaning::Blocked(blocked) => state.blocked = blocked,
                 FrameMeaning::Started(cluster_name) => state.cluster_name = cluster_name,
+                FrameMeaning::Tuned(frame_bytes) => state.frame_bytes_offered = frame_bytes,
                 FrameMeaning::Closed(loss) => {
                     state.closed = true;
                     state.publishes.clear();

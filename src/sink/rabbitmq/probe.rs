@@ -18,7 +18,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use super::connection_loss::AmqpResult;
-use super::fault::{ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
+use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::short;
 
 /// Queue type: a log that reading does not empty.
@@ -38,6 +38,8 @@ pub(super) enum ExchangeDifference {
     Hidden,
     /// The broker has no exchange type of the configured name.
     UnknownType,
+    /// Not even whether it exists ([`Existence::Hidden`]).
+    Unseen,
 }
 
 impl ExchangeDifference {
@@ -53,6 +55,16 @@ impl ExchangeDifference {
             _ => None,
         }
     }
+}
+
+/// Whether an exchange or a queue exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Existence {
+    There,
+    Missing,
+    /// From RabbitMQ 4.3 on only a login with some right on it may ask; in 4.2.6 and 4.3.0, with the
+    /// right to configure it.
+    Hidden,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,14 +95,14 @@ impl Probe {
         Ok(answer)
     }
 
-    pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<bool> {
+    pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
-        exists(self.exchange_declare(name, "topic", options).await)
+        existence(self.exchange_declare(name, "topic", options).await)
     }
 
-    pub(super) async fn queue_exists(&self, name: &str) -> AmqpResult<bool> {
+    pub(super) async fn queue_exists(&self, name: &str) -> AmqpResult<Existence> {
         let options = QueueDeclareOptions { passive: true, ..Default::default() };
-        exists(self.queue_declare(name, options, FieldTable::default()).await)
+        existence(self.queue_declare(name, options, FieldTable::default()).await)
     }
 
     /// Has this login the permission to publish to the exchange, which exists?
@@ -118,8 +130,10 @@ impl Probe {
         kind: &str,
         any_type: bool,
     ) -> AmqpResult<Option<Vec<ExchangeDifference>>> {
-        if !self.exchange_exists(name).await? {
-            return Ok(None);
+        match self.exchange_exists(name).await? {
+            Existence::There => {}
+            Existence::Missing => return Ok(None),
+            Existence::Hidden => return Ok(Some(vec![ExchangeDifference::Unseen])),
         }
         let (mut kind, mut found) = (kind.to_owned(), Vec::new());
         let mut options = ExchangeDeclareOptions { durable: true, ..Default::default() };
@@ -127,7 +141,7 @@ impl Probe {
         while let Err(loss) = self.exchange_declare(name, &kind, options).await {
             let difference = match loss.code {
                 Some(ACCESS_REFUSED) => Some(ExchangeDifference::Hidden),
-                Some(COMMAND_INVALID) => Some(ExchangeDifference::UnknownType),
+                _ if loss.is_unknown_exchange_type() => Some(ExchangeDifference::UnknownType),
                 Some(PRECONDITION_FAILED) => ExchangeDifference::parse(&loss.text),
                 _ => return Err(loss),
             };
@@ -224,10 +238,11 @@ impl Probe {
     }
 }
 
-fn exists(declared: AmqpResult<()>) -> AmqpResult<bool> {
+fn existence(declared: AmqpResult<()>) -> AmqpResult<Existence> {
     match declared {
-        Ok(()) => Ok(true),
-        Err(loss) if loss.code == Some(NOT_FOUND) => Ok(false),
+        Ok(()) => Ok(Existence::There),
+        Err(loss) if loss.code == Some(NOT_FOUND) => Ok(Existence::Missing),
+        Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(Existence::Hidden),
         Err(loss) => Err(loss),
     }
 }
@@ -243,7 +258,7 @@ const REMEMBERED_MAX: usize = 1024;
 /// How long an exchange counts as missing without another question.
 const MISSING_FOR: Duration = Duration::from_secs(1);
 
-type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> + Send>>;
+type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<Existence>)> + Send>>;
 
 /// Which exchanges exist, as far as one connection has asked.
 ///
@@ -253,7 +268,7 @@ type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> 
 /// while it confirms nothing.
 #[derive(Default)]
 pub(super) struct KnownExchanges {
-    /// When a missing one was asked for; none for one that exists.
+    /// When a missing one was asked for; none for one that exists, or may exist.
     known: BTreeMap<String, Option<Instant>>,
     /// The outstanding question, and when it was asked.
     question: Option<(Instant, ExchangeQuestion)>,
@@ -283,7 +298,7 @@ impl KnownExchanges {
             let (probe, name) = (probe.clone(), name.to_owned());
             let question: ExchangeQuestion = Box::pin(async move {
                 let answer = match name.as_str() {
-                    "" => probe.ask(async |_| Ok(true)).await,
+                    "" => probe.ask(async |_| Ok(Existence::There)).await,
                     name => probe.exchange_exists(name).await,
                 };
                 (name, answer)
@@ -312,12 +327,13 @@ impl KnownExchanges {
         };
         let (asked_at, (name, answer)) = (*asked_at, question.await);
         self.question = None;
-        let exists = answer?;
+        let existence = answer?;
         if !name.is_empty() {
             if self.known.len() >= REMEMBERED_MAX {
                 self.known.clear();
             }
-            self.known.insert(name, (!exists).then(Instant::now));
+            let missing_since = (existence == Existence::Missing).then(Instant::now);
+            self.known.insert(name, missing_since);
         }
         Ok(asked_at)
     }

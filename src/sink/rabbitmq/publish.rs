@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
 use super::doctor;
+use super::limits::Limits;
 use super::message::{self, AmqpMessage};
 use super::publisher::{PublishOrder, Publisher, PublisherState};
 use super::settings::RabbitSettings;
@@ -62,8 +63,9 @@ impl RabbitSink {
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
         let shared = PublisherState::default();
-        let id = first.as_ref().map(|connection| connection.broker(settings));
-        shared.broker.store(id.unwrap_or_default(), Ordering::Relaxed);
+        if let Some(connection) = &first {
+            shared.connected(connection, settings);
+        }
         let publisher = Publisher::new(settings.clone(), ordered, reporting, shared.clone());
         runtime::spawn("rabbitmq", move || {
             runtime.block_on(publisher.run(first));
@@ -77,13 +79,14 @@ impl RabbitSink {
         &mut self,
         sequence: Sequence,
         event: &Outbound<'_>,
-        copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<AmqpMessage, Failure>,
+        copy: impl FnOnce(&Outbound<'_>, &Limits, Option<u64>) -> Result<AmqpMessage, Failure>,
     ) -> Result<(), PublishError> {
         if self.shared.blocked.load(Ordering::Relaxed) {
             return Err(PublishError::QueueFull);
         }
         let lane = event.key.map(|key| self.key_hasher.lane(key));
-        let message = copy(event, lane).map_err(PublishError::Failed)?;
+        let limits = self.shared.limits.get();
+        let message = copy(event, &limits, lane).map_err(PublishError::Failed)?;
         self.gathered.push(PublishOrder::Publish(sequence, message));
         if self.gathered.len() >= GATHERED_MAX {
             self.hand_over();
@@ -165,7 +168,7 @@ impl Sink for RabbitSink {
     }
 
     fn has_room_for(&self, event: &Outbound<'_>) -> bool {
-        message::has_room_for(event)
+        message::has_room_for(event, &self.shared.limits.get())
     }
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::event::Outbound;
+use crate::sink::rabbitmq::answers::frame_length;
+use crate::sink::rabbitmq::limits::Limits;
 use crate::sink::rabbitmq::message::short;
 
 const CHANNEL: u16 = 1;
@@ -74,9 +76,12 @@ proptest! {
             commit_unix_us: 1,
             partition: None,
         };
-        let message = AmqpMessage::event(&event, None).unwrap();
+        let message = AmqpMessage::event(&event, &Limits::default(), None).unwrap();
         let mut frames = b"before".to_vec();
         put_publish(&message, now_unix_s, CHANNEL, frame_bytes_max, &mut frames);
-        prop_assert_eq!(&frames[6..], codec(&event, now_unix_s, frame_bytes_max));
+        let frames = &frames[6..];
+        prop_assert_eq!(frames, codec(&event, now_unix_s, frame_bytes_max));
+        let method = frame_length(frames).unwrap();
+        prop_assert!(frame_length(&frames[method..]).unwrap() <= message.properties_bytes);
     }
 }

@@ -17,6 +17,7 @@ use super::connection_loss::{self, AmqpResult, ConnectionLoss};
 use super::deadline::PublishDeadline;
 use super::fault;
 use super::in_flight::PublishOutcome;
+use super::limits::SharedLimits;
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
 use super::refusals::{Permission, Refusals};
@@ -58,8 +59,17 @@ pub(super) struct PublisherState {
     /// Fingerprint of the broker of the last connection.
     pub(super) broker: Arc<AtomicU64>,
     pub(super) deadline: PublishDeadline,
+    /// Those of the last connection.
+    pub(super) limits: SharedLimits,
     /// The oldest event that has been without an answer for long, and where it was sent.
     pub(super) unanswered: Arc<Mutex<Option<(Sequence, String)>>>,
+}
+
+impl PublisherState {
+    pub(super) fn connected(&self, connection: &AmqpConnection, settings: &RabbitSettings) {
+        self.limits.agreed(connection.frame_bytes_max);
+        self.broker.store(connection.broker(settings), Ordering::Release);
+    }
 }
 
 pub(super) struct Publisher {
@@ -119,8 +129,7 @@ impl Publisher {
                     // The host that was lost may stay away for
                     // a while: the next one is tried first.
                     host = connection.host + 1;
-                    let broker = connection.broker(&self.settings);
-                    self.shared.broker.store(broker, Ordering::Release);
+                    self.shared.connected(&connection, &self.settings);
                     let Err(loss) = self.use_connection(&mut connection).await else {
                         // What waits to be written must not be published any more.
                         if self.unconfirmed.is_empty() {
@@ -350,7 +359,8 @@ impl Publisher {
         cause: &DeadLetterCause,
     ) {
         let Some(message) = self.unconfirmed.item(sequence) else { return };
-        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
+        let (limits, lane) = (self.shared.limits.get(), message.lane());
+        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, &limits, lane);
         match message.with_outbound(|event| writer.compose(event, cause, copy)) {
             Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
             Err(failure) => return self.fail(sequence, failure),
@@ -366,8 +376,13 @@ impl Publisher {
 
     /// Sends what may be sent now.
     fn send(&mut self, connection: &AmqpConnection, channels: &mut PublishChannels) {
-        let now = Instant::now();
+        let (now, limits) = (Instant::now(), self.shared.limits.get());
         while let Some((sequence, message)) = self.unconfirmed.peek() {
+            // It was copied when the broker took more, or its limit was not known.
+            if let Some(failure) = message.excess(&limits) {
+                self.cut_or_fail(sequence, message.cut_to(&limits), failure);
+                continue;
+            }
             match self.refusals.of(&message) {
                 Permission::Unknown => {}
                 Permission::Doubtful(_) if self.unconfirmed.is_suspect(sequence) => {}
@@ -445,21 +460,22 @@ impl Publisher {
                 "RabbitMQ closed the channel with a reply code that this version does not know"
             );
         }
-        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss);
-        if loss.is_over_a_message()
+        self.shared.limits.learn(loss);
+        let limits = self.shared.limits.get();
+        let mut is_over_one = loss.is_refused_publish() && self.publish_refused(loss)
+            || loss.missing_exchange().is_some_and(|name| self.exchange_missing(name));
+        if self.unconfirmed.in_flight().any(|(_, message)| message.excess(&limits).is_some()) {
+            // It is not sent again, and all others are.
+            is_over_one = true;
+        } else if loss.is_over_a_message()
             && let Some(sequence) = self.unconfirmed.lone_suspect()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
             is_over_one = true;
             let failure = message.closed_channel(loss);
-            // A dead letter that is larger than the broker accepts is cut further.
-            match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
-                Some(less) => {
-                    self.unconfirmed.refused(sequence);
-                    self.unconfirmed.replace_with_dead_letter(sequence, less);
-                }
-                None => self.fail(sequence, failure),
-            }
+            // Of a dead letter that is larger than a limit which the broker does not name, less is sent.
+            let less = loss.is_over_size().then(|| message.halved(&limits)).flatten();
+            self.cut_or_fail(sequence, less, failure);
         }
         self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
         self.exchanges = KnownExchanges::default();
@@ -480,11 +496,29 @@ impl Publisher {
         !meant.is_empty()
     }
 
+    /// The broker closed over an exchange for which it could not be asked, or that has just gone. Returns
+    /// whether it is known which messages are meant.
+    fn exchange_missing(&mut self, name: &str) -> bool {
+        let in_flight = self.unconfirmed.in_flight();
+        let meant = in_flight.filter(|(_, message)| message.exchange() == name);
+        let meant: Vec<_> = meant.map(|(at, message)| (at, message.no_exchange())).collect();
+        let is_known = !meant.is_empty();
+        meant.into_iter().for_each(|(sequence, failure)| self.fail(sequence, failure));
+        is_known
+    }
+
     fn refuse(&mut self, sequence: Sequence, text: &str) {
         if let Some(message) = self.unconfirmed.item(sequence) {
             let failure = message.not_permitted(text, &connection_loss::permit(&self.settings));
             self.fail(sequence, failure);
         }
+    }
+
+    /// Sends what was cut of a dead letter in its place; an event fails.
+    fn cut_or_fail(&mut self, sequence: Sequence, cut: Option<AmqpMessage>, failure: Failure) {
+        let Some(cut) = cut else { return self.fail(sequence, failure) };
+        self.unconfirmed.refused(sequence);
+        self.unconfirmed.replace_with_dead_letter(sequence, cut);
     }
 
     /// Keeps the event for a retry, and reports the failure.

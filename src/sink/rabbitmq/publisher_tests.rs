@@ -4,6 +4,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::sink::PublishLimits;
+use crate::sink::rabbitmq::limits::Limits;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -20,7 +21,7 @@ fn message(number: Sequence) -> AmqpMessage {
         commit_unix_us: 0,
         partition: None,
     };
-    AmqpMessage::event(&event, None).unwrap()
+    AmqpMessage::event(&event, &Limits::default(), None).unwrap()
 }
 
 /// A publisher with 2,000 events for 40 destinations, of which as many are sent as may be.

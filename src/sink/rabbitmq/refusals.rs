@@ -99,6 +99,7 @@ fn named(text: &str) -> Option<Place> {
 mod tests {
     use super::*;
     use crate::base::event::Outbound;
+    use crate::sink::rabbitmq::limits::Limits;
 
     #[test]
     fn the_broker_names_the_exchange_or_the_routing_key_in_it() {
@@ -141,7 +142,7 @@ mod tests {
                 commit_unix_us: 0,
                 partition: None,
             };
-            AmqpMessage::event(&event, None).unwrap()
+            AmqpMessage::event(&event, &Limits::default(), None).unwrap()
         };
         let refused = |key: &str| {
             let text = format!(

@@ -13,7 +13,7 @@ use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
 use super::management::{ExchangeBinding, ManagementApi, Routability, routability};
-use super::probe::DeadLetterQueue;
+use super::probe::{DeadLetterQueue, Existence};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -92,7 +92,7 @@ async fn stream(
     queue: &str,
 ) -> AmqpResult<Result<Option<String>, String>> {
     let probe = &connection.probe;
-    if !probe.queue_exists(queue).await? {
+    if probe.queue_exists(queue).await? == Existence::Missing {
         return Ok(Err(format!("queue {queue}: it does not exist")));
     }
     Ok(match probe.queue_kind(queue).await? {

@@ -1,7 +1,7 @@
 //! The faults of exchanges, queues, bindings and permissions, each with the command that mends it.
 
 use super::connection_loss::{ConnectionLoss, grant, user};
-use super::fault::{ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
+use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::OFFSET_HEADER;
 use super::probe::{ExchangeDifference, STREAM};
 use super::settings::RabbitSettings;
@@ -215,6 +215,9 @@ impl<'a> SetupFaults<'a> {
     pub(super) fn not_made(self, subject: String) -> impl Fn(ConnectionLoss) -> Fault + use<'a> {
         move |loss| {
             let (code, mend) = match loss.code {
+                _ if loss.is_unknown_exchange_type() => {
+                    ("sink.exchange-type", CHECK_TYPE.to_owned())
+                }
                 Some(ACCESS_REFUSED) => (
                     "sink.not-permitted",
                     format!(
@@ -227,7 +230,6 @@ impl<'a> SetupFaults<'a> {
                     "it is there with other properties: delete it first, or use it as it is and remove it from sink.rabbitmq.queues"
                         .to_owned(),
                 ),
-                Some(COMMAND_INVALID) => ("sink.exchange-type", CHECK_TYPE.to_owned()),
                 Some(_) => ("sink.not-made", "see the broker's log".to_owned()),
                 None => return loss.unreachable(self.0),
             };

@@ -10,7 +10,7 @@ use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 
 use super::dial::ServerLink;
-use super::error::ConnectCause;
+use super::error::{ConnectCause, ServerError};
 use crate::base::secret::Secret;
 use crate::source::require_auth::AuthMethod;
 use crate::source::settings::ConnInfo;
@@ -62,8 +62,9 @@ impl LoginExchange<'_> {
                     backend_pid = pid.map_or(0, |pid| i32::from_be_bytes(*pid));
                 }
                 b'Z' => return Ok(backend_pid),
-                // ParameterStatus, NoticeResponse and NegotiateProtocolVersion.
-                b'S' | b'N' | b'v' => {}
+                b'N' => ServerError::parse(&message.payload).log_as_notice(&self.link.host),
+                // ParameterStatus and NegotiateProtocolVersion.
+                b'S' | b'v' => {}
                 tag => return Err(unexpected(tag)),
             }
         }

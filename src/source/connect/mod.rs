@@ -195,8 +195,7 @@ impl ReplicationClient {
     async fn receive(&mut self) -> Result<BackendMessage, ConnectCause> {
         let message = self.reader.read(&mut self.link.socket).await?;
         if message.tag == b'N' {
-            let notice = ServerError::parse(&message.payload);
-            tracing::info!(at = %self.link.host, %notice, "notice from the server");
+            ServerError::parse(&message.payload).log_as_notice(&self.link.host);
         }
         Ok(message)
     }

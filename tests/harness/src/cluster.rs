@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use crate::install::User;
+use crate::install::PostgresInstall;
 use crate::kit::{Rng, now_us};
 use crate::process::{self, Kind, Process, without_pg_variables};
 use crate::{HarnessError, Result};
@@ -18,21 +18,20 @@ const SYSTEM_ID_IN_WAL: u64 = 24;
 /// `sizeof(ControlFileData)` is less in every version.
 const CONTROL_BYTES_MAX: usize = 512;
 
-/// Makes a cluster in the folder `data` of `process`, from programs in `bin`.
-pub(crate) fn make(process: &Process, user: Option<User>, bin: &Path, data: &Path) -> Result<()> {
-    /// By the folder of `initdb`.
-    static MADE: Mutex<BTreeMap<PathBuf, Process>> = Mutex::new(BTreeMap::new());
+/// Makes a cluster in the folder `data` of `process`, which runs where this one is installed.
+pub(crate) fn make(process: &Process, install: &PostgresInstall, data: &Path) -> Result<()> {
+    static MADE: Mutex<BTreeMap<PostgresInstall, Process>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    if !made.contains_key(bin) {
+    if !made.contains_key(install) {
         let kind = Kind { name: "PostgreSQL's files", short: "pgnew", end: "KILL" };
-        let process = Process::new(kind, user, "")?;
-        let mut initdb = process.command(bin.join("initdb"));
+        let process = Process::new(kind, process.place().clone(), "")?;
+        let mut initdb = process.command(install.bin.join("initdb"));
         initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
         initdb.arg("-D").arg(process.folder().join("data"));
         process::run(without_pg_variables(&mut initdb))?;
-        made.insert(bin.to_owned(), process);
+        made.insert(install.clone(), process);
     }
-    let original = made[bin].folder().join("data");
+    let original = made[install].folder().join("data");
     process::run(process.command("cp").arg("-a").arg(original).arg(data))?;
     drop(made);
     set_system_id(data, Rng::new(now_us().unsigned_abs()).next_u64() >> 1)

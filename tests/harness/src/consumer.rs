@@ -19,7 +19,7 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub use admin::{
     DrainWatch, alter_topic, create_replicated_topic, create_topic, delete_topic, end_offsets,
-    in_sync, is_read, topics_of, wait_end_offsets,
+    is_read, leaders, topics_of, wait_end_offsets,
 };
 
 use crate::kit::{now_us, payload_hash};

@@ -12,9 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{HarnessError, Result};
 
-const KAFKA: &str = "kafka-4.1.0";
+const KAFKA_VERSION: &str = "4.1.0";
 const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
-const RABBITMQ_BIN: &str = "/usr/lib/rabbitmq/bin";
 const ERLANG_LIB: &str = "/usr/lib/erlang/lib";
 const RABBITMQ_LIB: &str = "/usr/lib/rabbitmq/lib";
 
@@ -100,15 +99,50 @@ fn id(what: &str, name: &str) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-fn own_uid() -> Result<u32> {
+pub(crate) fn own_uid() -> Result<u32> {
     Ok(fs::metadata("/proc/self").map_err(HarnessError::io("looking at /proc/self"))?.uid())
+}
+
+/// The version of a service that the caller's environment chooses.
+fn chosen(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|version| !version.is_empty())
 }
 
 const POSTGRES_MAJOR: u32 = 17;
 
-/// The folder with `postgres`, `initdb` and `psql`; when no major version is named, the usual one,
-/// or else the newest.
-pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
+/// Where `postgres`, `initdb` and `psql` are.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct PostgresInstall {
+    /// A folder with a Debian of its own that has them.
+    pub(crate) root: Option<PathBuf>,
+    pub(crate) bin: PathBuf,
+}
+
+/// When no major version is named, that of `WALRELAY_TEST_POSTGRES`, the usual one, or else the
+/// newest of this machine.
+pub(crate) fn postgres(version: Option<u32>) -> Result<PostgresInstall> {
+    let chosen = chosen("WALRELAY_TEST_POSTGRES").map(|version| version.parse());
+    let chosen = chosen.transpose().map_err(|_| {
+        HarnessError::Other("WALRELAY_TEST_POSTGRES is no major version, such as 17".into())
+    })?;
+    let Some(major) = version.or(chosen) else {
+        return Ok(PostgresInstall { root: None, bin: postgres_here()? });
+    };
+    let root = cache_folder()?.join(format!("postgresql-{major}"));
+    let bin = Path::new(SYSTEM_POSTGRES).join(major.to_string()).join("bin");
+    if outside(&root, &bin).join("postgres").is_file() {
+        return Ok(PostgresInstall { root: Some(root), bin });
+    }
+    let bin = postgres_bin(Some(major))?;
+    Ok(PostgresInstall { root: None, bin })
+}
+
+/// The folder with the programs of this machine: of the usual version, or else the newest.
+pub(crate) fn postgres_here() -> Result<PathBuf> {
+    postgres_bin(None)
+}
+
+fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
     let cache = cache_folder()?;
     let mut found: Vec<(u32, PathBuf)> = Vec::new();
     for (parent, prefix) in [(cache.as_path(), "postgresql-"), (Path::new(SYSTEM_POSTGRES), "")] {
@@ -133,6 +167,7 @@ pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
 }
 
 pub(crate) struct KafkaInstall {
+    pub(crate) version: String,
     pub(crate) lib: PathBuf,
     /// A new broker's data folder as Kafka's StorageTool leaves it.
     pub(crate) formatted: PathBuf,
@@ -140,10 +175,12 @@ pub(crate) struct KafkaInstall {
     pub(crate) classes: PathBuf,
 }
 
-/// Kafka as `scripts/setup` leaves it.
+/// Kafka as `scripts/setup` leaves it: of the version in `WALRELAY_TEST_KAFKA`, or the usual one.
 pub(crate) fn kafka() -> Result<KafkaInstall> {
-    let home = cache_folder()?.join(KAFKA);
+    let version = chosen("WALRELAY_TEST_KAFKA").unwrap_or_else(|| KAFKA_VERSION.into());
+    let home = cache_folder()?.join(format!("kafka-{version}"));
     let install = KafkaInstall {
+        version,
         lib: home.join("lib"),
         formatted: home.join("formatted"),
         classes: home.join("classes.jsa"),
@@ -158,30 +195,77 @@ pub(crate) fn kafka() -> Result<KafkaInstall> {
     Ok(install)
 }
 
-/// The applications of Erlang, and those of RabbitMQ that are no plugins.
-pub(crate) fn erlang_applications() -> Result<Vec<PathBuf>> {
-    let entries = |folder: &Path| {
-        let read = fs::read_dir(folder);
-        let read = read.map_err(HarnessError::io(format!("reading {}", folder.display())))?;
-        Ok::<_, HarnessError>(read.flatten().map(|entry| entry.path()))
-    };
-    let mut found: Vec<PathBuf> = entries(Path::new(ERLANG_LIB))?.collect();
-    for server in entries(Path::new(RABBITMQ_LIB))? {
-        found.extend(entries(&server.join("plugins"))?.filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !name.starts_with("rabbitmq_") || name.starts_with("rabbitmq_prelaunch")
-        }));
-    }
-    Ok(found)
+/// RabbitMQ with its Erlang, as Debian's packages leave them.
+pub(crate) struct RabbitInstall {
+    /// A folder with a Debian of its own that has them.
+    pub(crate) root: Option<PathBuf>,
 }
 
-/// The folder with a `rabbitmq-server` that does not switch user by itself.
-pub(crate) fn rabbitmq_bin() -> Result<PathBuf> {
-    let bin = PathBuf::from(RABBITMQ_BIN);
-    if bin.join("rabbitmq-server").is_file() {
-        return Ok(bin);
+/// A `rabbitmq-server` that does not switch user by itself.
+pub(crate) const RABBITMQ_SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server";
+
+const RABBITMQ_VERSION: &str = "4.0";
+
+/// RabbitMQ of the version in `WALRELAY_TEST_RABBITMQ`, such as 4.3, or the usual one. That has a folder
+/// which only root can enter: others have what their machine has.
+pub(crate) fn rabbitmq() -> Result<RabbitInstall> {
+    let chosen = chosen("WALRELAY_TEST_RABBITMQ");
+    let usual = if own_uid()? == 0 { RABBITMQ_VERSION } else { "" };
+    let version = chosen.as_deref().unwrap_or(usual);
+    let root = cache_folder()?.join(format!("rabbitmq-{version}"));
+    if root.is_dir() { Ok(RabbitInstall { root: Some(root) }) } else { rabbitmq_here(version) }
+}
+
+fn rabbitmq_here(version: &str) -> Result<RabbitInstall> {
+    let install = RabbitInstall { root: None };
+    let named = format!("rabbitmq_server-{version}");
+    let servers = entries(Path::new(RABBITMQ_LIB)).unwrap_or_default();
+    let mut names = servers.iter().filter_map(|path| path.file_name()?.to_str());
+    if Path::new(RABBITMQ_SERVER).is_file() && names.any(|name| name.starts_with(&named)) {
+        return Ok(install);
     }
-    Err(HarnessError::Missing { what: "RabbitMQ".into(), place: bin })
+    if version.is_empty() {
+        return Err(HarnessError::Missing { what: "RabbitMQ".into(), place: RABBITMQ_LIB.into() });
+    }
+    Err(HarnessError::Other(format!(
+        "RabbitMQ {version} missing in {} and {RABBITMQ_LIB}: run scripts/setup --rabbitmq {version}",
+        cache_folder()?.display()
+    )))
+}
+
+impl RabbitInstall {
+    /// The applications of Erlang, and those of RabbitMQ that are no plugins.
+    pub(crate) fn applications(&self) -> Result<Vec<PathBuf>> {
+        let place = |path: &str| match &self.root {
+            Some(root) => outside(root, Path::new(path)),
+            None => path.into(),
+        };
+        let mut found = entries(&place(ERLANG_LIB))?;
+        for server in entries(&place(RABBITMQ_LIB))? {
+            found.extend(entries(&server.join("plugins"))?.into_iter().filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                !name.starts_with("rabbitmq_") || name.starts_with("rabbitmq_prelaunch")
+            }));
+        }
+        Ok(found)
+    }
+
+    /// A path as the server sees it.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        let inside = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok());
+        inside.map_or_else(|| path.to_owned(), |path| Path::new("/").join(path))
+    }
+}
+
+/// Where a path of the Debian in `root` is on this machine.
+fn outside(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = fs::read_dir(folder);
+    let read = read.map_err(HarnessError::io(format!("reading {}", folder.display())))?;
+    Ok(read.flatten().map(|entry| entry.path()).collect())
 }
 
 /// `prometheus` or `promtool`, wherever the path has it.

@@ -1,4 +1,4 @@
-//! A private Apache Kafka: one KRaft node that is broker and controller.
+//! A private Apache Kafka: a KRaft node that is broker and controller, or a cluster of them.
 //!
 //! Topics are never made by accident: a typo in a route must be seen. The internal topics are
 //! small, because fifty partitions of offsets cost seconds at the first consumer. The broker's
@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::install::KafkaInstall;
+use crate::place::Place;
 use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, consumer, install, ports};
 
@@ -26,6 +27,7 @@ const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-Us
 const JIT: &[&str] = if cfg!(debug_assertions) { &["-XX:TieredStopAtLevel=1"] } else { &[] };
 
 const KIND: Kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
+const USERS: [&str; 2] = ["postgres", "nobody"];
 const DEAD_LETTERS: &str = "outbox.dlq";
 
 /// What a broker is started with beyond the usual.
@@ -46,12 +48,20 @@ pub struct KafkaListener {
     pub advertised_port: u16,
 }
 
+/// What one node is in its cluster.
+#[derive(Clone, Debug)]
+struct Node {
+    id: usize,
+    port: u16,
+    /// Ports of the controllers, which are the nodes 1, 2, and so on; each is a broker too.
+    controllers: Vec<u16>,
+}
+
 /// A running Kafka. Dropping it removes it.
 pub struct Kafka {
     process: Process,
     install: KafkaInstall,
-    port: u16,
-    controller_port: u16,
+    node: Node,
 }
 
 impl Kafka {
@@ -67,64 +77,79 @@ impl Kafka {
                 Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
                 outcome => {
                     let kafka = outcome?;
-                    // Where a relay that is told nothing else puts what it cannot publish.
-                    let config = [("retention.ms", "-1")];
-                    consumer::create_topic(&kafka.bootstrap(), DEAD_LETTERS, 4, &config)?;
+                    create_dead_letters(&kafka)?;
                     return Ok(kafka);
                 }
             }
         }
     }
 
-    /// Starts a second broker in the cluster of this one, which stays its controller.
-    pub fn start_second(&self) -> Result<Kafka> {
-        let user = install::service_user(&["postgres", "nobody"])?;
-        let process = Process::new(KIND, user, "")?;
-        let (port, controller_port) = (ports::free()?, self.controller_port);
-        // Later lines win.
+    /// Starts so many brokers, each of them a controller too. Their topics have three replicas, if there
+    /// are as many brokers, and a record is confirmed when two have it; leaders move back soon after a
+    /// broker has come back.
+    pub fn start_cluster(count: usize) -> Result<Vec<Kafka>> {
+        let ports = || (0..count).map(|_| ports::free()).collect::<Result<Vec<u16>>>();
+        let (brokers, controllers) = (ports()?, ports()?);
         let extra = format!(
-            "process.roles=broker\nnode.id=2\nlisteners=PLAINTEXT://127.0.0.1:{port}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{port}"
+            "default.replication.factor={replicas}\nmin.insync.replicas=2\n\
+             leader.imbalance.check.interval.seconds=1\nleader.imbalance.per.broker.percentage=0\n",
+            replicas = count.min(3)
         );
         let options = KafkaOptions { extra, ..KafkaOptions::default() };
-        let mut second = Kafka { process, install: install::kafka()?, port, controller_port };
-        second.prepare(&options)?;
-        // The folder gets another identity at its first start.
-        let identity = "s/^node.id=1$/node.id=2/;/^directory.id=/d";
-        let mut change = second.process.command("sed");
-        change.args(["-i", identity]).arg(second.process.folder().join("data/meta.properties"));
-        process::run(&mut change)?;
+        let mut cluster = Vec::new();
+        for (id, port) in (1..).zip(brokers) {
+            let node = Node { id, port, controllers: controllers.clone() };
+            cluster.push(Kafka::prepare(node, &options)?);
+        }
+        // They elect a controller among themselves: none is ready alone.
+        cluster.iter_mut().try_for_each(Kafka::spawn)?;
+        for kafka in &mut cluster {
+            kafka.wait_for(count)?;
+        }
+        create_dead_letters(&cluster[0])?;
+        Ok(cluster)
+    }
+
+    /// Starts a second broker in the cluster of this one, which stays its controller.
+    pub fn start_second(&self) -> Result<Kafka> {
+        let node = Node { id: 2, port: ports::free()?, controllers: self.node.controllers.clone() };
+        let mut second = Kafka::prepare(node, &KafkaOptions::default())?;
         second.launch()?;
         Ok(second)
     }
 
     fn start_once(options: &KafkaOptions) -> Result<Kafka> {
-        let install = install::kafka()?;
-        let user = install::service_user(&["postgres", "nobody"])?;
-        let (port, controller_port) = (ports::free()?, ports::free()?);
-        let process = Process::new(KIND, user, "")?;
-        let mut kafka = Kafka { process, install, port, controller_port };
-        kafka.prepare(options)?;
+        let node = Node { id: 1, port: ports::free()?, controllers: vec![ports::free()?] };
+        let mut kafka = Kafka::prepare(node, options)?;
         kafka.launch()?;
         Ok(kafka)
     }
 
     /// Writes its configuration and its data folder.
-    fn prepare(&self, options: &KafkaOptions) -> Result<()> {
-        let (process, ports) = (&self.process, (self.port, self.controller_port));
+    fn prepare(node: Node, options: &KafkaOptions) -> Result<Kafka> {
+        let (install, place) = (install::kafka()?, Place::here(&USERS)?);
+        let process = Process::new(KIND, place, "")?;
         let path = process.folder().join("server.properties");
-        std::fs::write(&path, properties(process.folder(), ports, options))
+        std::fs::write(&path, properties(process.folder(), &node, options))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
-        // Every broker gets the same identity, since they never meet, but a cluster of its own.
         let (mut copy, data) = (process.command("cp"), process.folder().join("data"));
-        process::run(copy.arg("-r").arg(&self.install.formatted).arg(&data))?;
-        let cluster = format!("s/^cluster.id=.{{8}}/cluster.id={:08}/", self.controller_port);
+        process::run(copy.arg("-r").arg(&install.formatted).arg(&data))?;
+        // A cluster of its own. The folder of a further node gets another identity at its first start.
+        let mut identity = format!("s/^cluster.id=.{{8}}/cluster.id={:08}/", node.controllers[0]);
+        if node.id > 1 {
+            identity += &format!(";s/^node.id=1$/node.id={}/;/^directory.id=/d", node.id);
+        }
         let mut named = process.command("sed");
-        process::run(named.args(["-i", "-E", &cluster]).arg(data.join("meta.properties")))?;
-        Ok(())
+        process::run(named.args(["-i", "-E", &identity]).arg(data.join("meta.properties")))?;
+        Ok(Kafka { process, install, node })
     }
 
     fn launch(&mut self) -> Result<()> {
+        self.spawn()?;
+        self.wait_for(1)
+    }
+
+    fn spawn(&mut self) -> Result<()> {
         let mut command = Command::new(java());
         // What the caller's shell says of other JVMs is not for this one.
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH").args(JVM).args(JIT);
@@ -135,17 +160,25 @@ impl Kafka {
         }
         command.arg("-cp").arg(self.install.lib.join("*")).arg("kafka.Kafka");
         command.arg(self.process.folder().join("server.properties"));
-        self.process.spawn(&command)?;
-        let port = self.port;
-        self.process.wait_ready(START_LIMIT, |_| answers(port))
+        self.process.spawn(&command)
+    }
+
+    /// Waits until the broker answers, and knows so many.
+    fn wait_for(&mut self, count: usize) -> Result<()> {
+        let port = self.node.port;
+        self.process.wait_ready(START_LIMIT, |_| answers(port, count))
     }
 
     pub fn bootstrap(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("127.0.0.1:{}", self.node.port)
     }
 
     pub fn port(&self) -> u16 {
-        self.port
+        self.node.port
+    }
+
+    pub fn version(&self) -> &str {
+        &self.install.version
     }
 
     pub fn start_again(&mut self) -> Result<()> {
@@ -153,7 +186,7 @@ impl Kafka {
     }
 
     pub fn answers(&self) -> bool {
-        answers(self.port)
+        answers(self.node.port, 1)
     }
 }
 
@@ -171,6 +204,11 @@ impl DerefMut for Kafka {
     }
 }
 
+/// Where a relay that is told nothing else puts what it cannot publish.
+fn create_dead_letters(kafka: &Kafka) -> Result<()> {
+    consumer::create_topic(&kafka.bootstrap(), DEAD_LETTERS, 4, &[("retention.ms", "-1")])
+}
+
 fn java() -> PathBuf {
     let home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
     home.filter(|java| java.is_file()).unwrap_or_else(|| "java".into())
@@ -178,7 +216,7 @@ fn java() -> PathBuf {
 
 fn properties(
     folder: &Path,
-    (port, controller_port): (u16, u16),
+    Node { id, port, controllers }: &Node,
     KafkaOptions { listener, extra }: &KafkaOptions,
 ) -> String {
     let listener = listener.as_ref();
@@ -188,11 +226,17 @@ fn properties(
     let more_advertised =
         or_none(listener.map(|it| format!(",{}://127.0.0.1:{}", it.name, it.advertised_port)));
     let more_protocols = or_none(listener.map(|it| format!(",{}:{}", it.name, it.protocol)));
+    let own = controllers.get(id - 1);
+    let controller = or_none(own.map(|port| format!(",CONTROLLER://127.0.0.1:{port}")));
+    let roles = if own.is_some() { "broker,controller" } else { "broker" };
+    let voters: Vec<String> =
+        (1..).zip(controllers).map(|(id, port)| format!("{id}@127.0.0.1:{port}")).collect();
+    let (voters, replicas) = (voters.join(","), voters.len().min(3));
     format!(
-        "process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{more_listeners}
+        "process.roles={roles}
+node.id={id}
+controller.quorum.voters={voters}
+listeners=PLAINTEXT://127.0.0.1:{port}{controller}{more_listeners}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more_advertised}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
@@ -201,12 +245,12 @@ log.dirs={folder}/data
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
 auto.create.topics.enable=false
-offsets.topic.replication.factor=1
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
+transaction.state.log.replication.factor={replicas}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 {extra}
@@ -215,10 +259,10 @@ group.initial.rebalance.delay.ms=0
     )
 }
 
-/// The broker says that it is part of a cluster with at least one broker: an open port alone may
-/// belong to one that is still starting.
-fn answers(port: u16) -> bool {
-    brokers(port).is_ok_and(|count| count > 0)
+/// The broker says that it is part of a cluster with at least so many: an open port alone may belong to
+/// one that is still starting.
+fn answers(port: u16, count: usize) -> bool {
+    brokers(port).is_ok_and(|known| usize::try_from(known).is_ok_and(|known| known >= count))
 }
 
 /// Asks for metadata of no topic, version 1, and reads how many brokers the answer names.

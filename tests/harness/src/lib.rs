@@ -34,6 +34,7 @@ mod error;
 mod guard;
 mod install;
 mod kafka;
+mod place;
 mod ports;
 mod postgres;
 mod process;

@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::install::PostgresInstall;
+use crate::place::Place;
 use crate::process::{self, Kind, Process, without_pg_variables};
 use crate::{HarnessError, Result, cluster, install, load, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(10);
 const PORT_ATTEMPTS: u32 = 3;
+const USERS: [&str; 2] = ["postgres", "nobody"];
 
 const SETTINGS: &str = "
 wal_level = logical
@@ -32,7 +35,7 @@ log_line_prefix = '%m [%p] '
 pub struct PostgresOptions {
     /// Settings, appended to `postgresql.conf` and so stronger than the harness's own.
     pub settings: Vec<(String, String)>,
-    /// Major version; when none, 17, or else the newest installed.
+    /// Major version; when none, that of `WALRELAY_TEST_POSTGRES`, 17, or else the newest installed.
     pub version: Option<u32>,
     /// Lines of `pg_hba.conf` instead of trust for all. The unix socket always trusts.
     pub hba: Option<String>,
@@ -43,7 +46,7 @@ pub struct PostgresOptions {
 /// A running PostgreSQL; superuser `postgres`, no password. Dropping it removes it.
 pub struct Postgres {
     process: Process,
-    bin: PathBuf,
+    install: PostgresInstall,
     data: PathBuf,
     port: u16,
 }
@@ -67,17 +70,17 @@ impl Postgres {
     }
 
     fn start_once(options: &PostgresOptions) -> Result<Postgres> {
-        let bin = install::postgres_bin(options.version)?;
-        let user = install::service_user(&["postgres", "nobody"])?;
+        let install = install::postgres(options.version)?;
+        let place = Place::of(install.root.as_deref(), &USERS)?;
         let port = options.port.map_or_else(ports::free, Ok)?;
         // QUIT is PostgreSQL's immediate shutdown: it ends the backends too, and frees what a
         // kill would leave in shared memory.
         let kind = Kind { name: "PostgreSQL", short: "pg", end: "QUIT" };
-        let process = Process::new(kind, user, "")?;
+        let process = Process::new(kind, place, "")?;
         let data = process.folder().join("data");
-        cluster::make(&process, user, &bin, &data)?;
+        cluster::make(&process, &install, &data)?;
         write_configuration(&data, process.folder(), port, options)?;
-        let mut postgres = Postgres { process, bin, data, port };
+        let mut postgres = Postgres { process, install, data, port };
         postgres.launch()?;
         Ok(postgres)
     }
@@ -104,12 +107,12 @@ impl Postgres {
         settings: Vec<(String, String)>,
         is_standby: bool,
     ) -> Result<Postgres> {
-        let (bin, user, port) =
-            (original.bin.clone(), install::service_user(&["postgres", "nobody"])?, ports::free()?);
+        let (install, port) = (original.install.clone(), ports::free()?);
+        let place = original.process.place().clone();
         let name = if is_standby { "PostgreSQL standby" } else { "PostgreSQL twin" };
-        let process = Process::new(Kind { name, short: "pg", end: "QUIT" }, user, "")?;
+        let process = Process::new(Kind { name, short: "pg", end: "QUIT" }, place, "")?;
         let data = process.folder().join("data");
-        let mut copy = process.command(bin.join("pg_basebackup"));
+        let mut copy = process.command(install.bin.join("pg_basebackup"));
         copy.args(["-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
         copy.arg(original.folder()).args(["-p", &original.port.to_string(), "-D"]).arg(&data);
         process::run(without_pg_variables(&mut copy))?;
@@ -118,7 +121,7 @@ impl Postgres {
         }
         let options = PostgresOptions { settings, ..PostgresOptions::default() };
         write_configuration(&data, process.folder(), port, &options)?;
-        let mut postgres = Postgres { process, bin, data, port };
+        let mut postgres = Postgres { process, install, data, port };
         postgres.launch()?;
         Ok(postgres)
     }
@@ -140,7 +143,7 @@ impl Postgres {
     }
 
     fn launch(&mut self) -> Result<()> {
-        let mut command = Command::new(self.bin.join("postgres"));
+        let mut command = Command::new(self.install.bin.join("postgres"));
         self.process.spawn(without_pg_variables(command.arg("-D").arg(&self.data)))?;
         // The file's last line says when connections are accepted.
         let pid_file = self.data.join("postmaster.pid");
@@ -158,9 +161,13 @@ impl Postgres {
         self.port
     }
 
-    /// The folder of `psql`, `pgbench` and the like.
-    pub fn bin_dir(&self) -> &Path {
-        &self.bin
+    /// The folder of `psql`, `pgbench` and the like, of another version if this server's own can
+    /// only run in its place.
+    pub fn bin_dir(&self) -> Result<PathBuf> {
+        match self.install.root {
+            Some(_) => install::postgres_here(),
+            None => Ok(self.install.bin.clone()),
+        }
     }
 
     pub fn url(&self, database: &str) -> String {

@@ -12,7 +12,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::guard::Guard;
-use crate::install::{User, service_folder};
+use crate::install::service_folder;
+use crate::place::Place;
 use crate::{HarnessError, Result};
 
 const GATE: &str = r#"read -r line && exec "$@" </dev/null"#;
@@ -33,7 +34,7 @@ pub(crate) struct Kind {
 /// A service's process with its folder, log and guard. Dropping it ends and removes all.
 pub struct Process {
     kind: Kind,
-    user: Option<User>,
+    place: Place,
     folder: PathBuf,
     log: PathBuf,
     log_start: u64,
@@ -45,11 +46,11 @@ pub struct Process {
 
 impl Process {
     /// A folder and a guard, nothing running yet. `last_command` is shell text for the guard.
-    pub(crate) fn new(kind: Kind, user: Option<User>, last_command: &str) -> Result<Process> {
-        let folder = service_folder(kind.short, user)?;
+    pub(crate) fn new(kind: Kind, place: Place, last_command: &str) -> Result<Process> {
+        let folder = service_folder(kind.short, place.user)?;
         let guard = Guard::new(&folder, kind.end, last_command)?;
         let log = folder.join("log");
-        Ok(Process { kind, user, folder, log, log_start: 0, child: None, pid: 0, guard })
+        Ok(Process { kind, place, folder, log, log_start: 0, child: None, pid: 0, guard })
     }
 
     /// Everything of this service lies here; it is removed with it.
@@ -62,14 +63,12 @@ impl Process {
         self.pid
     }
 
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command.current_dir(&self.folder);
-        if let Some(user) = self.user {
-            // Also drops root's supplementary groups.
-            command.uid(user.uid).gid(user.gid);
-        }
-        command
+        self.place.command(program.as_ref(), &self.folder)
     }
 
     pub(crate) fn spawn(&mut self, command: &Command) -> Result<()> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::place::Place;
 use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, install, ports, relay};
 
@@ -33,10 +34,10 @@ impl Prometheus {
 
     fn start_once(configuration: &str, files: &[(&str, &str)]) -> Result<Prometheus> {
         let program = install::prometheus_program("prometheus")?;
-        let user = install::service_user(&["prometheus", "nobody"])?;
+        let place = Place::here(&["prometheus", "nobody"])?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let kind = Kind { name: "Prometheus", short: "prom", end: "KILL" };
-        let mut process = Process::new(kind, user, "")?;
+        let mut process = Process::new(kind, place, "")?;
         for (name, text) in files.iter().chain(&[("prometheus.yml", configuration)]) {
             let path = process.folder().join(name);
             std::fs::write(&path, text)

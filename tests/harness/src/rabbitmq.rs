@@ -9,12 +9,14 @@
 use std::io::Write as _;
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::amqp::Client;
+use crate::install::RabbitInstall;
+use crate::place::Place;
 use crate::process::{self, Kind, Process};
 use crate::rabbit::Rabbit;
 use crate::{HarnessError, Result, install, ports};
@@ -46,7 +48,6 @@ pub struct RabbitOptions {
 /// A running RabbitMQ; user and password `guest`. Dropping it removes it.
 pub struct RabbitMq {
     process: Process,
-    bin: PathBuf,
     port: u16,
     dist_port: u16,
     epmd_port: u16,
@@ -69,11 +70,12 @@ impl RabbitMq {
     }
 
     fn start_once(options: &RabbitOptions) -> Result<RabbitMq> {
-        let bin = install::rabbitmq_bin()?;
-        let user = install::service_user(&["rabbitmq", "nobody"])?;
+        let install = install::rabbitmq()?;
+        let place = Place::of(install.root.as_deref(), &["rabbitmq", "nobody"])?;
         let (port, dist_port, epmd_port) = (ports::free()?, ports::free()?, ports::free()?);
         let kind = Kind { name: "RabbitMQ", short: "rmq", end: "KILL" };
-        let process = Process::new(kind, user, &format!("epmd -port {epmd_port} -kill"))?;
+        let stop_epmd = place.shell(&format!("epmd -port {epmd_port} -kill"));
+        let process = Process::new(kind, place, &stop_epmd)?;
         let write = |name: &str, text: String| {
             let path = process.folder().join(name);
             std::fs::write(&path, text)
@@ -83,9 +85,9 @@ impl RabbitMq {
         write("enabled_plugins", enabled_plugins(&options.plugins))?;
         write("env", String::new())?;
         if options.plugins.is_empty() {
-            link_modules(process.folder())?;
+            link_modules(process.folder(), &install)?;
         }
-        let mut rabbitmq = RabbitMq { process, bin, port, dist_port, epmd_port };
+        let mut rabbitmq = RabbitMq { process, port, dist_port, epmd_port };
         rabbitmq.launch()?;
         let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
         rabbit.declare_dead_letters()?;
@@ -95,7 +97,7 @@ impl RabbitMq {
     }
 
     fn launch(&mut self) -> Result<()> {
-        let mut command = Command::new(self.bin.join("rabbitmq-server"));
+        let mut command = Command::new(install::RABBITMQ_SERVER);
         self.environment(&mut command);
         // Makes the script become the server instead of its parent: one process, one pid.
         command.env("RUNNING_UNDER_SYSTEMD", "true").env_remove("NOTIFY_SOCKET");
@@ -213,7 +215,9 @@ impl RabbitMq {
     /// Writes to disk what was declared and bound. Quorum queues and streams are in tables that a
     /// node writes only now and then.
     pub fn sync_declarations(&self) -> Result<()> {
-        let tables = "ok = mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()]";
+        // Khepri, which replaces Mnesia, writes before it answers.
+        let tables = "case whereis(mnesia_sup) of undefined -> ok; _ -> ok = mnesia:sync_log(),
+             [ok = dets:sync(Table) || Table <- dets:all()] end";
         self.eval(tables).map(drop)
     }
 
@@ -290,19 +294,20 @@ impl DerefMut for RabbitMq {
     }
 }
 
-fn link_modules(folder: &Path) -> Result<()> {
+fn link_modules(folder: &Path, install: &RabbitInstall) -> Result<()> {
     let failed = || HarnessError::io(format!("making links in {}", folder.display()));
     let (applications, modules) = (folder.join(APPLICATIONS), folder.join(MODULES));
     std::fs::create_dir(&applications).map_err(failed())?;
     std::fs::create_dir(&modules).map_err(failed())?;
-    for application in install::erlang_applications()? {
+    for application in install.applications()? {
         let name = application.file_name().unwrap_or_default();
         if name.to_string_lossy().starts_with("rabbit-") {
-            symlink(&application, applications.join(name)).map_err(failed())?;
+            symlink(install.inside(&application), applications.join(name)).map_err(failed())?;
         }
         for file in std::fs::read_dir(application.join("ebin")).into_iter().flatten().flatten() {
             if file.path().extension().is_some_and(|extension| extension == "beam") {
-                symlink(file.path(), modules.join(file.file_name())).map_err(failed())?;
+                let module = modules.join(file.file_name());
+                symlink(install.inside(&file.path()), module).map_err(failed())?;
             }
         }
     }

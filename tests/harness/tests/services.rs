@@ -90,6 +90,9 @@ fn services_end_when_their_starter_is_killed() {
     for (pid, folder) in &services {
         assert_gone(*pid, folder);
     }
+    // and nothing is mounted, since what is entered by chroot has its mounts to itself
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(run.0.to_str().unwrap()), "{mounts}");
 }
 
 #[test]

@@ -95,13 +95,18 @@ fn make(kind: &str) -> Box<dyn SinkFixture> {
 
 type Fixtures = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
 
-/// Runs a case over every kind of sink, and tells
+/// Runs a case over every kind of sink, or that in `WALRELAY_TEST_SINK`, and tells
 /// which failed. A fixture serves one case at a time.
 #[track_caller]
 pub(crate) fn each(case: fn(&mut dyn SinkFixture)) {
     static FIXTURES: OnceLock<Fixtures> = OnceLock::new();
-    let fixtures =
-        FIXTURES.get_or_init(|| SINKS.iter().map(|kind| (kind.name, Mutex::default())).collect());
+    let fixtures = FIXTURES.get_or_init(|| {
+        let chosen = std::env::var("WALRELAY_TEST_SINK").ok();
+        let names = SINKS.iter().map(|kind| kind.name);
+        let wanted = names.filter(|name| chosen.as_deref().is_none_or(|chosen| chosen == *name));
+        wanted.map(|name| (name, Mutex::default())).collect()
+    });
+    assert!(!fixtures.is_empty(), "WALRELAY_TEST_SINK names no sink");
     let failed = std::thread::scope(|scope| {
         let start =
             |(kind, fixture): (&&'static str, &'static Mutex<Option<Box<dyn SinkFixture>>>)| {

@@ -123,6 +123,13 @@ impl Relay {
         self.ended(0).all()
     }
 
+    /// Waits until it has said this on standard error.
+    #[track_caller]
+    pub(crate) fn wait_to_say(&mut self, words: &str) {
+        let log = self.log();
+        self.wait_until(words, || std::fs::read_to_string(&log).is_ok_and(|it| it.contains(words)));
+    }
+
     /// Waits until `done`, as long as it runs.
     #[track_caller]
     pub(crate) fn wait_until(&mut self, what: &str, mut done: impl FnMut() -> bool) {

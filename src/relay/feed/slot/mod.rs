@@ -378,12 +378,22 @@ impl Feed for SlotFeed {
         let known = self.withdrawal.take();
         let has_expired = self.lease.has_expired(now);
         let unheard_ms = self.lease.unheard_for(now).as_millis();
-        if self.is_connected() && (has_expired || self.lease.is_walsender_gone()) {
+        if self.trace.is_walsender_gone()
+            && let Connection::Open(stream) = &mut self.connection
+            && let Some(error) = stream.find_error(now)
+            && faults::of_stream(&error, &self.control.source).is_some()
+        {
+            // Every further session would end there, too, and so would that of any other relay: what
+            // comes before is published, as far as it was received.
+            self.trace.give_up();
+        }
+        let is_gone = self.lease.is_walsender_gone() || self.trace.is_walsender_gone();
+        if self.is_connected() && (has_expired || is_gone) {
             tracing::warn!(
                 code = "stream.unheard",
                 unheard_ms = unheard_ms as u64,
                 frozen_ms = frozen.as_millis() as u64,
-                ended = self.lease.is_walsender_gone(),
+                ended = is_gone,
                 "there is no sign that the session lives, and another relay may get the slot: opening another"
             );
             // What the socket still holds may be old.

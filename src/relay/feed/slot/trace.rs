@@ -25,15 +25,28 @@ pub(super) struct TraceCheck {
     awaited: Option<(Lsn, Instant)>,
     is_asked: bool,
     ask_at: Instant,
+    is_walsender_gone: bool,
 }
 
 impl TraceCheck {
     pub(super) fn new(link: WalsenderLink, now: Instant) -> TraceCheck {
-        TraceCheck { link, walsender: None, awaited: None, is_asked: false, ask_at: now }
+        TraceCheck {
+            link,
+            walsender: None,
+            awaited: None,
+            is_asked: false,
+            ask_at: now,
+            is_walsender_gone: false,
+        }
     }
 
     pub(super) fn connected(&mut self, walsender: Walsender) {
-        self.walsender = Some(walsender);
+        (self.walsender, self.is_walsender_gone) = (Some(walsender), false);
+    }
+
+    /// Postgres has no such walsender any more: it may have said why on the stream, which is not read.
+    pub(super) fn is_walsender_gone(&self) -> bool {
+        self.is_walsender_gone
     }
 
     pub(super) fn sent(&mut self, trace: Lsn, now: Instant) {
@@ -49,6 +62,9 @@ impl TraceCheck {
             if answer.pid == walsender.pid && answer.confirmed >= trace {
                 self.awaited = None;
                 return false;
+            }
+            if answer.pid == walsender.pid && answer.activity == Ok(Activity::Gone) {
+                self.is_walsender_gone = true;
             }
             let is_known =
                 !matches!(answer.activity, Ok(Activity::Gone | Activity::Unasked) | Err(_));
@@ -66,6 +82,11 @@ impl TraceCheck {
             self.is_asked = self.link.request(walsender.clone());
         }
         true
+    }
+
+    /// The trace is awaited no longer.
+    pub(super) fn give_up(&mut self) {
+        (self.awaited, self.is_walsender_gone) = (None, false);
     }
 
     /// The session has ended. True if the trace may not have arrived.

@@ -42,6 +42,23 @@ fn it_is_awaited_until_the_slot_of_this_walsender_shows_it() {
 }
 
 #[test]
+fn a_walsender_that_has_ended_is_known() {
+    let (link, end) = Link::pair();
+    let now = Instant::now();
+    let mut check = TraceCheck::new(link, now);
+    check.connected(walsender(7));
+    check.sent(Lsn::from_wire(103), now);
+    for (pid, is_gone) in [(6, false), (7, true)] {
+        assert!(check.is_awaited(now));
+        end.answers.send(answer(pid, Ok(Activity::Gone), 0)).unwrap();
+        assert!(check.is_awaited(now));
+        assert_eq!(check.is_walsender_gone(), is_gone);
+    }
+    check.connected(walsender(8));
+    assert!(!check.is_walsender_gone());
+}
+
+#[test]
 fn it_is_not_awaited_for_ever() {
     let (link, _end) = Link::pair();
     let now = Instant::now();

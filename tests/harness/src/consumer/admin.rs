@@ -16,7 +16,10 @@ use crate::{HarnessError, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Creates a topic (replication 1) with topic configs such as `message.timestamp.type`, and waits
+/// As many as the cluster's default says: one, or three in a cluster of three.
+const REPLICAS_DEFAULT: i32 = -1;
+
+/// Creates a topic with topic configs such as `message.timestamp.type`, and waits
 /// until it is usable. An existing one is an error.
 pub fn create_topic(
     brokers: &str,
@@ -24,7 +27,7 @@ pub fn create_topic(
     partitions: i32,
     configs: &[(&str, &str)],
 ) -> Result<()> {
-    create_replicated_topic(brokers, topic, (partitions, 1), configs)
+    create_replicated_topic(brokers, topic, (partitions, REPLICAS_DEFAULT), configs)
 }
 
 /// The same with so many partitions, and replicas of each.
@@ -107,12 +110,16 @@ pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     ends(&consumer, topic, &partitions)
 }
 
-/// How many replicas of the first partition are in sync.
-pub fn in_sync(brokers: &str, topic: &str) -> Result<usize> {
+/// Of every partition: the broker that leads it, if one does, and how many replicas are in sync.
+pub fn leaders(brokers: &str, topic: &str) -> Result<Vec<(Option<i32>, usize)>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let metadata = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT)?;
-    let first = metadata.topics().first().and_then(|topic| topic.partitions().first());
-    Ok(first.map_or(0, |partition| partition.isr().len()))
+    let partitions = metadata.topics().iter().flat_map(|topic| topic.partitions());
+    let state = |partition: &rdkafka::metadata::MetadataPartition| {
+        let leader = Some(partition.leader()).filter(|leader| *leader >= 0);
+        (leader, partition.isr().len())
+    };
+    Ok(partitions.map(state).collect())
 }
 
 /// Waits until a topic holds `n` records in all, looking every 10 ms.
