@@ -3,6 +3,7 @@ use std::sync::mpsc::channel;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
+use crate::sink::PublishLimits;
 use crate::sink::rabbitmq::limits::Limits;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -89,4 +90,8 @@ fn messages_flow_unless_the_broker_or_the_relay_forbids_it() {
     assert!(publisher.flows((false, ago(3)), now));
     assert!(!publisher.flows((true, ago(3)), now));
     assert!(!publisher.flows((false, ago(1)), now));
+    // WHEN another relay may have taken over
+    let (begin_until, finish_until) = (now, now + SECOND);
+    publisher.shared.deadline.set(PublishLimits { begin_until, finish_until });
+    assert!(!publisher.flows((false, ago(3)), now));
 }
