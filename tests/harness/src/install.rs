@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::{HarnessError, Result};
+use crate::{HarnessError, Result, place};
 
 const KAFKA_VERSION: &str = "4.1.0";
 const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
@@ -206,14 +206,26 @@ pub(crate) const RABBITMQ_SERVER: &str = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 const RABBITMQ_VERSION: &str = "4.0";
 
-/// RabbitMQ of the version in `WALRELAY_TEST_RABBITMQ`, such as 4.3, or the usual one. That has a folder
-/// which only root can enter: others have what their machine has.
+/// RabbitMQ of the version in `WALRELAY_TEST_RABBITMQ`, such as 4.3, or the usual one. Where the folder of
+/// the usual one is missing or cannot be entered, it is that of this machine.
 pub(crate) fn rabbitmq() -> Result<RabbitInstall> {
     let chosen = chosen("WALRELAY_TEST_RABBITMQ");
-    let usual = if own_uid()? == 0 { RABBITMQ_VERSION } else { "" };
-    let version = chosen.as_deref().unwrap_or(usual);
-    let root = cache_folder()?.join(format!("rabbitmq-{version}"));
-    if root.is_dir() { Ok(RabbitInstall { root: Some(root) }) } else { rabbitmq_here(version) }
+    let root = rabbitmq_root(&cache_folder()?, chosen.as_deref(), place::can_enter);
+    if root.is_some() {
+        Ok(RabbitInstall { root })
+    } else {
+        rabbitmq_here(&chosen.unwrap_or_default())
+    }
+}
+
+/// One that is asked for is not replaced: that it cannot be entered is said when it is started.
+fn rabbitmq_root(
+    cache: &Path,
+    chosen: Option<&str>,
+    can_enter: impl FnOnce() -> bool,
+) -> Option<PathBuf> {
+    let root = cache.join(format!("rabbitmq-{}", chosen.unwrap_or(RABBITMQ_VERSION)));
+    (root.is_dir() && (chosen.is_some() || can_enter())).then_some(root)
 }
 
 fn rabbitmq_here(version: &str) -> Result<RabbitInstall> {
@@ -234,6 +246,21 @@ fn rabbitmq_here(version: &str) -> Result<RabbitInstall> {
 }
 
 impl RabbitInstall {
+    /// Which one it is, for people.
+    pub(crate) fn origin(&self) -> String {
+        let lib = self.root.as_ref().map(|root| outside(root, Path::new(RABBITMQ_LIB)));
+        let servers =
+            entries(lib.as_deref().unwrap_or(Path::new(RABBITMQ_LIB))).unwrap_or_default();
+        let named = |path: &PathBuf| {
+            Some(path.file_name()?.to_str()?.strip_prefix("rabbitmq_server-")?.to_owned())
+        };
+        let version = servers.iter().find_map(named).unwrap_or_default();
+        match &self.root {
+            Some(root) => format!("RabbitMQ {version} in {}", root.display()),
+            None => format!("RabbitMQ {version} of this machine"),
+        }
+    }
+
     /// The applications of Erlang, and those of RabbitMQ that are no plugins.
     pub(crate) fn applications(&self) -> Result<Vec<PathBuf>> {
         let place = |path: &str| match &self.root {
@@ -276,4 +303,34 @@ pub(crate) fn prometheus_program(name: &str) -> Result<PathBuf> {
         what: format!("{name} (Debian package prometheus)"),
         place: PathBuf::from(path),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_rabbitmq_gives_way_to_that_of_this_machine_and_one_asked_for_does_not() {
+        // GIVEN a cache without RabbitMQ THEN it is this machine's
+        let cache = service_folder("install", None).unwrap();
+        assert_eq!(rabbitmq_root(&cache, None, || true), None);
+        // WHEN the usual one is there THEN it is that one, where its folder can be entered
+        let usual = cache.join("rabbitmq-4.0");
+        fs::create_dir(&usual).unwrap();
+        assert_eq!(rabbitmq_root(&cache, None, || false), None);
+        assert_eq!(rabbitmq_root(&cache, None, || true), Some(usual.clone()));
+        // WHEN a version is asked for THEN it is that one or none
+        assert_eq!(rabbitmq_root(&cache, Some("4.0"), || false), Some(usual));
+        assert_eq!(rabbitmq_root(&cache, Some("4.3"), || true), None);
+        fs::remove_dir_all(cache).unwrap();
+    }
+
+    #[test]
+    fn a_rabbitmq_says_its_version_and_where_it_is() {
+        let root = service_folder("install", None).unwrap();
+        fs::create_dir_all(root.join("usr/lib/rabbitmq/lib/rabbitmq_server-4.0.5")).unwrap();
+        let origin = RabbitInstall { root: Some(root.clone()) }.origin();
+        assert_eq!(origin, format!("RabbitMQ 4.0.5 in {}", root.display()));
+        fs::remove_dir_all(root).unwrap();
+    }
 }

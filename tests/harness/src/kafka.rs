@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::install::KafkaInstall;
 use crate::place::Place;
@@ -19,7 +19,6 @@ use crate::{HarnessError, Result, consumer, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
-const PORT_ATTEMPTS: u32 = 3;
 // Without performance data, which a JVM that is killed leaves in /tmp.
 const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
 // What tests start lives for seconds: optimising it takes as long again as its start. Demo and
@@ -71,23 +70,21 @@ impl Kafka {
     }
 
     pub fn start_with(options: &KafkaOptions) -> Result<Kafka> {
-        let mut attempt = 1;
-        loop {
-            match Kafka::start_once(options) {
-                Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
-                outcome => {
-                    let kafka = outcome?;
-                    create_dead_letters(&kafka)?;
-                    return Ok(kafka);
-                }
-            }
-        }
+        let kafka = ports::retry(|| Kafka::start_once(options))?;
+        create_dead_letters(&kafka)?;
+        Ok(kafka)
     }
 
     /// Starts so many brokers, each of them a controller too. Their topics have three replicas, if there
     /// are as many brokers, and a record is confirmed when two have it; leaders move back soon after a
     /// broker has come back.
     pub fn start_cluster(count: usize) -> Result<Vec<Kafka>> {
+        let cluster = ports::retry(|| Kafka::start_cluster_once(count))?;
+        create_dead_letters(&cluster[0])?;
+        Ok(cluster)
+    }
+
+    fn start_cluster_once(count: usize) -> Result<Vec<Kafka>> {
         let ports = || (0..count).map(|_| ports::free()).collect::<Result<Vec<u16>>>();
         let (brokers, controllers) = (ports()?, ports()?);
         let extra = format!(
@@ -103,10 +100,16 @@ impl Kafka {
         }
         // They elect a controller among themselves: none is ready alone.
         cluster.iter_mut().try_for_each(Kafka::spawn)?;
-        for kafka in &mut cluster {
-            kafka.wait_for(count)?;
+        let began = Instant::now();
+        // Each is looked at in every round: without one that has ended the others may never be ready.
+        let mut waiting = true;
+        while waiting {
+            std::thread::sleep(process::START_POLL);
+            waiting = false;
+            for kafka in &mut cluster {
+                waiting |= !kafka.is_ready(began, count)?;
+            }
         }
-        create_dead_letters(&cluster[0])?;
         Ok(cluster)
     }
 
@@ -146,7 +149,8 @@ impl Kafka {
 
     fn launch(&mut self) -> Result<()> {
         self.spawn()?;
-        self.wait_for(1)
+        let port = self.node.port;
+        self.process.wait_ready(START_LIMIT, |_| answers(port, 1))
     }
 
     fn spawn(&mut self) -> Result<()> {
@@ -163,10 +167,10 @@ impl Kafka {
         self.process.spawn(&command)
     }
 
-    /// Waits until the broker answers, and knows so many.
-    fn wait_for(&mut self, count: usize) -> Result<()> {
+    /// The broker, started at `began`, answers and knows so many. Its end is a failure.
+    fn is_ready(&mut self, began: Instant, count: usize) -> Result<bool> {
         let port = self.node.port;
-        self.process.wait_ready(START_LIMIT, |_| answers(port, count))
+        self.process.is_ready(began, START_LIMIT, |_| answers(port, count))
     }
 
     pub fn bootstrap(&self) -> String {

@@ -9,6 +9,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use crate::install::{self, User};
 use crate::{HarnessError, Result};
@@ -27,6 +28,16 @@ for shared in /proc /dev /tmp "$run"; do
 done
 exec chroot --userspec="$user" "$root" /bin/sh -c 'cd "$0" && exec "$@"' "$folder" "$@"
 "#;
+
+/// Whether this machine lets us start a program in a folder with a Debian of its own: many containers
+/// forbid it to root as well. `scripts/setup` asks the same. The machine is asked once.
+pub(crate) fn can_enter() -> bool {
+    static ANSWER: LazyLock<bool> = LazyLock::new(|| {
+        let asked = Command::new("unshare").args(["--mount", "true"]).output();
+        install::own_uid().is_ok_and(|uid| uid == 0) && asked.is_ok_and(|it| it.status.success())
+    });
+    *ANSWER
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Place {

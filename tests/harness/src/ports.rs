@@ -14,6 +14,7 @@ use crate::{HarnessError, Result};
 const SPAN: u16 = 16_000;
 const FLOOR: u16 = 10_000;
 const DEFAULT_OUTGOING_LOW: u16 = 32_768;
+const ATTEMPTS: u32 = 3;
 
 static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
 
@@ -36,6 +37,17 @@ pub fn free() -> Result<u16> {
         }
     }
     Err(HarnessError::Other(format!("no free port between {low} and {high}")))
+}
+
+/// Starts what takes its ports from [`free`] once more, with others, when one of them was taken meanwhile.
+pub(crate) fn retry<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        match start() {
+            Err(error) if error.is_port_clash() => {}
+            outcome => return outcome,
+        }
+    }
+    start()
 }
 
 pub(crate) fn is_free(port: u16) -> bool {
@@ -74,5 +86,28 @@ mod tests {
             assert!(seen.insert(free().unwrap()));
         }
         assert!(!is_free(first));
+    }
+
+    /// How often a service was started whose starts say this in turn, and then succeed.
+    fn starts(logs: &[&str]) -> (u32, Result<()>) {
+        let (mut logs, mut count) = (logs.iter(), 0);
+        let outcome = retry(|| {
+            count += 1;
+            let failed = |log: &&str| HarnessError::Start {
+                service: "Kafka",
+                reason: "it ended with 1".into(),
+                log_tail: (*log).into(),
+            };
+            logs.next().map_or(Ok(()), |log| Err(failed(log)))
+        });
+        (count, outcome)
+    }
+
+    #[test]
+    fn a_start_is_repeated_on_a_clash_of_ports_alone_and_not_for_ever() {
+        const CLASH: &str = "java.net.BindException: Address already in use";
+        assert!(matches!(starts(&[CLASH, CLASH]), (3, Ok(()))));
+        assert!(matches!(starts(&[CLASH, CLASH, CLASH]), (3, Err(_))));
+        assert!(matches!(starts(&["OutOfMemoryError"]), (1, Err(_))));
     }
 }

@@ -17,7 +17,6 @@ use crate::{HarnessError, Result, cluster, install, load, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(10);
-const PORT_ATTEMPTS: u32 = 3;
 const USERS: [&str; 2] = ["postgres", "nobody"];
 
 const SETTINGS: &str = "
@@ -54,19 +53,10 @@ pub struct Postgres {
 impl Postgres {
     /// Makes a cluster and starts it; returns when it answers.
     pub fn start(options: PostgresOptions) -> Result<Postgres> {
-        let mut attempt = 1;
-        loop {
-            match Postgres::start_once(&options) {
-                Err(error)
-                    if options.port.is_none()
-                        && attempt < PORT_ATTEMPTS
-                        && error.is_port_clash() =>
-                {
-                    attempt += 1;
-                }
-                outcome => return outcome,
-            }
+        if options.port.is_some() {
+            return Postgres::start_once(&options);
         }
+        ports::retry(|| Postgres::start_once(&options))
     }
 
     fn start_once(options: &PostgresOptions) -> Result<Postgres> {

@@ -18,6 +18,8 @@ use crate::{HarnessError, Result};
 
 const GATE: &str = r#"read -r line && exec "$@" </dev/null"#;
 const POLL: Duration = Duration::from_millis(5);
+/// Between two looks at a service that is being started.
+pub(crate) const START_POLL: Duration = Duration::from_millis(20);
 const LOG_TAIL_LINES: usize = 20;
 const LOG_BYTES_MAX: u64 = 256 * 1024;
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -180,20 +182,31 @@ impl Process {
         limit: Duration,
         mut answers: impl FnMut(&Process) -> bool,
     ) -> Result<()> {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.ended()? {
-                return Err(self.start_error(format!("it ended with {status}")));
-            }
-            if answers(self) {
-                return Ok(());
-            }
-            if start.elapsed() >= limit {
-                let reason = format!("no answer within {} ms", limit.as_millis());
-                return Err(self.start_error(reason));
-            }
-            std::thread::sleep(POLL * 4);
+        let began = Instant::now();
+        while !self.is_ready(began, limit, &mut answers)? {
+            std::thread::sleep(START_POLL);
         }
+        Ok(())
+    }
+
+    /// One look at a service that was started at `began`.
+    pub(crate) fn is_ready(
+        &mut self,
+        began: Instant,
+        limit: Duration,
+        answers: impl FnOnce(&Process) -> bool,
+    ) -> Result<bool> {
+        if let Some(status) = self.ended()? {
+            return Err(self.start_error(format!("it ended with {status}")));
+        }
+        if answers(self) {
+            return Ok(true);
+        }
+        if began.elapsed() >= limit {
+            let reason = format!("no answer within {} ms", limit.as_millis());
+            return Err(self.start_error(reason));
+        }
+        Ok(false)
     }
 
     /// Ends the service with `signal`, frozen or not; nothing when it has ended already.

@@ -11,7 +11,6 @@ use crate::{HarnessError, Result, install, ports, relay};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-const PORT_ATTEMPTS: u32 = 3;
 
 /// A running Prometheus. Dropping it removes it.
 pub struct Prometheus {
@@ -23,13 +22,7 @@ pub struct Prometheus {
 impl Prometheus {
     /// Starts it with this configuration, beside which these files lie, by name and text.
     pub fn start(configuration: &str, files: &[(&str, &str)]) -> Result<Prometheus> {
-        let mut attempt = 1;
-        loop {
-            match Prometheus::start_once(configuration, files) {
-                Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
-                outcome => return outcome,
-            }
-        }
+        ports::retry(|| Prometheus::start_once(configuration, files))
     }
 
     fn start_once(configuration: &str, files: &[(&str, &str)]) -> Result<Prometheus> {

@@ -24,7 +24,6 @@ use crate::{HarnessError, Result, install, ports};
 const START_LIMIT: Duration = Duration::from_secs(90);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const ALARM_LIMIT: Duration = Duration::from_secs(30);
-const PORT_ATTEMPTS: u32 = 3;
 /// As the node has them when nothing is set.
 const MEMORY_LIMIT_FRACTION: f64 = 0.4;
 const DISK_FREE_LIMIT_BYTES: u64 = 50_000_000;
@@ -48,6 +47,7 @@ pub struct RabbitOptions {
 /// A running RabbitMQ; user and password `guest`. Dropping it removes it.
 pub struct RabbitMq {
     process: Process,
+    origin: String,
     port: u16,
     dist_port: u16,
     epmd_port: u16,
@@ -60,13 +60,7 @@ impl RabbitMq {
     }
 
     pub fn start_with(options: &RabbitOptions) -> Result<RabbitMq> {
-        let mut attempt = 1;
-        loop {
-            match RabbitMq::start_once(options) {
-                Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
-                outcome => return outcome,
-            }
-        }
+        ports::retry(|| RabbitMq::start_once(options))
     }
 
     fn start_once(options: &RabbitOptions) -> Result<RabbitMq> {
@@ -87,7 +81,8 @@ impl RabbitMq {
         if options.plugins.is_empty() {
             link_modules(process.folder(), &install)?;
         }
-        let mut rabbitmq = RabbitMq { process, port, dist_port, epmd_port };
+        let mut rabbitmq =
+            RabbitMq { process, origin: install.origin(), port, dist_port, epmd_port };
         rabbitmq.launch()?;
         let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
         rabbit.declare_dead_letters()?;
@@ -166,6 +161,11 @@ impl RabbitMq {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Which one it is: `RabbitMQ 3.10.8 of this machine`.
+    pub fn origin(&self) -> &str {
+        &self.origin
     }
 
     pub fn epmd_port(&self) -> u16 {

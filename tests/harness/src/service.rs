@@ -54,6 +54,10 @@ impl Service {
     pub(crate) fn line(&self, state: &str) -> String {
         let (name, url, process) = self.parts();
         let (pid, folder) = (process.pid(), process.folder().display());
-        format!("{name:<9} {state:<15} {url:<46} pid {pid:<8} {folder}")
+        let origin = match self {
+            Service::RabbitMq(rabbitmq) => format!(" · {}", rabbitmq.origin()),
+            Service::Postgres(_) | Service::Kafka(_) => String::new(),
+        };
+        format!("{name:<9} {state:<15} {url:<46} pid {pid:<8} {folder}{origin}")
     }
 }
