@@ -166,6 +166,13 @@ impl MarkRing {
     }
 }
 
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The close alone leaves the lock to a child that was forked a moment ago and has yet to exec.
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock).ok();
+    }
+}
+
 impl Ring {
     fn clear(&self) {
         self.words.store(WRITTEN, 0);
