@@ -21,7 +21,9 @@ use crate::base::lsn::Lsn;
 use crate::base::stop::PUBLICATION_RECREATED;
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{publication_problem, republish_sql};
-use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts, published};
+use crate::source::publication::{
+    CatalogRow, PublishedFacts, RowKind, TableFacts, published_unless_locked,
+};
 use crate::source::settings::SourceSettings;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,13 +33,14 @@ pub(crate) struct PublicationFingerprint {
 }
 
 impl PublicationFingerprint {
-    /// One round trip.
+    /// None while it cannot be read because an outbox is locked.
     pub(crate) async fn take(
         client: &Client,
         settings: &SourceSettings,
         server_version: u32,
-    ) -> Result<PublicationFingerprint, Error> {
-        Ok(PublicationFingerprint { published: published(client, settings).await?, server_version })
+    ) -> Result<Option<PublicationFingerprint>, Error> {
+        let published = published_unless_locked(client, settings).await?;
+        Ok(published.map(|published| PublicationFingerprint { published, server_version }))
     }
 
     pub(crate) fn of(facts: &SourceFacts) -> PublicationFingerprint {

@@ -10,7 +10,7 @@ use crate::outbox::settings::OutboxTable;
 use crate::source::testing;
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
-    PublicationFingerprint::take(client, settings, 150_000).await.unwrap()
+    PublicationFingerprint::take(client, settings, 150_000).await.unwrap().unwrap()
 }
 
 async fn look(

@@ -153,11 +153,15 @@ async fn observe(
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
-            let found = answer(watch, sql.within(QUERY_WITHIN, look)).await?;
-            let (system_id, wal_end) = (system_id.clone(), state.current_lsn);
-            let look = PublicationLook { system_id, wal_end, found };
-            if let Comparison::Fault(fault) = watch.known.compare(look, settings, false) {
-                return Ok(Some(fault));
+            match answer(watch, sql.within(QUERY_WITHIN, look)).await? {
+                Some(found) => {
+                    let (system_id, wal_end) = (system_id.clone(), state.current_lsn);
+                    let look = PublicationLook { system_id, wal_end, found };
+                    if let Comparison::Fault(fault) = watch.known.compare(look, settings, false) {
+                        return Ok(Some(fault));
+                    }
+                }
+                None => tracing::debug!("an outbox is locked: the publication is read later"),
             }
         }
         tokio::time::sleep(settings.watch_interval).await;

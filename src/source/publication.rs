@@ -6,6 +6,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
@@ -194,6 +195,32 @@ pub(crate) async fn published(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<PublishedFacts, Error> {
+    look(client, settings, NO_LIMIT).await
+}
+
+/// None while another session holds an outbox with an ACCESS EXCLUSIVE lock, where that has to be
+/// waited for: nobody writes to it then.
+pub(crate) async fn published_unless_locked(
+    client: &Client,
+    settings: &SourceSettings,
+) -> Result<Option<PublishedFacts>, Error> {
+    match look(client, settings, ONE_SECOND).await {
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The first part of [`ENTRIES_BESIDE_EXCEPT_SQL`]: the time limit for a lock, for that statement alone.
+const NO_LIMIT: &str = "WITH waits AS (SELECT), ";
+const ONE_SECOND: &str = "WITH waits AS MATERIALIZED (
+  SELECT pg_catalog.set_config('lock_timeout', '1s', true)
+), ";
+
+async fn look(
+    client: &Client,
+    settings: &SourceSettings,
+    lock_limit: &str,
+) -> Result<PublishedFacts, Error> {
     let SourceSettings { publication, outboxes, .. } = settings;
     let (found, tables) = tokio::try_join!(
         ask::<PublicationFacts>(client, PUBLICATION_SQL, publication, outboxes),
@@ -201,7 +228,8 @@ pub(crate) async fn published(
     )?;
     let mut found = found;
     if let Some(found) = found.as_mut().filter(|found| !found.excepted.is_empty()) {
-        let entries = ask(client, ENTRIES_BESIDE_EXCEPT_SQL, publication, outboxes).await?;
+        let sql = format!("{lock_limit}{ENTRIES_BESIDE_EXCEPT_SQL}");
+        let entries = ask(client, &sql, publication, outboxes).await?;
         found.tables = entries.unwrap_or_default();
     }
     Ok(PublishedFacts { publication: found, tables: tables.unwrap_or_default() })
@@ -330,11 +358,11 @@ FROM publication p";
 
 /// What a publication with an EXCEPT clause publishes of the outboxes and their partitions, as the
 /// server itself says. Sent only to a server that has such a publication (19 and later); it waits for
-/// an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way.
-const ENTRIES_BESIDE_EXCEPT_SQL: &str = "
-WITH outbox AS MATERIALIZED (
+/// an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way. `waits` is
+/// evaluated before there is a table to be locked.
+const ENTRIES_BESIDE_EXCEPT_SQL: &str = "outbox AS MATERIALIZED (
   SELECT DISTINCT c.oid
-  FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
+  FROM waits CROSS JOIN ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
   JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 ), own AS MATERIALIZED (

@@ -65,9 +65,11 @@ impl SlotFacts {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
     }
 
-    /// What the time without a reader does to it; none where that is without limit.
+    /// What the time without a reader does to it; none where that is without limit, as it is for a slot
+    /// that a standby synchronizes.
     pub(crate) fn idle_timeout(&self) -> Option<IdleTimeout> {
-        let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && !self.is_lost());
+        let applies = !self.is_lost() && self.synced != Some(true);
+        let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && applies);
         let idle = self.idle_ms.map(Duration::from_millis);
         timeout.map(|ms| IdleTimeout { timeout: Duration::from_millis(ms), idle })
     }
@@ -195,7 +197,8 @@ pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
 
 /// `to_jsonb` includes the columns that only newer servers have. `pg_stat_activity` shows role and
 /// application of every process to every role. Before 15, statistics of slots are read from a file:
-/// they are left out there. The time is that after the slot was read.
+/// they are left out there. The time is that after the slot was read. `greatest` passes over NULL, so
+/// a slot that is read would have an idle time of 0.
 ///
 /// `pg_stat_activity` also shows the last statement of every process of the same role. Relays mark
 /// this one with the slot's name and with a text of their process, so that they see each other.
@@ -208,8 +211,9 @@ pg_catalog.json_build_object(
   'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
       'idle_timeout_ms', (extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)
           ::pg_catalog.interval) * 1000)::pg_catalog.int8,
-      'idle_ms', greatest(0, (extract(epoch FROM pg_catalog.clock_timestamp()
-          - (pg_catalog.to_jsonb(s) ->> 'inactive_since')::pg_catalog.timestamptz) * 1000)::pg_catalog.int8)) END,
+      'idle_ms', CASE WHEN pg_catalog.to_jsonb(s) ->> 'inactive_since' IS NOT NULL
+          THEN greatest(0, (extract(epoch FROM pg_catalog.clock_timestamp()
+          - (pg_catalog.to_jsonb(s) ->> 'inactive_since')::pg_catalog.timestamptz) * 1000)::pg_catalog.int8) END) END,
   'holder', CASE WHEN s.active_pid IS NOT NULL THEN pg_catalog.json_build_object(
       'pid', s.active_pid, 'application', coalesce(r.application_name, ''),
       'peer', coalesce(r.usename = session_user AND r.application_name

@@ -50,11 +50,24 @@ async fn who_holds_the_slot_is_told_with_its_name() {
     holder.batch_execute(sql).await.unwrap();
     let pid = holder.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
     let (held, other) = ("slot_held", SlotHolder { pid, application: "other".into(), peer: false });
-    assert_eq!(slot_state(&client, held).await.unwrap().holder, Some(other.clone()));
+    let state = slot_state(&client, held).await.unwrap();
+    assert_eq!(state.holder, Some(other.clone()));
+    assert_eq!(state.slot.unwrap().idle_ms, None, "it is read");
     // WHEN its role and its name are ours THEN it is a peer
     client.batch_execute("SET application_name = 'other'").await.unwrap();
     let peer = SlotHolder { peer: true, ..other };
     assert_eq!(slot_state(&client, held).await.unwrap().held().unwrap().holder, Some(peer));
+}
+
+#[tokio::test]
+async fn the_idle_timeout_does_not_apply_to_a_synchronized_slot() {
+    let (client, settings) = testing::logical().database("slot_synced").await;
+    testing::prepare(&client, &settings).await;
+    let mut slot = slot_state(&client, "slot_synced").await.unwrap().slot.unwrap();
+    (slot.idle_timeout_ms, slot.idle_ms, slot.synced) = (Some(60_000), Some(1), Some(false));
+    assert!(slot.idle_timeout().is_some());
+    slot.synced = Some(true);
+    assert_eq!(slot.idle_timeout(), None);
 }
 
 #[test]

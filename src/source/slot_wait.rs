@@ -15,13 +15,44 @@ pub(crate) const NO_TIMEOUTS_SQL: &str = "SELECT pg_catalog.set_config(name, '0'
      WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout')";
 
 const SQL: &str = "
-SELECT pg_catalog.json_build_object('kind', a.wait_event_type, 'event', a.wait_event)::pg_catalog.text
+SELECT pg_catalog.json_build_object('kind', a.wait_event_type, 'event', a.wait_event,
+  'blockers', CASE WHEN a.wait_event_type = 'Lock'
+      THEN pg_catalog.pg_blocking_pids(a.pid) ELSE '{}' END)::pg_catalog.text
 FROM pg_catalog.pg_stat_activity a WHERE a.pid = $1";
 
-#[derive(Deserialize)]
-struct WaitEvent {
+#[derive(Default, Deserialize)]
+struct Wait {
     kind: Option<String>,
     event: Option<String>,
+    /// The processes that hold the lock, or wait for it in front; 0 is a prepared transaction.
+    blockers: Vec<i32>,
+}
+
+impl Wait {
+    /// The wait for an open transaction, as that of the creation.
+    fn is_for_transaction(&self) -> bool {
+        let event = self.event.as_deref();
+        self.kind.as_deref() == Some("Lock")
+            && matches!(event, Some("transactionid" | "virtualxid"))
+    }
+
+    fn sentence(&self) -> String {
+        match (self.kind.as_deref(), self.event.as_deref()) {
+            (_, Some("ProcSignalBarrier")) => {
+                "waiting for every process of Postgres to take over effective_wal_level = logical: \
+                 a checkpoint that is being written can delay one for minutes"
+                    .to_owned()
+            }
+            (Some("Lock"), Some(_)) if self.is_for_transaction() => ANY_TRANSACTION.to_owned(),
+            (Some("Lock"), Some(event)) => {
+                let pids: Vec<String> = self.blockers.iter().map(ToString::to_string).collect();
+                let pids = if pids.is_empty() { "unknown".to_owned() } else { pids.join(", ") };
+                format!("waiting for a lock ({event}); pg_blocking_pids: {pids}")
+            }
+            (Some(kind), Some(event)) => format!("waiting for Postgres ({kind}: {event})"),
+            _ => "Postgres is still at work, and waits for nothing".to_owned(),
+        }
+    }
 }
 
 /// The process of a session.
@@ -32,28 +63,23 @@ pub(crate) async fn session_pid(client: &Client) -> Result<i32, Error> {
 
 /// What the session of process `pid` waits for, as a sentence.
 pub(crate) async fn waits_for(client: &Client, pid: i32) -> Result<String, Error> {
-    let event: Option<WaitEvent> = document_opt(client, SQL, &[(&pid, Type::INT4)]).await?;
-    let Some(WaitEvent { kind: Some(kind), event: Some(event) }) = event else {
-        return Ok(ANY_TRANSACTION.to_owned());
-    };
-    if event == "ProcSignalBarrier" {
-        return Ok(
-            "waiting for every process of Postgres to take over effective_wal_level = logical: \
-             a checkpoint that is being written can delay one for minutes"
-                .to_owned(),
-        );
+    let wait: Option<Wait> = document_opt(client, SQL, &[(&pid, Type::INT4)]).await?;
+    let wait = wait.unwrap_or_default();
+    if wait.is_for_transaction()
+        && let Some(oldest) = oldest_transaction(client).await?
+    {
+        let (summary, mend) = (oldest.summary(), oldest.mend());
+        return Ok(format!(
+            "waiting for open transactions to end; the oldest: {summary}; to end it: {mend};"
+        ));
     }
-    let oldest = oldest_transaction(client).await?;
-    Ok(match oldest.filter(|_| kind == "Lock") {
-        Some(oldest) => format!(
-            "waiting for open transactions to end; the oldest: {}; to end it: {};",
-            oldest.summary(),
-            oldest.mend()
-        ),
-        None => format!("waiting for Postgres ({kind}: {event})"),
-    })
+    Ok(wait.sentence())
 }
 
 /// For a creation that cannot be looked at.
 pub(crate) const ANY_TRANSACTION: &str = "waiting for open transactions to end; the oldest: SELECT pid, xact_start, query \
      FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;";
+
+#[cfg(test)]
+#[path = "slot_wait_tests.rs"]
+mod tests;

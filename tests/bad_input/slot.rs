@@ -1,5 +1,10 @@
 //! Slots that are missing, lost, or somebody else's.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use walrelay_harness::relay::get;
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use crate::support::faults::CliFixture;
@@ -125,13 +130,33 @@ fn when_all_slots_are_taken_they_are_named() {
 
 #[test]
 fn a_slot_that_nobody_reads_is_told_its_time_before_it_is_lost() {
-    // GIVEN the shortest time
-    let settings = vec![("idle_replication_slot_timeout".to_owned(), "1s".to_owned())];
+    let settings = vec![("idle_replication_slot_timeout".to_owned(), "1h".to_owned())];
     let options = PostgresOptions { settings, version: Some(18), ..PostgresOptions::default() };
     let postgres = Postgres::start(options).unwrap();
-    let scene = CliFixture::on(&postgres, "slot_idle");
+    let mut scene = CliFixture::on(&postgres, "slot_idle");
+    let admin = SocketAddr::from(([127, 0, 0, 1], walrelay_harness::free_port().unwrap()));
+    scene.listen = admin.to_string();
     scene.walrelay(&["init"]).assert_done();
     scene.make_topic(&scene.topic(), 1);
+    // GIVEN a relay that reads it THEN no time is counted
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    let idle = until("the slot in /status", LIMIT, || {
+        let answer = get(admin, "/status", Duration::from_secs(5)).ok()?;
+        let status: Value = serde_json::from_str(&answer.body).ok()?;
+        let is_read = status["state"] == "streaming" && status["slot"]["active"] == true;
+        is_read.then(|| status["slot"]["idle_timeout"].clone())
+    });
+    let none = json!({ "timeout_seconds": 3600, "idle_seconds": null, "left_seconds": null, "text": null });
+    assert_eq!(idle, none);
+    scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["idle_left_seconds -"]);
+    relay.stop();
+    // GIVEN the shortest time, and no reader
+    scene.sql("ALTER SYSTEM SET idle_replication_slot_timeout = '1s'");
+    scene.sql("SELECT pg_reload_conf()");
+    until("the setting", LIMIT, || {
+        (scene.sql("SHOW idle_replication_slot_timeout") == "1s").then_some(())
+    });
     let text = "Postgres invalidates it at a checkpoint, with all that it has not delivered \
                 (idle_replication_slot_timeout is 1 s)";
     scene.walrelay(&["check"]).assert_done().assert_says(&["nobody has read slot slot_idle", text]);

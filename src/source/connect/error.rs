@@ -16,7 +16,7 @@ use tokio_postgres::error::DbError;
 use crate::base::tls::TlsError;
 use crate::source::login_files::LoginUnread;
 use crate::source::require_auth::RefusedAuth;
-use crate::source::settings::{PostgresHost, TargetSessionAttrs};
+use crate::source::settings::TargetSessionAttrs;
 
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,16 +67,6 @@ impl ServerError {
     /// The warning with which Postgres, from 18 on, skips changes for want of the publication.
     pub(crate) fn is_skipped_publication(&self) -> bool {
         self.sqlstate == "55000" || self.routine == "LoadPublications"
-    }
-
-    /// Logs a NoticeResponse: a warning, such as that of a password that is about to expire, as one.
-    pub(in crate::source) fn log_as_notice(&self, at: &PostgresHost) {
-        // Severities are translated, SQLSTATEs are not.
-        match self.sqlstate.get(..2) {
-            Some("00") => tracing::debug!(%at, notice = %self, "notice from the server"),
-            Some("01") => tracing::warn!(code = "source.notice", %at, "Postgres warns: {self}"),
-            _ => tracing::info!(%at, notice = %self, "notice from the server"),
-        }
     }
 
     pub fn kind(&self) -> ConnectErrorKind {

@@ -12,6 +12,7 @@ mod auth;
 pub(in crate::source) mod dial;
 mod error;
 mod fault;
+mod notice;
 pub(in crate::source) mod socket;
 
 use std::time::Duration;

@@ -1,0 +1,54 @@
+//! What a server remarks (NoticeResponse), in the log.
+//!
+//! A login is repeated every few seconds where something looks at the database now and then, and
+//! warns each time: only the first warning of a server with a text is a warning of the log.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use super::ServerError;
+use crate::base::fingerprint::fingerprint;
+use crate::source::settings::PostgresHost;
+
+/// How many warnings are remembered.
+const LOGGED_MAX: usize = 256;
+
+impl ServerError {
+    /// Logs a NoticeResponse: a warning, such as that of a password that is about to expire, as one.
+    pub(in crate::source) fn log_as_notice(&self, at: &PostgresHost) {
+        static LOGGED: Mutex<Logged> = Mutex::new(Logged(VecDeque::new()));
+        let is_new = || {
+            let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+            logged.is_new(&format!("{at} {self}"))
+        };
+        // Severities are translated, SQLSTATEs are not.
+        match self.sqlstate.get(..2) {
+            Some("01") if is_new() => {
+                tracing::warn!(code = "source.notice", %at, "Postgres warns: {self}");
+            }
+            Some("00" | "01") => tracing::debug!(%at, notice = %self, "notice from the server"),
+            _ => tracing::info!(%at, notice = %self, "notice from the server"),
+        }
+    }
+}
+
+/// The warnings that were logged last, oldest first, as hashes.
+struct Logged(VecDeque<u64>);
+
+impl Logged {
+    fn is_new(&mut self, warning: &str) -> bool {
+        let hash = fingerprint(warning);
+        if self.0.contains(&hash) {
+            return false;
+        }
+        if self.0.len() == LOGGED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(hash);
+        true
+    }
+}
+
+#[cfg(test)]
+#[path = "notice_tests.rs"]
+mod tests;
