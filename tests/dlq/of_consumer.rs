@@ -227,7 +227,10 @@ fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     service.walrelay(&["show", "c1"]).assert_done().assert_says(&["no such customer"]);
     // WHEN they are replayed THEN the second arrives, and the first alone is refused
     let ended = service.walrelay(&["replay", "--all"]);
-    let words = ["1 have more than the broker can carry", "event c1: key, headers and other properties have 4"];
+    let words = [
+        "1 have more than the broker can carry",
+        "event c1: key, headers and other properties have 4",
+    ];
     ended.assert_fault(1, "dead-letter.unfit", &words);
     assert_eq!(service.arrived(), ["c2"]);
     assert_eq!(service.open(), ["c1"]);
