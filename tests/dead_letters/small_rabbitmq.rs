@@ -67,8 +67,10 @@ fn what_a_rabbitmq_of_small_frames_and_messages_does_not_take_is_dead_lettered_b
         let reason = reason(id);
         assert!(sizes.iter().all(|size| reason.contains(size)), "{id}: {reason}");
     }
-    // THEN the broker was asked once, to learn its limit
-    assert_eq!(rabbitmq.recent_log().matches(REFUSED).count(), 1);
+    // THEN the broker was asked to learn its limit, and not for each: a connection that is lost for
+    // another reason, as on a busy machine, forgets it
+    let refused = rabbitmq.recent_log().matches(REFUSED).count();
+    assert!((1..3).contains(&refused), "{refused} refusals");
     let published: Vec<String> =
         held(case.site.reader()).into_iter().map(|record| record.id).collect();
     assert_eq!(published, ["many-frames", "last"]);
