@@ -1,25 +1,12 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::base::event::Outbound;
-use crate::sink::rabbitmq::limits::Limits;
+use crate::sink::rabbitmq::testing::empty_message;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn message(routing_key: &str, id: Sequence) -> Arc<AmqpMessage> {
-    let event = Outbound {
-        exchange: "e",
-        topic: routing_key,
-        key: None,
-        value: None,
-        id: &id.to_string(),
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 0,
-        partition: None,
-    };
-    Arc::new(AmqpMessage::event(&event, &Limits::default(), None).unwrap())
+    Arc::new(empty_message("e", routing_key, &id.to_string()))
 }
 
 /// A relay with messages for a few destinations, and a broker that answers for some of them.

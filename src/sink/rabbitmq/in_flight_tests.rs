@@ -4,23 +4,10 @@ use proptest::prelude::*;
 use walrelay_harness::kit::volume;
 
 use super::*;
-use crate::base::event::Outbound;
-use crate::sink::rabbitmq::limits::Limits;
+use crate::sink::rabbitmq::testing::empty_message;
 
 fn message(id: &str) -> Arc<AmqpMessage> {
-    let event = Outbound {
-        exchange: "e",
-        topic: "t",
-        key: None,
-        value: None,
-        id,
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 0,
-        partition: None,
-    };
-    Arc::new(AmqpMessage::event(&event, &Limits::default(), None).unwrap())
+    Arc::new(empty_message("e", "t", id))
 }
 
 fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {

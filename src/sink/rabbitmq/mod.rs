@@ -31,5 +31,7 @@ mod refusals;
 mod search;
 mod settings;
 mod setup_faults;
+#[cfg(test)]
+mod testing;
 mod tls;
 mod uri;

@@ -4,24 +4,12 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::*;
 use crate::sink::PublishLimits;
-use crate::sink::rabbitmq::limits::Limits;
+use crate::sink::rabbitmq::testing::empty_message;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 fn message(number: Sequence) -> AmqpMessage {
-    let event = Outbound {
-        exchange: "e",
-        topic: &format!("topic.{}", number % 40),
-        key: None,
-        value: None,
-        id: &number.to_string(),
-        event_type: None,
-        content_type: None,
-        headers: &[],
-        commit_unix_us: 0,
-        partition: None,
-    };
-    AmqpMessage::event(&event, &Limits::default(), None).unwrap()
+    empty_message("e", &format!("topic.{}", number % 40), &number.to_string())
 }
 
 /// A publisher with 2,000 events for 40 destinations, of which as many are sent as may be.

@@ -116,8 +116,7 @@ fn named(text: &str) -> Option<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::event::Outbound;
-    use crate::sink::rabbitmq::limits::Limits;
+    use crate::sink::rabbitmq::testing::empty_message;
 
     #[test]
     fn the_broker_names_the_exchange_or_the_routing_key_in_it() {
@@ -147,21 +146,7 @@ mod tests {
 
     #[test]
     fn a_place_that_no_message_in_flight_has_is_not_remembered() {
-        let message = |routing_key| {
-            let event = Outbound {
-                exchange: "x",
-                topic: routing_key,
-                key: None,
-                value: None,
-                id: "i",
-                event_type: None,
-                content_type: None,
-                headers: &[],
-                commit_unix_us: 0,
-                partition: None,
-            };
-            AmqpMessage::event(&event, &Limits::default(), None).unwrap()
-        };
+        let message = |routing_key| empty_message("x", routing_key, "i");
         let refused = |key: &str| {
             let text = format!(
                 "ACCESS_REFUSED - access to topic '{key}' in exchange 'x' in vhost '/' refused for user 'u'"
