@@ -28,6 +28,6 @@ ENV WALRELAY_ADMIN__LISTEN=0.0.0.0:9464
 EXPOSE 9464
 # Liveness, not readiness: a broker that is down is no reason to restart the relay.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
-    CMD ["/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /livez HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && read -r -u 3 line && [[ $line == *' 200 '* ]]"]
+    CMD ["walrelay", "status", "--live"]
 ENTRYPOINT ["walrelay"]
 CMD ["run"]
