@@ -1,7 +1,7 @@
 //! The command line. Everything it does lives in the library.
 
-#[cfg(feature = "jemalloc")]
-mod allocator_ffi;
+#[cfg(feature = "allocator")]
+mod allocator;
 
 fn main() {
     walrelay::cli::main()
