@@ -10,7 +10,7 @@ WORKDIR /build
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    cargo build --release --locked --package walrelay \
+    cargo build --release --locked --package walrelay --features allocator \
     && install -D target/release/walrelay /out/walrelay
 
 FROM debian:bookworm-slim

@@ -1,7 +1,7 @@
 //! The command line. Everything it does lives in the library.
 
 #[cfg(feature = "allocator")]
-mod allocator;
+mod allocator_ffi;
 
 fn main() {
     walrelay::cli::main()
