@@ -13,7 +13,7 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 use tracing_subscriber::field::MakeExt as _;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::{Layer, SubscriberExt as _};
@@ -399,7 +399,13 @@ impl Visit for CodeHash {
 fn filter(level: &str, place: &str) -> Result<Targets, Fault> {
     // Audit lines are written at every level, and so are counts of lines that were not.
     let always = format!("{NEVER_LOGGED}=off,{AUDIT}=info,{}=info", log::COUNTS);
-    format!("{level},{always}").parse().map_err(|error| {
+    // Anything else would become part of a target that no line has.
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
+    let parsed = match level.chars().find(|c| !is_known(*c)) {
+        Some(c) => Err(format!("it cannot hold {c:?}")),
+        None => format!("{level},{always}").parse().map_err(|error: ParseError| error.to_string()),
+    };
+    parsed.map_err(|error| {
         Fault::new(
             Exit::Usage,
             "config.bad-value",
