@@ -4,18 +4,18 @@
 FROM rust:1.95-slim-bookworm AS build
 # librdkafka is built from source; OpenSSL and zlib are linked from Debian.
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ make pkg-config libssl-dev zlib1g-dev \
+    && apt-get install --yes --no-install-recommends g++ make pkg-config libssl-dev libzstd-dev zlib1g-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    cargo build --release --locked --package walrelay \
+    cargo build --release --locked --package walrelay --features allocator \
     && install -D target/release/walrelay /out/walrelay
 
 FROM debian:bookworm-slim
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
+    && apt-get install --yes --no-install-recommends ca-certificates libssl3 libzstd1 zlib1g \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin walrelay \
     && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/walrelay
