@@ -89,6 +89,12 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
+    /// The configuration file cannot be read, or is no TOML: no value comes from it.
+    pub(crate) fn lacks_file(&self) -> bool {
+        let codes = ["config.syntax", "config.unreadable"];
+        self.problems.iter().any(|problem| codes.contains(&problem.fault.code))
+    }
+
     pub(crate) fn set(&mut self, path: Path, row: KeyRow, raw: RawValue, origin: &Origin) {
         path.ancestors().for_each(|section| self.open(section, origin));
         self.entries.insert(path, Entry { row, raw, origin: origin.clone() });

@@ -67,7 +67,11 @@ pub struct Loaded {
 
 /// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
-    let (layers, place) = layers(request)?;
+    let (layers, place) = layers(request);
+    // Without the values of the file, every required key would be reported as missing, too.
+    if layers.lacks_file() {
+        return Err(in_order(layers.problems, &place));
+    }
     let env = |name: &str| request.variables.get(name).cloned();
     let (effective, mut problems) = effective::resolve(layers, &env);
     match build::build(&effective, &mut problems, &env) {
@@ -76,19 +80,24 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     }
 }
 
-/// Where the admin server listens, whatever is wrong with other keys.
+/// Where the admin server listens, whatever is wrong with other keys, and with the file if it is not the
+/// file that says so.
 pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> {
-    let (layers, place) = layers(request)?;
+    let (layers, place) = layers(request);
+    let key = path_of!(ConfigFile.admin / AdminSettings.listen);
+    if layers.lacks_file() && !layers.entries.contains_key(&key) {
+        return Err(in_order(layers.problems, &place));
+    }
     let env = |name: &str| request.variables.get(name).cloned();
     let (effective, problems) = effective::resolve(layers, &env);
-    match effective.broken.contains(&path_of!(ConfigFile.admin / AdminSettings.listen)) {
+    match effective.broken.contains(&key) {
         true => Err(in_order(problems, &place)),
         false => Ok(ConfigFile::read(&effective.values()).admin.listen),
     }
 }
 
 /// File, environment and flags, and the place of problems that have no other place.
-fn layers(request: &Request) -> Result<(Layers, String), Vec<Fault>> {
+fn layers(request: &Request) -> (Layers, String) {
     let mut layers = Layers::default();
     opentelemetry::environment(&mut layers, &request.variables);
     let place = read_file(&mut layers, request.file.as_deref(), &DEFAULT_FILES);
@@ -102,12 +111,7 @@ fn layers(request: &Request) -> Result<(Layers, String), Vec<Fault>> {
         let path = path_of!(ConfigFile.admin / AdminSettings.listen);
         overrides::shorthand(&mut layers, "--listen", path, listen);
     }
-    // Without the values of the file, every required key would be reported as missing, too.
-    let is_fatal = |code| matches!(code, "config.syntax" | "config.unreadable");
-    if layers.problems.iter().any(|problem| is_fatal(problem.fault.code)) {
-        return Err(in_order(layers.problems, &place));
-    }
-    Ok((layers, place))
+    (layers, place)
 }
 
 /// Adds the file that is named, or the first default that exists, to the layers. Returns the place of
@@ -123,7 +127,17 @@ fn read_file(layers: &mut Layers, named: Option<&FilePath>, defaults: &[&str]) -
 
 /// Also where it may not be looked at, which is then reported.
 fn is_there(file: &FilePath) -> bool {
-    !file.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    file.metadata().map_or_else(|error| may_be_there(file, error.kind()), |_| true)
+}
+
+/// A file that may not be read can be looked at, so where a relative name is refused, it is the working
+/// folder that this user may not search: somebody else's, as with sudo.
+fn may_be_there(file: &FilePath, refusal: ErrorKind) -> bool {
+    match refusal {
+        ErrorKind::NotFound => false,
+        ErrorKind::PermissionDenied => file.is_absolute(),
+        _ => true,
+    }
 }
 
 fn read_named(layers: &mut Layers, path: &FilePath) -> String {
@@ -139,7 +153,8 @@ fn read_named(layers: &mut Layers, path: &FilePath) -> String {
         ErrorKind::InvalidData => format!("save it as UTF-8: file {name}"),
         ErrorKind::PermissionDenied => format!(
             "run it as the user of the relay, as in: sudo -u walrelay walrelay check\n\
-             or name another file: walrelay --config FILE; ls -l {name}"
+             or let that user read it, if it is this one: chgrp walrelay {name}; chmod 640 {name}\n\
+             or name another file: walrelay --config FILE"
         ),
         _ => format!("ls -l {name}; or: walrelay --config FILE"),
     };

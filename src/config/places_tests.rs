@@ -34,6 +34,36 @@ fn a_file_that_cannot_be_read_is_not_passed_over() {
 }
 
 #[test]
+fn a_working_folder_that_may_not_be_searched_has_no_file() {
+    let denied = |file: &str| may_be_there(FilePath::new(file), ErrorKind::PermissionDenied);
+    assert!(!denied("walrelay.toml"));
+    assert!(denied("/etc/walrelay/walrelay.toml"));
+    assert!(!may_be_there(FilePath::new("/etc/walrelay.toml"), ErrorKind::NotFound));
+}
+
+#[test]
+fn a_file_that_is_no_toml_is_not_needed_for_an_admin_address_given_elsewhere() {
+    let file = TempFile::new("[admin");
+    let listen = |variables: &[(&str, &str)], settings: &[&str]| {
+        let request = Request {
+            file: Some(file.0.clone()),
+            settings: settings.iter().map(|&text| text.to_owned()).collect(),
+            variables: variables.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            ..Request::default()
+        };
+        admin_listen(&request).map_err(|faults| rendered(&faults))
+    };
+    let address = Ok(([127, 0, 0, 1], 9000).into());
+    assert_eq!(listen(&[("WALRELAY_ADMIN__LISTEN", "127.0.0.1:9000")], &[]), address);
+    assert_eq!(listen(&[], &["admin.listen=127.0.0.1:9000"]), address);
+    for (settings, code) in
+        [(&[][..], "config.syntax"), (&["admin.listen=here"][..], "config.bad-value")]
+    {
+        assert!(listen(&[], settings).is_err_and(|text| text.contains(code)), "{code}");
+    }
+}
+
+#[test]
 fn the_admin_address_is_known_whatever_is_wrong_elsewhere() {
     let listen = |text: &str| {
         let file = TempFile::new(text);
