@@ -90,5 +90,10 @@ pub(super) fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault 
         _ => other.to_owned(),
     };
     let what = format!("the admin server cannot listen on {listen}: {error}");
-    Fault::new(Exit::Usage, "admin.listen", what, "[admin] listen", mend)
+    // The address may come after the start, and a process that has it may end.
+    let exit = match error.kind() {
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => Exit::Failed,
+        _ => Exit::Usage,
+    };
+    Fault::new(exit, "admin.listen", what, "[admin] listen", mend)
 }

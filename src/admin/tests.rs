@@ -378,7 +378,7 @@ fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
     let taken = stage.addr;
     let (_recorder, view) = view(None);
     let fault = Admin::start(taken, &[], view, letters()).err().unwrap();
-    assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));
+    assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Failed));
     assert!(fault.what.contains(&taken.to_string()));
     assert!(fault.mend.contains(&format!("ss -ltnp 'sport = :{}'", taken.port())));
 }

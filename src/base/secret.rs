@@ -36,7 +36,7 @@ impl SecretUnread {
     }
 
     pub(crate) fn fault(&self, place: &str) -> Fault {
-        Fault::new(Exit::Usage, SECRET_UNREAD, self.to_string(), place, self.mend())
+        Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend())
     }
 }
 

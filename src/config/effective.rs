@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::layers::{Layers, Origin, Problem};
 use super::path::{Path, Segment};
 use super::sections::{ConfigFile, SourceSection, path_of, root};
+use crate::base::error::Exit;
 use crate::base::settings::kind::{Lookup, RawValue, SettingValue};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape, Used, Values, name_of};
 
@@ -49,7 +50,11 @@ pub(crate) fn resolve(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pr
             }
             Err(bad) => {
                 let code = if referenced { "config.missing-secret" } else { "config.bad-value" };
-                problems.push(Problem::at(&entry.origin, &path, code, &bad.what, bad.mend));
+                let mut problem = Problem::at(&entry.origin, &path, code, &bad.what, bad.mend);
+                if bad.may_pass {
+                    problem.fault.exit = Exit::Failed;
+                }
+                problems.push(problem);
                 effective.broken.insert(path);
             }
         }

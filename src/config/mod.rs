@@ -10,7 +10,7 @@ use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::base::settings::Settings as _;
 use crate::source::settings::SourceSettings;
 
@@ -166,9 +166,13 @@ fn read_named(layers: &mut Layers, path: &FilePath) -> String {
     name
 }
 
-/// The faults sorted by place; `place` is that of faults without one.
+/// The faults sorted by place; `place` is that of faults without one. A start that fails with one that may
+/// pass by itself is tried again, but not if another fault needs a person.
 fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
     problems.sort_by(|a, b| a.origin.cmp(&b.origin));
+    if problems.iter().any(|problem| problem.fault.exit == Exit::Usage) {
+        problems.iter_mut().for_each(|problem| problem.fault.exit = Exit::Usage);
+    }
     let faults = problems.into_iter().map(|Problem { mut fault, .. }| {
         if fault.place.is_empty() {
             fault.place = place.to_owned();

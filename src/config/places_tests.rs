@@ -64,6 +64,22 @@ fn a_file_that_is_no_toml_is_not_needed_for_an_admin_address_given_elsewhere() {
 }
 
 #[test]
+fn a_secret_that_may_come_later_is_no_fault_of_usage_unless_there_is_another() {
+    let exits = |more: &str| {
+        let text = format!(
+            "[source]\nurl = {{ file = \"/nonexistent/url\" }}\n[sink]\nkind = \"memory\"\n{more}"
+        );
+        let file = TempFile::new(&text);
+        let request = Request { file: Some(file.0.clone()), ..Request::default() };
+        let faults = load(&request).err().unwrap();
+        assert!(faults.iter().any(|fault| fault.code == "config.missing-secret"), "{faults:?}");
+        faults.iter().map(|fault| fault.exit).collect::<Vec<_>>()
+    };
+    assert_eq!(exits(""), [Exit::Failed]);
+    assert_eq!(exits("nothing = 1\n"), [Exit::Usage; 2]);
+}
+
+#[test]
 fn the_admin_address_is_known_whatever_is_wrong_elsewhere() {
     let listen = |text: &str| {
         let file = TempFile::new(text);

@@ -115,10 +115,12 @@ pub(crate) enum SettingValue {
 pub(crate) struct BadValue {
     pub(crate) what: String,
     pub(crate) mend: String,
+    /// Whether a later start may read it: something else has yet to write a file.
+    pub(crate) may_pass: bool,
 }
 
 fn bad(what: impl Into<String>, mend: impl Into<String>) -> BadValue {
-    BadValue { what: what.into(), mend: mend.into() }
+    BadValue { what: what.into(), mend: mend.into(), may_pass: false }
 }
 
 /// Looks up an environment variable.
@@ -242,8 +244,9 @@ impl ValueKind {
                 let what = format!("environment variable {name} is not set");
                 bad(what, format!("export {name}=..."))
             })?),
-            RawValue::File(path) => Secret::of_file(Path::new(path))
-                .map_err(|unread| bad(unread.to_string(), unread.mend()))?,
+            RawValue::File(path) => Secret::of_file(Path::new(path)).map_err(|unread| {
+                BadValue { may_pass: true, ..bad(unread.to_string(), unread.mend()) }
+            })?,
             other => return Err(self.mismatch(other)),
         };
         if secret.is_empty() && is_url {
