@@ -285,8 +285,12 @@ pub(super) fn refused_property(settings: &KafkaSettings, reason: &str) -> Fault 
 }
 
 pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
+    unanswered(settings, ANSWER_WITHIN, reason)
+}
+
+pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &str) -> Fault {
     let mend = reaching(reason);
-    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
+    let what = format!("no Kafka broker answered within {} s: {reason}", within.as_secs());
     Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
 }
 

@@ -42,20 +42,45 @@ pub(super) fn open_checked(
     let mut sink = KafkaSink::new(settings)?;
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
+    let faults = unusable_topics(&mut sink, settings, required, stop)?;
+    if faults.is_empty() { Ok(sink) } else { Err(faults) }
+}
+
+/// A fault for each required topic that cannot be used. Fails at the first one of which nothing is heard: the
+/// data thread must not wait for each.
+fn unusable_topics(
+    sink: &mut KafkaSink,
+    settings: &KafkaSettings,
+    required: &Requirements,
+    stop: &AtomicBool,
+) -> Result<Vec<Fault>, Fault> {
+    let answer = |sink: &mut KafkaSink, topic| match unusable(sink, topic) {
+        Some(code) if is_silence(code) => Err(cluster::unanswered(
+            settings,
+            Duration::from_millis(TOPIC_REQUEST_MS.unsigned_abs().into()),
+            &code.to_string(),
+        )),
+        code => Ok(code),
+    };
     let mut faults = Vec::new();
-    for topic in topics {
+    for topic in required_topics(settings, required) {
         if stop.load(Relaxed) {
             break;
         }
-        let code = unusable(&mut sink, topic);
+        let code = answer(sink, topic)?;
         faults.extend(code.map(|code| cluster::topic_unusable(code, settings, topic)));
     }
     if let Some(address) = required.dead_letters.as_ref().filter(|_| !stop.load(Relaxed)) {
-        let code = unusable(&mut sink, &address.topic);
+        let code = answer(sink, &address.topic)?;
         let fault = |code| cluster::dead_letters_unusable(code, settings, &address.topic);
         faults.extend(code.map(fault));
     }
-    if faults.is_empty() { Ok(sink) } else { Err(faults) }
+    Ok(faults)
+}
+
+/// Whether this code says that no broker has answered.
+fn is_silence(code: Code) -> bool {
+    matches!(code, Code::OperationTimedOut | Code::BrokerTransportFailure | Code::AllBrokersDown)
 }
 
 fn wait_for_answer(
@@ -171,3 +196,7 @@ fn read_back(settings: &KafkaSettings, topics: &[&str]) -> Option<Finding> {
         ),
     })
 }
+
+#[cfg(test)]
+#[path = "doctor_tests.rs"]
+mod tests;
