@@ -28,6 +28,13 @@ pub fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
     outcome.inspect_err(|fault| manager.ended(fault))
 }
 
+/// Says to the service manager why [`run`] was not reached.
+pub fn not_started(faults: &[Fault]) {
+    if let Some(fault) = faults.first() {
+        ServiceManager::of_process().ended(fault);
+    }
+}
+
 /// Relays for a service manager, which has heard the state for the last time when this returns.
 fn run_for(
     manager: &Arc<ServiceManager>,

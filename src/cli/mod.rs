@@ -98,7 +98,8 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         }
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
         Command::Run => {
-            let (config, log) = prepare_reloading(log, &request)?;
+            let prepared = prepare_reloading(log, &request);
+            let (config, log) = prepared.inspect_err(|faults| app::not_started(faults))?;
             app::run(&config, &|| log.run()).map(|()| Exit::Done)?
         }
         Command::Check { json } => check::run(&prepared()?, json)?,

@@ -89,4 +89,9 @@ fn systemd_hears_why_a_start_has_failed() {
     let last = lines.last().unwrap();
     assert!(last.starts_with("STATUS=ended with slot.missing: "), "{last}");
     assert!(!lines.iter().any(|line| line == "READY=1"), "{lines:?}");
+    // WHEN the configuration is the fault
+    scene.listen = "9464".into();
+    scene.walrelay(&["run"]).assert_fault(2, "config.bad-value", &[]);
+    let last = manager.until("STATUS=ended").pop().unwrap();
+    assert!(last.starts_with("STATUS=ended with config.bad-value: admin.listen: "), "{last}");
 }
