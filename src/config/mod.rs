@@ -153,7 +153,7 @@ fn read_named(layers: &mut Layers, path: &FilePath) -> String {
         ErrorKind::InvalidData => format!("save it as UTF-8: file {name}"),
         ErrorKind::PermissionDenied => format!(
             "run it as the user of the relay, as in: sudo -u walrelay walrelay check\n\
-             or let that user read it, if it is this one: chgrp walrelay {name}; chmod 640 {name}\n\
+             or, if that user may not read it either: chgrp walrelay {name} && chmod 640 {name}\n\
              or name another file: walrelay --config FILE"
         ),
         _ => format!("ls -l {name}; or: walrelay --config FILE"),
