@@ -26,7 +26,7 @@ setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Promethe
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
 	cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
-	@SINK=$(SINK) SYSTEM=$(SYSTEM) target/release/demo
+	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
 test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
