@@ -31,17 +31,17 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# What a tool is fetched from, at a fixed version. pypi: programs and modules in one folder;
-# venv: a Python environment of its own; cargo: compiled; go: compiled; apt: this machine's packages.
+# What a tool is fetched from, at a fixed version. pypi: programs (bin/) and modules in one folder, which
+# PYTHONPATH names; cargo and go: compiled into bin/; apt: this machine's packages.
 declare -A TOOLS=(
     [zig]="pypi ziglang==0.15.2 cargo-zigbuild==0.24.1"
-    [cyclonedx]="venv cyclonedx-python-lib[json-validation]==11.7.0"
+    [cyclonedx]="pypi cyclonedx-python-lib[json-validation]==11.7.0"
     [debootstrap]="apt debootstrap debian-archive-keyring"
     [umoci]="apt umoci"
     [binutils]="apt binutils"
 )
 
-# $1 = name. Prints the folder that holds the tool; with bin/ in it for all but apt, which prints nothing.
+# $1 = name. Prints the folder that holds the tool; nothing for packages.
 fetch_tool() {
     local spec=${TOOLS[${1-}]-} kind home stage
     [[ -n $spec ]] || die "packaging/lib.sh knows no tool ${1-}; add it to TOOLS"
@@ -67,13 +67,6 @@ $(tail -n 20 "$home.log")"
 fetch_pypi() { python3 -m pip install --disable-pip-version-check --only-binary=:all: --target "$@"; }
 fetch_cargo() { cargo install --quiet --locked --root "$@"; }
 fetch_go() { GOBIN=$1/bin GOFLAGS=-modcacherw go install "${@:2}"; }
-fetch_venv() {
-    # A venv knows its own path, so that it is made where it stays.
-    local home=${1%.partial}
-    rm -rf -- "$home.venv" && python3 -m venv "$home.venv"
-    "$home.venv/bin/pip" install --disable-pip-version-check --only-binary=:all: "${@:2}"
-    mkdir -p "$1" && ln -s "$home.venv/bin" "$1/bin"
-}
 fetch_packages() {
     local missing=() package
     for package in "$@"; do
