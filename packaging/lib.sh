@@ -169,3 +169,34 @@ finish() {
         exit 1
     fi
 }
+
+# Starts PostgreSQL and Kafka of the test harness on free ports, for the life of this shell, and sets
+# $postgres_url, $kafka_brokers and $config, a configuration file for them in $1 that `walrelay init` has
+# been run with ($2 = walrelay).
+start_services() {
+    local line service url
+    (cd "$root" && cargo build --quiet --locked -p walrelay-harness --bin services) || die "the services of the tests do not compile"
+    mkdir -p "$1/run"
+    chmod 755 "$1" "$1/run"
+    # They end when their standard input does, and so with this shell, whatever ends it.
+    coproc SERVICES { WALRELAY_DEV_RUN=$1/run exec "${CARGO_TARGET_DIR:-$root/target}/debug/services" run postgres kafka 2>"$1/services.log"; }
+    while read -r line <&"${SERVICES[0]}"; do
+        read -r service _ _ _ _ url _ <<<"$line"
+        case $service in
+        postgres) postgres_url=$url ;;
+        kafka) kafka_brokers=$url ;;
+        running*) break ;;
+        esac
+    done
+    [[ -n ${kafka_brokers-} ]] || die "the services did not start: $(cat "$1/services.log")"
+    export config=$1/walrelay.toml
+    cat >"$config" <<TOML
+[source]
+url = "$postgres_url"
+
+[sink.kafka]
+brokers = "$kafka_brokers"
+topics = ["outbox.event.order"]
+TOML
+    "$2" init --config "$config" >"$1/init.log" 2>&1 || die "walrelay init failed: $(cat "$1/init.log")"
+}
