@@ -38,6 +38,7 @@ declare -A TOOLS=(
     [cyclonedx]="pypi cyclonedx-python-lib[json-validation]==11.7.0"
     [debootstrap]="apt debootstrap debian-archive-keyring"
     [umoci]="apt umoci"
+    [jq]="apt jq"
     [binutils]="apt binutils"
 )
 
@@ -199,4 +200,12 @@ brokers = "$kafka_brokers"
 topics = ["outbox.event.order"]
 TOML
     "$2" init --config "$config" >"$1/init.log" 2>&1 || die "walrelay init failed: $(cat "$1/init.log")"
+}
+
+# They end when their standard input does.
+stop_services() {
+    [[ -n ${SERVICES_PID-} ]] || return 0
+    local pid=$SERVICES_PID
+    exec {SERVICES[1]}>&- {SERVICES[0]}<&-
+    wait "$pid" || true
 }
