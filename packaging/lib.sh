@@ -124,7 +124,6 @@ in_chroot() {
         home=$1 dist=$2 src=$3 out=$4
         shift 4
         view=$(mktemp -d /tmp/walrelay-dist.XXXXXX)
-        trap "" TERM
         mount -t tmpfs -o mode=755 walrelay "$view"
         mkdir "$view/upper" "$view/work" "$view/root"
         mount -t overlay -o "lowerdir=$home,upperdir=$view/upper,workdir=$view/work" walrelay "$view/root"
