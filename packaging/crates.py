@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = "x86_64-unknown-linux-gnu"
+# What the packaged program is built with, beside the default.
+FEATURES = (ROOT / "packaging/features").read_text().strip()
 # Crates whose build script compiles C code into the binary: where its licence is, and how its version is found.
 C_CODE = {
     "rdkafka-sys": ("librdkafka", "librdkafka/LICENSES.txt", "BSD-2-Clause", r"\+(.*)"),
@@ -60,8 +62,8 @@ def cargo(*words):
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def linked(packages, features):
-    """All crates that the binaries of these packages link, by name and version; the packages too."""
+def linked(packages):
+    """All crates that the packaged binaries of these packages link, by name and version; the packages too."""
     about = json.loads(cargo("metadata", "--format-version", "1", "--locked", "--all-features"))
     lock = tomllib.loads((ROOT / "Cargo.lock").read_text())
     sums = {(it["name"], it["version"]): it.get("checksum", "") for it in lock["package"]}
@@ -79,7 +81,7 @@ def linked(packages, features):
     for kinds in edges:
         stack = []
         listing = cargo("tree", "--locked", "--target", TARGET, "--edges", kinds, "--prefix", "depth",
-                        "--features", ",".join(features), *chosen, "--format", " {p}")
+                        "--features", FEATURES, *chosen, "--format", " {p}")
         for line in listing.splitlines():
             found = re.match(r"(\d+) (\S+) v(\S+)", line)
             if not found:
