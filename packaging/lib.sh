@@ -138,10 +138,10 @@ in_chroot() {
         mkdir -p "$view/root/usr/sbin"
         printf "#!/bin/sh\nexit 101\n" >"$view/root/usr/sbin/policy-rc.d"
         chmod 755 "$view/root/usr/sbin/policy-rc.d"
-        export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
-        unset TMPDIR
         status=0
-        chroot "$view/root" "$@" || status=$?
+        # Nothing of the environment of this machine.
+        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+            DEBIAN_FRONTEND=noninteractive /usr/sbin/chroot "$view/root" "$@" || status=$?
         umount -l "$view" && rmdir "$view"
         exit "$status"
     ' in_chroot "$home" "$DIST" "$root" "${OUT-}" "$@"
