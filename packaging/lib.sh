@@ -204,7 +204,7 @@ TOML
 # They end when their standard input does.
 stop_services() {
     [[ -n ${SERVICES_PID-} ]] || return 0
-    local pid=$SERVICES_PID
-    exec {SERVICES[1]}>&- {SERVICES[0]}<&-
+    local pid=$SERVICES_PID input=${SERVICES[1]}
+    exec {input}>&-
     wait "$pid" || true
 }
