@@ -44,7 +44,8 @@ pub(super) fn run(
     let runtime = runtime::current_thread()?;
     // One listener for the whole run, so that a signal between checking the table and polling it is
     // not lost.
-    let mut signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
+    let mut signals =
+        runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
             prepared = prepare(config, polling, &observability.system) => prepared.map(Some),
