@@ -14,23 +14,17 @@ use crate::health::{Health, HealthState, StateReason};
 
 /// Longer than the checks of a start take, shorter than systemd's limit for a start.
 const STARTED_AFTER_MS: u64 = 30_000;
-/// How often the status is sent while only the figures in it change.
-const STATUS_EVERY_MS: u64 = 10_000;
 
 pub(super) struct Notices {
     manager: Arc<ServiceManager>,
     is_ready: bool,
     last_sign_ms: Option<u64>,
-    /// What the last status was about, and when it was sent.
-    status: Option<(Topic, u64)>,
+    status: String,
 }
-
-/// State and reason, whose text may change with time.
-type Topic = (HealthState, Option<&'static str>);
 
 impl Notices {
     pub(super) fn new(manager: Arc<ServiceManager>) -> Notices {
-        Notices { manager, is_ready: false, last_sign_ms: None, status: None }
+        Notices { manager, is_ready: false, last_sign_ms: None, status: String::new() }
     }
 
     /// To be called once a second. `note` says more of why the relay is in its state.
@@ -61,13 +55,10 @@ impl Notices {
             self.last_sign_ms = Some(now_ms);
             lines.push("WATCHDOG=1".to_owned());
         }
-        let topic = (health.state, health.reason.map(StateReason::code));
-        let is_news = self.status.is_none_or(|(last, at)| {
-            last != topic || topic.1.is_some() && now_ms.saturating_sub(at) >= STATUS_EVERY_MS
-        });
-        if is_news {
-            self.status = Some((topic, now_ms));
-            lines.push(status_line(&text(health, note)));
+        let status = text(health, note);
+        if status != self.status {
+            lines.push(status_line(&status));
+            self.status = status;
         }
         lines
     }
