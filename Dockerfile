@@ -14,7 +14,7 @@ WORKDIR /build
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
-    cargo build --profile dist --locked --package walrelay --features portable \
+    cargo build --profile dist --locked --package walrelay --features portable,allocator \
     && install -D target/dist/walrelay /out/walrelay \
     && install -D -m 644 -t /out/licences LICENSE-APACHE LICENSE-MIT
 

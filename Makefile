@@ -1,9 +1,12 @@
 # Every command of this repository. Real services are started without Docker, as private
 # processes on free ports; `make setup` fetches them once.
 
-# Tests and lints share the dev profile, which compiles fast; demo and benchmarks are optimised.
-CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
+# The C of libraries is compiled once, not once for each profile: Debian's ccache stands in for the
+# compilers in a folder. Nothing that cargo watches changes with it.
+export PATH := /usr/lib/ccache:$(PATH)
+export CCACHE_NOHASHDIR := 1
 
+comma := ,
 # Of examples/system.
 SERVICES := order-service notification-service billing-service
 
@@ -22,8 +25,8 @@ setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Promethe
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
-	cargo build --release --workspace --bin walrelay --bin demo $(if $(SYSTEM),$(SERVICES:%=--bin %))
-	@SINK=$(SINK) SYSTEM=$(SYSTEM) $(CARGO_RUN) demo
+	cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
+	@SINK=$(SINK) SYSTEM=$(SYSTEM) target/release/demo
 
 test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
@@ -51,7 +54,7 @@ bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 
 	cargo bench --bench peers -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)
-	cargo bench --bench decode --bench window
+	cargo bench -p walrelay-micro-benches
 
 dist: ## Make the packages in dist/: tarball, image, checksums (10-25 minutes; as root; PARTS="binary image": some)
 	@scripts/dist $(PARTS)
@@ -60,4 +63,4 @@ dist-test: ## Try the packages in dist/ in chroots and with end-to-end tests (10
 	@scripts/dist-test $(PARTS)
 
 clean-services: ## Stop the services left running by `services up`, and remove their data
-	@$(CARGO_RUN) services -- down
+	@cargo run --quiet -p walrelay-harness --bin services -- down

@@ -1,6 +1,6 @@
 //! The command line. Everything it does lives in the library.
 
-#[cfg(feature = "jemalloc")]
+#[cfg(feature = "allocator")]
 mod allocator_ffi;
 
 fn main() {

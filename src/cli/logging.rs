@@ -12,12 +12,13 @@ use std::time::Instant;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::output::put;
@@ -57,7 +58,7 @@ impl<'a> LogOptions<'a> {
 }
 
 /// Sets the level of a log that is being written.
-type LevelSwitch = Box<dyn Fn(EnvFilter) + Send + Sync>;
+type LevelSwitch = Box<dyn Fn(Targets) + Send + Sync>;
 
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
@@ -171,40 +172,43 @@ fn start(options: LogOptions<'_>) -> Result<LevelSwitch, Fault> {
 }
 
 /// The subscriber that writes log lines, and what sets its level.
-fn lines<W, C>(filter: EnvFilter, style: Style, writer: W, clock: C) -> (Dispatch, LevelSwitch)
+fn lines<W, C>(filter: Targets, style: Style, writer: W, clock: C) -> (Dispatch, LevelSwitch)
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
     C: Fn() -> Instant + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    // The filter decides alone.
+    let builder = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
     match style {
         Style::Text { coloured } => {
             let lines = builder
                 .with_writer(writer)
                 .with_ansi(coloured)
                 .fmt_fields(format::debug_fn(field).delimited(" "))
-                .event_format(Limited::new(style, ForPeople::default(), clock))
-                .with_filter_reloading();
-            let switch = switch(lines.reload_handle());
-            (Dispatch::new(lines.finish()), switch)
+                .event_format(Limited::new(style, ForPeople::default(), clock));
+            filtered(lines.finish(), filter)
         }
         Style::Json => {
             let writer = Escaping(writer);
             let format = Limited::new(style, Format::default().json().flatten_event(true), clock);
             // The fields of a span are formatted by what `json` sets.
             let lines = builder.with_writer(writer).json().event_format(format);
-            let lines = lines.with_filter_reloading();
-            let switch = switch(lines.reload_handle());
-            (Dispatch::new(lines.finish()), switch)
+            filtered(lines.finish(), filter)
         }
     }
 }
 
-fn switch<S: 'static>(handle: Handle<EnvFilter, S>) -> LevelSwitch {
-    Box::new(move |filter| {
+fn filtered<S>(lines: S, filter: Targets) -> (Dispatch, LevelSwitch)
+where
+    S: Subscriber + Send + Sync,
+    Targets: Layer<S>,
+{
+    let (filter, handle) = reload::Layer::new(filter);
+    let switch = Box::new(move |filter| {
         // Fails only where a second command line of one process has kept the first subscriber.
         let _is_used = handle.reload(filter).is_ok();
-    })
+    });
+    (Dispatch::new(lines.with(filter)), switch)
 }
 
 /// Writes one field of a line for people, escaped because its value may come from outside.
@@ -392,10 +396,16 @@ impl Visit for CodeHash {
     }
 }
 
-fn filter(level: &str, place: &str) -> Result<EnvFilter, Fault> {
+fn filter(level: &str, place: &str) -> Result<Targets, Fault> {
     // Audit lines are written at every level, and so are counts of lines that were not.
     let always = format!("{NEVER_LOGGED}=off,{AUDIT}=info,{}=info", log::COUNTS);
-    EnvFilter::builder().parse(format!("{level},{always}")).map_err(|error| {
+    // Anything else would become part of a target that no line has.
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
+    let parsed = match level.chars().find(|c| !is_known(*c)) {
+        Some(c) => Err(format!("it cannot hold {c:?}")),
+        None => format!("{level},{always}").parse().map_err(|error: ParseError| error.to_string()),
+    };
+    parsed.map_err(|error| {
         Fault::new(
             Exit::Usage,
             "config.bad-value",

@@ -6,6 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::finding::Finding;
@@ -322,10 +326,10 @@ pub(super) fn audit(work: impl FnOnce()) -> Vec<String> {
     let lines = Lines::default();
     let own = lines.clone();
     let subscriber = tracing_subscriber::fmt()
-        .with_env_filter("off,audit=info")
         .with_ansi(false)
         .with_writer(move || own.clone())
-        .finish();
+        .finish()
+        .with(Targets::new().with_target("audit", Level::INFO));
     tracing::subscriber::with_default(subscriber, work);
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     text.lines().map(str::to_owned).collect()

@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::{BrokerKind, RabbitMq};
+use walrelay_harness::{BrokerKind, RabbitMq, free_port};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, on_both_brokers, shared_postgres, until, volume,
-    window_is_full,
+    Fixture, LIMIT, Repeatable, half_machine, on_both_brokers, shared_postgres, start, until,
+    volume, window_is_full,
 };
 
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
@@ -163,6 +163,25 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let (verdict, _) = site.judge(&mut relay, reader);
     println!("{verdict}");
     verdict.assert_exact(3 * u64::from(window));
+}
+
+on_both_brokers!(a_sigterm_while_a_broker_is_awaited_is_no_failure);
+
+fn a_sigterm_while_a_broker_is_awaited_is_no_failure(kind: BrokerKind) {
+    // GIVEN a relay that waits for the first answer of its broker
+    let site = Fixture::on(kind, "stop_awaiting");
+    let mut config = site.config();
+    let nowhere = format!("127.0.0.1:{}", free_port().unwrap());
+    match &mut config.rabbitmq {
+        Some(target) => target.url = format!("amqp://{nowhere}"),
+        None => config.brokers = nowhere,
+    }
+    let mut relay = start(config, &site.name);
+    // It says so when it listens to signals, and before it opens the sink.
+    until("its start", LIMIT, || relay.said("no state file").then_some(()));
+    // WHEN it is told to stop THEN it does, and that is no failure
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
 }
 
 fn is_ready(relay: &RelayProcess) -> bool {

@@ -19,7 +19,9 @@ use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use prost::Message as _;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::Failed;
 
@@ -31,10 +33,11 @@ pub struct Telemetry(Option<SdkTracerProvider>);
 
 impl Telemetry {
     pub fn start(service: &'static str) -> Result<Telemetry, Failed> {
-        let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "info".to_owned());
         // The AMQP client logs messages that are returned to it, with their payload.
-        let filter = filter.add_directive("lapin=off".parse()?);
-        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).init();
+        let filter = filter.parse::<Targets>()?.with_target("lapin", LevelFilter::OFF);
+        let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+        lines.with_target(false).finish().with(filter).init();
         global::set_text_map_propagator(TraceContextPropagator::new());
         let Ok(endpoint) = std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT") else {
             return Ok(Telemetry(None));

@@ -11,6 +11,9 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 use walrelay_harness::{Postgres, PostgresOptions};
 use walrelay_inbox::{Inbox, InboxError, Settings};
 
@@ -199,7 +202,9 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 pub(crate) fn log() {
     static LOG: OnceLock<()> = OnceLock::new();
     LOG.get_or_init(|| {
-        let filter = tracing_subscriber::EnvFilter::from_default_env();
-        drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
+        let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "error".to_owned());
+        let filter = filter.parse::<Targets>().unwrap();
+        let lines = tracing_subscriber::fmt().with_max_level(LevelFilter::TRACE);
+        drop(lines.with_test_writer().finish().with(filter).try_init());
     });
 }

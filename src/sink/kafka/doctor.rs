@@ -78,7 +78,10 @@ fn wait_for_answer(
                 reported = Some(reason);
             }
         }
-        if Instant::now() > deadline || stop.load(Relaxed) {
+        if stop.load(Relaxed) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
             let reason = reported.unwrap_or_else(|| code.to_string());
             return Err(cluster::unreachable(settings, &reason));
         }

@@ -8,9 +8,11 @@
 mod comparison;
 mod screen;
 mod summary;
+#[cfg(feature = "system")]
 mod system;
 mod target;
 mod watcher;
+#[cfg(feature = "system")]
 mod waterfall;
 
 use std::path::Path;
@@ -50,6 +52,7 @@ pub struct Settings {
     pub steady: Duration,
     pub broker: BrokerKind,
     /// Show a whole system of services instead.
+    #[cfg(feature = "system")]
     pub system: bool,
 }
 
@@ -60,7 +63,13 @@ impl Settings {
         let sink = variable("SINK");
         let settings = Settings::parse(variable("DEMO_SECONDS").as_deref(), sink.as_deref())?;
         let system = variable("SYSTEM").is_some_and(|text| !text.is_empty() && text != "0");
-        Ok(Settings { system, ..settings })
+        #[cfg(feature = "system")]
+        let settings = Settings { system, ..settings };
+        #[cfg(not(feature = "system"))]
+        if system {
+            return Err("SYSTEM=1: build the demo with --features system".to_owned());
+        }
+        Ok(settings)
     }
 
     fn parse(seconds: Option<&str>, sink: Option<&str>) -> Result<Settings, String> {
@@ -76,13 +85,21 @@ impl Settings {
             "rabbitmq" => BrokerKind::RabbitMq,
             text => return Err(format!("SINK={text}: kafka or rabbitmq")),
         };
-        Ok(Settings { steady, broker, system: false })
+        Ok(Settings {
+            steady,
+            broker,
+            #[cfg(feature = "system")]
+            system: false,
+        })
     }
 }
 
 /// Runs the demo; true when every committed event arrived, in order and unaltered.
 pub fn run(settings: &Settings) -> Result<bool> {
+    #[cfg(feature = "system")]
     let outcome = if settings.system { system::run(settings.broker) } else { show(settings) };
+    #[cfg(not(feature = "system"))]
+    let outcome = show(settings);
     // Not empty, and so not removed, while somebody else's services run.
     std::fs::remove_dir(crate::run_folder()?).ok();
     outcome

@@ -12,6 +12,7 @@
 
 pub mod amqp;
 pub mod bench;
+#[cfg(feature = "system")]
 pub mod collector;
 pub mod consumer;
 pub mod demo;
@@ -26,6 +27,7 @@ pub mod proxy;
 pub mod rabbit;
 pub mod relay;
 pub mod stats;
+#[cfg(feature = "system")]
 pub mod system;
 
 mod broker;

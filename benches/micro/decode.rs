@@ -25,8 +25,10 @@ fn outbox(preset: Preset, headers: &str) -> OutboxTable {
 fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode+extract");
     group.throughput(Throughput::Elements(1));
-    let (binary, text) =
-        (include_str!("../tests/golden/binary.hex"), include_str!("../tests/golden/text.hex"));
+    let (binary, text) = (
+        include_str!("../../tests/golden/binary.hex"),
+        include_str!("../../tests/golden/text.hex"),
+    );
     for (name, hex, preset, headers) in [
         ("binary", binary, Preset::Walrelay, "-"),
         ("binary, headers column", binary, Preset::Walrelay, "headers"),
