@@ -1,5 +1,5 @@
-//! Looks at the relay once a second, for `/status` with rates, `/history`, and `/events`, which
-//! sends both while they happen.
+//! Looks at the relay once a second, for `/status` with rates, `/history`, `/events`, which
+//! sends both while they happen, and the service manager.
 //!
 //! Few clients follow events at a time, each for a minute, so that they leave room for others;
 //! a browser's `EventSource` connects again by itself. All of them are sent the same texts, which are
@@ -26,9 +26,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use super::answer::{JSON, TEXT, answer};
 use super::bounded::AdminClient;
 use super::history::{Counters, Gauges, History, LOOKS_PER_SAMPLE};
+use super::notices::Notices;
 use super::status::{self, AdminView};
 use crate::base::clock::unix_now_us;
 use crate::base::log;
+use crate::health::Health;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) const FOLLOWERS_MAX: usize = 8;
@@ -83,12 +85,15 @@ impl Observing {
     pub(super) async fn run(self, stopped: impl Future<Output = ()>) {
         let mut seconds = interval(LOOK_EVERY);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let AdminView { facts, clock, service_manager, .. } = &*self.observer.view;
+        let mut notices = Notices::new(Arc::clone(service_manager));
         let mut samples = 0;
         let looking = async {
             loop {
                 seconds.tick().await;
                 log::write_due_counts();
-                let sample = self.observer.look();
+                let (health, sample) = self.observer.look();
+                notices.look(&health, &facts.note(), clock());
                 samples += u64::from(sample.is_some());
                 let sample = sample.map(|sample| (samples, sample.into()));
                 // The observer has one receiver itself.
@@ -111,8 +116,8 @@ impl Observer {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the sample, where one is due, as JSON.
-    fn look(&self) -> Option<String> {
+    /// Returns the state, and the sample, where one is due, as JSON.
+    fn look(&self) -> (Health, Option<String>) {
         let AdminView { metrics, slot, clock, .. } = &*self.view;
         // Each time, so that metrics and log tell of a change of state without a probe.
         let (facts, health) = self.view.judge();
@@ -124,7 +129,8 @@ impl Observer {
         let mut history = self.history();
         let sample = history.look(Counters::read(metrics, clock()), gauges);
         // Numbers and names can always be serialized.
-        sample.map(|sample| serde_json::to_string(sample).unwrap_or_default())
+        let sample = sample.map(|sample| serde_json::to_string(sample).unwrap_or_default());
+        (health, sample)
     }
 
     pub(super) fn status(&self) -> Value {

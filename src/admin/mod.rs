@@ -40,6 +40,7 @@ mod console;
 mod events;
 mod history;
 mod hosts;
+mod notices;
 mod status;
 
 /// How long a stop waits for requests that are being handled.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use crate::base::service_manager::ServiceManager;
 use crate::base::stop::Stop;
 use crate::base::time::rfc3339;
 use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
@@ -19,6 +20,7 @@ pub(crate) struct AdminView {
     pub(crate) facts: Arc<Facts>,
     pub(crate) states: Arc<StateWatch>,
     pub(crate) clock: FactsClock,
+    pub(crate) service_manager: Arc<ServiceManager>,
     /// None where a table is polled.
     pub(crate) slot: Option<String>,
     /// The kind of broker.

@@ -51,6 +51,7 @@ pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
         facts,
         states,
         clock: clock_since(Instant::now()),
+        service_manager: Arc::default(),
         slot: slot.map(str::to_owned),
         sink: "kafka",
     };

@@ -28,7 +28,7 @@ pub(super) fn run_until_done(
     let stops = &observability.stops;
     // Listens from the start, so that no signal is lost between the end of the loop and the wait.
     let mut idle = match config.delivery.when_halted {
-        WhenHalted::Wait => Some(Idle::new(on_hangup)?),
+        WhenHalted::Wait => Some(Idle::new(observability, on_hangup)?),
         WhenHalted::Exit => None,
     };
     loop {
@@ -54,9 +54,10 @@ struct Idle<'a> {
 }
 
 impl<'a> Idle<'a> {
-    fn new(on_hangup: &'a dyn Fn()) -> Result<Idle<'a>, Fault> {
+    fn new(observability: &'a Observability, on_hangup: &'a dyn Fn()) -> Result<Idle<'a>, Fault> {
         let runtime = runtime::current_thread()?;
-        let signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
+        let signals =
+            runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
         Ok(Idle { runtime, signals })
     }
 

@@ -12,15 +12,29 @@ use self::threads::Observability;
 pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
 pub(crate) use self::threads::stops_config;
+use std::sync::Arc;
+
 use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
+use crate::base::service_manager::ServiceManager;
 use crate::config::Config;
 use crate::{relay, trace};
 
 /// Relays until it is stopped. `on_hangup` is called for each SIGHUP.
 pub fn run(config: &Config, on_hangup: &dyn Fn()) -> Result<(), Fault> {
-    let observability = Observability::open(config)?;
+    let manager = Arc::new(ServiceManager::of_process());
+    let outcome = run_for(&manager, config, &|| manager.while_reloading(on_hangup));
+    outcome.inspect_err(|fault| manager.ended(fault))
+}
+
+/// Relays for a service manager, which has heard the state for the last time when this returns.
+fn run_for(
+    manager: &Arc<ServiceManager>,
+    config: &Config,
+    on_hangup: &dyn Fn(),
+) -> Result<(), Fault> {
+    let observability = Observability::open(config, manager)?;
     halting::run_until_done(config, &observability, on_hangup, || match &config.polling {
         Some(polling) => polling::run(config, polling, &observability, on_hangup),
         None => streaming::run(config, &observability, on_hangup),

@@ -42,9 +42,9 @@ pub(super) fn run(
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
-    // One listener for the whole run, so that a signal between checking the table and polling it is
-    // not lost.
-    let mut signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
+    // One listener, so that no signal between checking the table and polling it is lost.
+    let mut signals =
+        runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
             prepared = prepare(config, polling, &observability.system) => prepared.map(Some),

@@ -18,7 +18,7 @@ pub(super) fn run(
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
-    let signals = runtime.block_on(async { ReceivedSignals::listen(on_hangup) })?;
+    let signals = runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
     let Observability { origin, metrics, facts, flags, stops, .. } = observability;
     let known = Arc::new(stops.known_publication());
     let sightings = Arc::<Sightings>::default();

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
+use crate::base::service_manager::ServiceManager;
 use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
 use crate::dead_letter::destinations::Destinations;
@@ -38,11 +39,16 @@ pub(super) struct Observability {
     pub(super) flags: Arc<StopFlags>,
     pub(super) stops: Arc<Stops>,
     pub(super) system: SystemId,
+    pub(super) service_manager: Arc<ServiceManager>,
     _admin: Admin,
 }
 
 impl Observability {
-    pub(super) fn open(config: &Config) -> Result<Observability, Fault> {
+    pub(super) fn open(
+        config: &Config,
+        service_manager: &Arc<ServiceManager>,
+    ) -> Result<Observability, Fault> {
+        let service_manager = Arc::clone(service_manager);
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
         let facts = Facts::new(0);
@@ -56,6 +62,7 @@ impl Observability {
             facts: Arc::clone(&facts),
             states: Arc::new(states),
             clock: admin::clock_since(origin),
+            service_manager: Arc::clone(&service_manager),
             slot: config.polling.is_none().then(|| config.source.slot.clone()),
             sink: config.sink.kind().name,
         };
@@ -69,7 +76,16 @@ impl Observability {
         };
         let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         let flags = Arc::default();
-        Ok(Observability { origin, metrics, facts, flags, stops, system, _admin: admin })
+        Ok(Observability {
+            origin,
+            metrics,
+            facts,
+            flags,
+            stops,
+            system,
+            service_manager,
+            _admin: admin,
+        })
     }
 
     /// Milliseconds on the clock of the facts.
@@ -177,28 +193,35 @@ pub(super) struct ReceivedSignals<'a> {
     interrupt: Signal,
     hangup: Signal,
     on_hangup: &'a dyn Fn(),
+    service_manager: &'a ServiceManager,
 }
 
-impl ReceivedSignals<'_> {
-    pub(super) fn listen(on_hangup: &dyn Fn()) -> Result<ReceivedSignals<'_>, Fault> {
+impl<'a> ReceivedSignals<'a> {
+    pub(super) fn listen(
+        observability: &'a Observability,
+        on_hangup: &'a dyn Fn(),
+    ) -> Result<ReceivedSignals<'a>, Fault> {
         let listen = |kind, name| signal(kind).map_err(|error| runtime::refused(name, &error));
         Ok(ReceivedSignals {
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
             hangup: listen(SignalKind::hangup(), "SIGHUP")?,
             on_hangup,
+            service_manager: &observability.service_manager,
         })
     }
 
     /// The name of the next signal that asks to stop. The future may be dropped without losing one.
     pub(super) async fn next_stop(&mut self) -> &'static str {
-        loop {
+        let signal = loop {
             tokio::select! {
-                _ = self.terminate.recv() => return "SIGTERM",
-                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.terminate.recv() => break "SIGTERM",
+                _ = self.interrupt.recv() => break "SIGINT",
                 _ = self.hangup.recv() => (self.on_hangup)(),
             }
-        }
+        };
+        self.service_manager.stopping();
+        signal
     }
 }
 

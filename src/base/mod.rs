@@ -16,6 +16,7 @@ pub mod lsn;
 pub(crate) mod os_ffi;
 pub(crate) mod runtime;
 pub mod secret;
+pub(crate) mod service_manager;
 pub(crate) mod settings;
 pub mod stop;
 pub mod template;

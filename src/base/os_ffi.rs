@@ -1,5 +1,5 @@
 //! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SO_LINGER`,
-//! `mmap` and `_exit`.
+//! `mmap`, `clock_gettime` and `_exit`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -39,6 +39,15 @@ pub(crate) fn close_unsent(socket: OwnedFd) {
             length,
         )
     };
+}
+
+/// Microseconds on `CLOCK_MONOTONIC`, which systemd compares with its own.
+pub(crate) fn monotonic_us() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a `timespec` on the stack; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    let (seconds, nanoseconds) = (now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs());
+    seconds * 1_000_000 + nanoseconds / 1000
 }
 
 /// Ends the process without the exit handlers of C libraries. OpenSSL's frees what threads of librdkafka

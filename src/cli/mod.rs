@@ -38,6 +38,11 @@ use logging::{LogOptions, both, prepare, prepare_reloading};
 use output::print;
 use style::Style;
 
+/// The declaration of the command line, for man pages.
+pub fn command() -> clap::Command {
+    Args::command()
+}
+
 /// Runs the process's command line.
 pub fn main() -> ! {
     // Not locked: the threads of a command log to standard error, too.

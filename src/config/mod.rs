@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::Fault;
+use crate::base::settings::Settings as _;
 use crate::source::settings::SourceSettings;
 
 mod build;
@@ -36,13 +38,13 @@ pub(crate) use sections::TOKEN_BYTES_MIN;
 pub use sections::{AdminSettings, LogSettings};
 pub use show::show;
 
-/// The configuration file if none is named.
-pub const DEFAULT_FILE: &str = "walrelay.toml";
+/// The configuration files if none is named; the first that exists is read.
+pub const DEFAULT_FILES: [&str; 2] = ["walrelay.toml", "/etc/walrelay/walrelay.toml"];
 
 /// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Request {
-    /// `--config` or `WALRELAY_CONFIG`; without it [`DEFAULT_FILE`], which may be absent.
+    /// `--config` or `WALRELAY_CONFIG`; without it [`DEFAULT_FILES`], which may be absent.
     pub file: Option<PathBuf>,
     /// Every `--set KEY=VALUE`, in order.
     pub settings: Vec<String>,
@@ -65,9 +67,31 @@ pub struct Loaded {
 
 /// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
+    let (layers, place) = layers(request)?;
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::resolve(layers, &env);
+    match build::build(&effective, &mut problems, &env) {
+        Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
+        Some(_) | None => Err(in_order(problems, &place)),
+    }
+}
+
+/// Where the admin server listens, whatever is wrong with other keys.
+pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> {
+    let (layers, place) = layers(request)?;
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, problems) = effective::resolve(layers, &env);
+    match effective.broken.contains(&path_of!(ConfigFile.admin / AdminSettings.listen)) {
+        true => Err(in_order(problems, &place)),
+        false => Ok(ConfigFile::read(&effective.values()).admin.listen),
+    }
+}
+
+/// File, environment and flags, and the place of problems that have no other place.
+fn layers(request: &Request) -> Result<(Layers, String), Vec<Fault>> {
     let mut layers = Layers::default();
     opentelemetry::environment(&mut layers, &request.variables);
-    let place = read_file(&mut layers, request);
+    let place = read_file(&mut layers, request.file.as_deref(), &DEFAULT_FILES);
     overrides::environment(&mut layers, &request.variables);
     overrides::flags(&mut layers, &request.settings);
     if let Some(slot) = &request.slot {
@@ -83,32 +107,40 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     if layers.problems.iter().any(|problem| is_fatal(problem.fault.code)) {
         return Err(in_order(layers.problems, &place));
     }
+    Ok((layers, place))
+}
 
-    let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, mut problems) = effective::resolve(layers, &env);
-    match build::build(&effective, &mut problems, &env) {
-        Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
-        Some(_) | None => Err(in_order(problems, &place)),
+/// Adds the file that is named, or the first default that exists, to the layers. Returns the place of
+/// problems that have no other place.
+fn read_file(layers: &mut Layers, named: Option<&FilePath>, defaults: &[&str]) -> String {
+    let default = || defaults.iter().map(FilePath::new).find(|file| is_there(file));
+    match named.or_else(default) {
+        Some(file) => read_named(layers, file),
+        // The environment may contain everything; what it does not is reported as missing.
+        None => format!("{} (no such file) and the environment", defaults.join(", ")),
     }
 }
 
-/// Adds the file to the layers; returns the place of problems that have no other place.
-fn read_file(layers: &mut Layers, request: &Request) -> String {
-    let path = request.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+/// Also where it may not be looked at, which is then reported.
+fn is_there(file: &FilePath) -> bool {
+    !file.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+fn read_named(layers: &mut Layers, path: &FilePath) -> String {
     let name = path.display().to_string();
-    let error = match std::fs::read_to_string(&path) {
+    let error = match std::fs::read_to_string(path) {
         Ok(text) => {
             file::read(layers, &name, &text);
             return name;
         }
         Err(error) => error.kind(),
     };
-    // The environment may contain everything; what it does not is reported as missing.
-    if request.file.is_none() && error == ErrorKind::NotFound {
-        return format!("{name} (no such file) and the environment");
-    }
     let mend = match error {
         ErrorKind::InvalidData => format!("save it as UTF-8: file {name}"),
+        ErrorKind::PermissionDenied => format!(
+            "run it as the user of the relay, as in: sudo -u walrelay walrelay check\n\
+             or name another file: walrelay --config FILE; ls -l {name}"
+        ),
         _ => format!("ls -l {name}; or: walrelay --config FILE"),
     };
     let what = match error {

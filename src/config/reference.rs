@@ -8,7 +8,8 @@ const OPENING: &str = "\
 
 <!-- Generated from the `settings!` of src/: UPDATE_DOCS=1 cargo test --lib config -->
 
-One TOML file: `--config FILE`, else `WALRELAY_CONFIG`, else `walrelay.toml` in the working folder. Every key can be
+One TOML file: `--config FILE`, else `WALRELAY_CONFIG`, else `walrelay.toml` in the working folder, else
+`/etc/walrelay/walrelay.toml`. Every key can be
 overridden by an environment variable, and that by `--set KEY=VALUE`. `walrelay config show` prints what holds and where
 each value comes from; `walrelay config schema` prints a JSON Schema for editors. Commented examples are in `config/`.
 

@@ -2,6 +2,8 @@
 mod documents;
 #[path = "opentelemetry_tests.rs"]
 mod opentelemetry_variables;
+#[path = "places_tests.rs"]
+mod places;
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -10,6 +10,7 @@ mod rabbitmq_setup;
 mod record;
 mod reload;
 mod rotated_login;
+mod service_manager;
 mod shown;
 mod status;
 mod tables;

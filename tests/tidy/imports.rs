@@ -74,6 +74,7 @@ const NOT_PURE: &[(&str, &str)] = &[
     ("src/base/os_ffi.rs", "asks the operating system"),
     ("src/base/runtime.rs", "starts threads and runtimes"),
     ("src/base/secret.rs", "reads secrets out of files"),
+    ("src/base/service_manager.rs", "sends to the service manager"),
     ("src/base/settings/kind.rs", "addresses"),
     ("src/base/settings/types.rs", "addresses"),
     ("src/dead_letter/tail.rs", "the thread that follows the topic"),

@@ -78,7 +78,7 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub(crate) struct ConfigurationArgs {
-    /// Configuration file [default: walrelay.toml].
+    /// Configuration file [default: walrelay.toml, else /etc/walrelay/walrelay.toml].
     #[arg(long, value_name = "FILE", env = "WALRELAY_CONFIG", global = true)]
     config: Option<OsString>,
     /// Override one key, as in --set delivery.backoff_cap=10s; repeatable.

@@ -8,6 +8,7 @@ Examples:
   walrelay status
   walrelay status --watch
   walrelay status --url relay-1:9464 --url relay-2:9464
+  walrelay status --live                # a health check where there is no shell
   walrelay status --json | jq '.[] | {url, state, ready}'";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -19,6 +20,9 @@ pub(crate) struct StatusArgs {
     /// Ask again each second, until Ctrl-C.
     #[arg(long)]
     pub(crate) watch: bool,
+    /// Ask /livez alone: exits 0 if it says 200, else 1. Of the configuration it needs `admin.listen`.
+    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    pub(crate) live: bool,
     /// Print JSON: an array with the /status of each relay; with --watch one line each second.
     #[arg(long)]
     pub(crate) json: bool,

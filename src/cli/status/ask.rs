@@ -9,7 +9,7 @@ use super::relay_url::RelayUrl;
 use crate::base::error::{Exit, Fault};
 use crate::base::http::{answer_within, get};
 
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const STATUS_BYTES_MAX: usize = 256 << 10;
 /// 720 samples of less than 400 bytes.
 const HISTORY_BYTES_MAX: usize = 1 << 20;

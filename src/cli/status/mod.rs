@@ -3,12 +3,14 @@
 //! It asks admin servers and nothing else, so it works while database and broker do not.
 
 mod ask;
+mod live;
 mod relay_url;
 mod screen;
 mod sparkline;
 mod terminal;
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use self::ask::{AskedRelay, ask_all};
 use self::relay_url::RelayUrl;
 use self::terminal::{Terminal, put};
 use super::args::StatusArgs;
-use super::output::{json_line, written};
+use super::output::{json_line, print, written};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -32,7 +34,11 @@ const RELAYS_MAX: usize = 64;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
-    let mut relays = relays(args, request)?;
+    if args.live {
+        return live(args, request);
+    }
+    let listen = || Ok(config::load(request)?.config.admin.listen);
+    let mut relays: Vec<_> = urls(args, listen)?.into_iter().map(AskedRelay::new).collect();
     let runtime = runtime::current_thread()?;
     let outcome = runtime.block_on(async {
         match args.watch {
@@ -45,23 +51,41 @@ pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Faul
     Ok(outcome?)
 }
 
-fn relays(args: &StatusArgs, request: &Request) -> Result<Vec<AskedRelay>, Vec<Fault>> {
+/// Every failure is exit 1: to Docker other codes than 0 and 1 mean nothing.
+fn live(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
+    let failed = |faults: Vec<Fault>| {
+        let faults = faults.into_iter().map(|fault| Fault { exit: Exit::Failed, ..fault });
+        faults.collect::<Vec<_>>()
+    };
+    let urls = urls(args, || config::admin_listen(request)).map_err(failed)?;
+    let runtime = runtime::current_thread()?;
+    let (lines, all) = runtime.block_on(live::ask_all(&urls));
+    // Not dropped: that would wait for a name that is being resolved.
+    runtime.shutdown_background();
+    print(&lines)?;
+    Ok(if all { Exit::Done } else { Exit::Failed })
+}
+
+/// The relays that are named, or the one that listens there.
+fn urls(
+    args: &StatusArgs,
+    listen: impl FnOnce() -> Result<SocketAddr, Vec<Fault>>,
+) -> Result<Vec<RelayUrl>, Vec<Fault>> {
     if args.urls.is_empty() {
-        let listen = config::load(request)?.config.admin.listen;
-        return Ok(vec![AskedRelay::new(listen.into())]);
+        return Ok(vec![listen()?.into()]);
     }
     if args.urls.len() > RELAYS_MAX {
         let what = format!("{} relays are named; at most {RELAYS_MAX} are asked", args.urls.len());
         return Err(Fault::new(Exit::Usage, "status.too-many", what, "--url", "name fewer").into());
     }
-    let (mut relays, mut faults) = (Vec::new(), Vec::new());
+    let (mut urls, mut faults) = (Vec::new(), Vec::new());
     for url in &args.urls {
         match RelayUrl::parse(url) {
-            Ok(url) => relays.push(AskedRelay::new(url)),
+            Ok(url) => urls.push(url),
             Err(fault) => faults.push(fault),
         }
     }
-    if faults.is_empty() { Ok(relays) } else { Err(faults) }
+    if faults.is_empty() { Ok(urls) } else { Err(faults) }
 }
 
 async fn once(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
