@@ -18,7 +18,11 @@ DIST=$(cd "$DIST" && pwd)
 STAGE=$DIST/stage
 VERSION=$(sed -n '/^\[package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 # The time of every file in a package: that of the last commit, so that two builds of it are equal.
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || true)}
+if [[ -z $SOURCE_DATE_EPOCH ]]; then
+    printf 'git does not say when %s was committed: files in packages are of 1970. Set SOURCE_DATE_EPOCH.\n' "$root" >&2
+    SOURCE_DATE_EPOCH=0
+fi
 if ((EUID == 0)); then CACHE=/var/cache/walrelay-dev; else CACHE=${HOME:?}/.cache/walrelay-dev; fi
 CACHE=${WALRELAY_DEV_CACHE:-$CACHE}
 export DIST VERSION SOURCE_DATE_EPOCH CACHE STAGE
@@ -92,8 +96,8 @@ chroot_of() {
         mkdir -p "$CACHE"
         # A second run at the same time makes its own and loses the race, which does no harm.
         unshare --mount debootstrap --variant=minbase "$1" "$home.$$" "$mirror" >"$home.log" 2>&1 </dev/null ||
-            die "debootstrap of Debian $1 from $mirror failed; set DEBIAN_MIRROR to a mirror that answers. It said:
-$(tail -n 20 "$home.log")"
+            { rm -rf -- "$home.$$"; die "debootstrap of Debian $1 from $mirror failed; set DEBIAN_MIRROR to a mirror that answers. It said:
+$(tail -n 20 "$home.log")"; }
         rm -rf -- "$home.$$"/var/cache/apt/archives/*.deb "$home.$$"/var/lib/apt/lists/*
         printf '127.0.0.1\tlocalhost\n' >"$home.$$/etc/hosts"
         trust_of_this_machine "$home.$$"
@@ -124,6 +128,7 @@ in_chroot() {
         home=$1 dist=$2 src=$3 out=$4
         shift 4
         view=$(mktemp -d /tmp/walrelay-dist.XXXXXX)
+        trap "umount -l \"$view\" 2>/dev/null; rmdir \"$view\"" EXIT
         mount -t tmpfs -o mode=755 walrelay "$view"
         mkdir "$view/upper" "$view/work" "$view/root"
         mount -t overlay -o "lowerdir=$home,upperdir=$view/upper,workdir=$view/work" walrelay "$view/root"
@@ -142,7 +147,6 @@ in_chroot() {
         # Nothing of the environment of this machine.
         env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
             DEBIAN_FRONTEND=noninteractive /usr/sbin/chroot "$view/root" "$@" || status=$?
-        umount -l "$view" && rmdir "$view"
         exit "$status"
     ' in_chroot "$home" "$DIST" "$root" "${OUT-}" "$@"
 }
@@ -155,9 +159,17 @@ fail() {
 }
 # $1 = what is checked, then a command. Its last line is shown as what was seen; all of it when it fails.
 check() {
-    local what=$1 said
+    local what=$1 said status
     shift
-    if said=$("$@" 2>&1); then
+    # A function stops at its first failure only where nothing asks for its outcome.
+    set +e
+    said=$(
+        set -e
+        "$@" 2>&1
+    )
+    status=$?
+    set -e
+    if ((status == 0)); then
         pass "$what${said:+: ${said##*$'\n'}}"
     else
         fail "$what:"$'\n'"$said"
