@@ -45,13 +45,13 @@ deny: ## Check licences, bans and sources of dependencies (seconds; the first ti
 	@scripts/deny
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
-	cargo bench --bench relay -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench relay -- $(BENCH_ARGS)
 
 bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 minutes; BENCH_ARGS=--quick: a few seconds)
-	cargo bench --bench inbox -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
-	cargo bench --bench peers -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)
 	cargo bench -p walrelay-micro-benches
