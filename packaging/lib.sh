@@ -32,13 +32,16 @@ die() {
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # What a tool is fetched from, at a fixed version. pypi: programs and modules in one folder;
-# venv: a Python environment of its own; cargo: compiled; go: compiled; apt: this machine's packages.
+# venv: a Python environment of its own; cargo: compiled; go: compiled; module: sources of Go; apt: this machine's packages.
 declare -A TOOLS=(
     [zig]="pypi ziglang==0.15.2 cargo-zigbuild==0.24.1"
     [cyclonedx]="venv cyclonedx-python-lib[json-validation]==11.7.0"
     [debootstrap]="apt debootstrap debian-archive-keyring"
     [umoci]="apt umoci"
     [binutils]="apt binutils"
+    [helm]="go helm.sh/helm/v4/cmd/helm@v4.3.1"
+    [kubernetes-validate]="venv kubernetes-validate==1.37.0"
+    [prometheus-operator]="module github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
 # $1 = name. Prints the folder that holds the tool; with bin/ in it for all but apt, which prints nothing.
@@ -67,6 +70,13 @@ $(tail -n 20 "$home.log")"
 fetch_pypi() { python3 -m pip install --disable-pip-version-check --only-binary=:all: --target "$@"; }
 fetch_cargo() { cargo install --quiet --locked --root "$@"; }
 fetch_go() { GOBIN=$1/bin GOFLAGS=-modcacherw go install "${@:2}"; }
+fetch_module() {
+    local folder
+    mkdir -p "$1.modules"
+    folder=$(GOFLAGS=-modcacherw GOMODCACHE=$1.modules go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    mv -T "$folder" "$1"
+    rm -rf -- "$1.modules"
+}
 fetch_venv() {
     # A venv knows its own path, so that it is made where it stays.
     local home=${1%.partial}
