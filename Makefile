@@ -11,7 +11,7 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -52,6 +52,12 @@ bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 
 
 bench-micro: ## Measure decoding and the window alone (a minute)
 	cargo bench --bench decode --bench window
+
+dist: ## Make the packages in dist/: tarball, image, checksums (10-25 minutes; as root; PARTS="binary image": some)
+	@scripts/dist $(PARTS)
+
+dist-test: ## Try the packages in dist/ in chroots and with end-to-end tests (10 minutes, 10 more to build those; as root)
+	@scripts/dist-test $(PARTS)
 
 clean-services: ## Stop the services left running by `services up`, and remove their data
 	@$(CARGO_RUN) services -- down

@@ -31,20 +31,21 @@ die() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# What a tool is fetched from, at a fixed version. pypi: programs and modules in one folder;
-# venv: a Python environment of its own; cargo: compiled; go: compiled; module: sources of Go; apt: this machine's packages.
+# What a tool is fetched from, at a fixed version. pypi: programs (bin/) and modules in one folder, which
+# PYTHONPATH names; cargo and go: compiled into bin/; module: sources of Go; apt: this machine's packages.
 declare -A TOOLS=(
     [zig]="pypi ziglang==0.15.2 cargo-zigbuild==0.24.1"
-    [cyclonedx]="venv cyclonedx-python-lib[json-validation]==11.7.0"
+    [cyclonedx]="pypi cyclonedx-python-lib[json-validation]==11.7.0"
     [debootstrap]="apt debootstrap debian-archive-keyring"
     [umoci]="apt umoci"
+    [jq]="apt jq"
     [binutils]="apt binutils"
     [helm]="go helm.sh/helm/v4/cmd/helm@v4.3.1"
-    [kubernetes-validate]="venv kubernetes-validate==1.37.0"
+    [kubernetes-validate]="pypi kubernetes-validate==1.37.0"
     [prometheus-operator]="module github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
-# $1 = name. Prints the folder that holds the tool; with bin/ in it for all but apt, which prints nothing.
+# $1 = name. Prints the folder that holds the tool; nothing for packages.
 fetch_tool() {
     local spec=${TOOLS[${1-}]-} kind home stage
     [[ -n $spec ]] || die "packaging/lib.sh knows no tool ${1-}; add it to TOOLS"
@@ -76,13 +77,6 @@ fetch_module() {
     folder=$(GOFLAGS=-modcacherw GOMODCACHE=$1.modules go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
     mv -T "$folder" "$1"
     rm -rf -- "$1.modules"
-}
-fetch_venv() {
-    # A venv knows its own path, so that it is made where it stays.
-    local home=${1%.partial}
-    rm -rf -- "$home.venv" && python3 -m venv "$home.venv"
-    "$home.venv/bin/pip" install --disable-pip-version-check --only-binary=:all: "${@:2}"
-    mkdir -p "$1" && ln -s "$home.venv/bin" "$1/bin"
 }
 fetch_packages() {
     local missing=() package
@@ -185,4 +179,43 @@ finish() {
         printf '%s: %s checks failed\n' "$part" "$failures" >&2
         exit 1
     fi
+}
+
+# Starts PostgreSQL and Kafka of the test harness on free ports, for the life of this shell, and sets
+# $postgres_url, $kafka_brokers and $config, a configuration file for them in $1 that `walrelay init` has
+# been run with ($2 = walrelay).
+start_services() {
+    local line service url
+    (cd "$root" && cargo build --quiet --locked -p walrelay-harness --bin services) || die "the services of the tests do not compile"
+    mkdir -p "$1/run"
+    chmod 755 "$1" "$1/run"
+    # They end when their standard input does, and so with this shell, whatever ends it.
+    coproc SERVICES { WALRELAY_DEV_RUN=$1/run exec "${CARGO_TARGET_DIR:-$root/target}/debug/services" run postgres kafka 2>"$1/services.log"; }
+    while read -r line <&"${SERVICES[0]}"; do
+        read -r service _ _ _ _ url _ <<<"$line"
+        case $service in
+        postgres) postgres_url=$url ;;
+        kafka) kafka_brokers=$url ;;
+        running*) break ;;
+        esac
+    done
+    [[ -n ${kafka_brokers-} ]] || die "the services did not start: $(cat "$1/services.log")"
+    export config=$1/walrelay.toml
+    cat >"$config" <<TOML
+[source]
+url = "$postgres_url"
+
+[sink.kafka]
+brokers = "$kafka_brokers"
+topics = ["outbox.event.order"]
+TOML
+    "$2" init --config "$config" >"$1/init.log" 2>&1 || die "walrelay init failed: $(cat "$1/init.log")"
+}
+
+# They end when their standard input does.
+stop_services() {
+    [[ -n ${SERVICES_PID-} ]] || return 0
+    local pid=$SERVICES_PID
+    exec {SERVICES[1]}>&- {SERVICES[0]}<&-
+    wait "$pid" || true
 }

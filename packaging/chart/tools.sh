@@ -16,7 +16,7 @@ helm() {
     HELM_CONFIG_HOME=$work/helm HELM_CACHE_HOME=$work/helm HELM_DATA_HOME=$work/helm KUBECONFIG=/dev/null "$helm_home/bin/helm" "$@"
 }
 
-checks() { "$(realpath "$(fetch_tool kubernetes-validate)/bin")/python" "$here/checks.py" "$@"; }
+checks() { PYTHONPATH=$(fetch_tool kubernetes-validate) python3 "$here/checks.py" "$@"; }
 
 # $1 = chart, $2 = name of a value file in values/. The release is called walrelay, its namespace outbox.
 rendered() { helm template walrelay "$1" --namespace outbox --values "$here/values/$2.yaml"; }
