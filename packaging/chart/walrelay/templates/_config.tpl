@@ -1,6 +1,9 @@
-{{- /* `config` with what the chart adds where it is not set. Prints YAML. */ -}}
+{{- /* `config` with what the chart adds where it is not set, and without the sections of other brokers. Prints YAML. */ -}}
 {{- define "walrelay.config" -}}
 {{- $config := deepCopy .Values.config -}}
+{{- range without (list "kafka" "rabbitmq" "file") .Values.config.sink.kind -}}
+{{- $_ := unset $config.sink . -}}
+{{- end -}}
 {{- $added := dict "source" (dict "url" (dict "file" "/run/secrets/walrelay/source-url")) -}}
 {{- if eq .Values.config.sink.kind "rabbitmq" -}}
 {{- $_ := set $added "sink" (dict "rabbitmq" (dict "url" (dict "file" "/run/secrets/walrelay/rabbitmq-url"))) -}}
