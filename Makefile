@@ -31,7 +31,7 @@ test: setup ## Run all tests against real services (17 minutes on two cores, 5-1
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
 	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
 
-matrix: setup ## Run the same tests on every version, and write docs/versions.md (an hour; ROWS="rabbitmq kafka-4.4.0": some)
+matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
 lint: ## Check formatting and lints

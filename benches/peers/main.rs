@@ -40,6 +40,7 @@ fn run(options: &Options) -> Result<()> {
     let ready: Vec<&Contender> = contenders.iter().filter(|c| c.missing.is_none()).collect();
     let place = Place::start(options)?;
     report.server_version = place.source.server_version()?;
+    report.broker_version = format!("Kafka {}", place.kafka.version());
     if options.runs_part(Part::Drain) {
         report.drain = drain::measure(&place, &ready, options, &progress)?;
     }
