@@ -17,6 +17,7 @@ import yaml
 
 OPERATOR = "monitoring.coreos.com/v1"
 SECRETS = "/run/secrets/walrelay"
+DOCKERFILE = pathlib.Path(__file__).resolve().parents[2] / "Dockerfile"
 
 
 class Loader(yaml.SafeLoader):
@@ -219,6 +220,12 @@ def sample(path):
     return "sample-of-a-secret-value"
 
 
+def image_variables():
+    """What the image sets, and a container has unless the chart says otherwise."""
+    last_stage = DOCKERFILE.read_text().rsplit("\nFROM ", 1)[1]
+    return dict(re.findall(r"^ENV (\w+)=(\S*)$", last_stage, re.M))
+
+
 def pod(path, container_name, folder):
     objects, folder = load(path), pathlib.Path(folder)
     for owner, template in pod_templates(objects):
@@ -249,8 +256,10 @@ def write_pod(config, spec, container, folder):
         if place == SECRETS and all(items for items in offered) and named.rsplit("/", 1)[1] not in listed:
             fail(f"no Secret has {named}")
         write(named, sample(named))
-    variables = {it["name"]: it.get("value", sample("url")) for it in container["env"]}
-    variables["PATH"] = "/usr/local/bin:/usr/bin:/bin"
+    variables = image_variables()
+    variables.update({it["name"]: it.get("value", sample("url")) for it in container["env"]})
+    # In addition to that of the image: where this machine has what the test itself runs there.
+    variables["PATH"] += ":/usr/bin:/bin"
     (folder / "env").write_text("".join(f"{key}={value}\0" for key, value in variables.items()))
     (folder / "args").write_text("".join(f"{it}\0" for it in container["args"]))
     writable = [path for path, name in mounts.items() if name == "state"]

@@ -47,6 +47,9 @@ env:
     value: /etc/walrelay/walrelay.toml
   - name: STATE_DIRECTORY
     value: {{ ternary "/var/lib/walrelay" "" .state | quote }}
+  # The image sets it, and a variable takes precedence over the file.
+  - name: WALRELAY_ADMIN__LISTEN
+    value: {{ .root.Values.config.admin.listen | quote }}
   {{- with .root.Values.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
