@@ -2,6 +2,7 @@
 
     valid VERSION CRDS FILE...   every object is one of Kubernetes VERSION, or of the Prometheus Operator
     sound FILE...                selectors, mounts, probes, security: what a schema does not say
+    first FILE                   its pods need nothing from another file
     alerts FILE RULES PREFIX     the PrometheusRule in FILE has the rules of config/alerts.yml; prints them
     pod FILE CONTAINER FOLDER    makes in FOLDER what the container would find: files, variables, command line
 """
@@ -169,6 +170,25 @@ def relay_faults(objects, owner):
     return [what for holds, what in wanted if not holds]
 
 
+def init_faults(objects, owner):
+    """Of the Job: what the pod of the relay needs to reach the database, it needs too."""
+    pod = owner["spec"]["template"]["spec"]
+    [relay] = [it["spec"]["template"]["spec"] for it in of_kind(objects, "StatefulSet")]
+    accounts = [it["metadata"]["name"] for it in of_kind(objects, "ServiceAccount")]
+    annotations = owner["metadata"].get("annotations", {})
+    hook = "helm.sh/hook" in annotations
+    mounted = config_map(objects, pod)["metadata"].get("annotations", {})
+    # A hook runs before the ServiceAccount of the chart is there.
+    account = None if hook and relay["serviceAccountName"] in accounts else relay["serviceAccountName"]
+    wanted = [
+        (pod.get("initContainers") == relay.get("initContainers"), "initContainers"),
+        (pod.get("serviceAccountName") == account, "serviceAccountName"),
+        # Otherwise Argo CD would wait for the Job, and the Job for its file.
+        (hook or mounted == annotations, "the annotations of its ConfigMap"),
+    ]
+    return [what for holds, what in wanted if not holds]
+
+
 def sound(*paths):
     pods = 0
     for path in paths:
@@ -180,6 +200,8 @@ def sound(*paths):
             found = list(mount_faults(owner, pod)) + security_faults(pod, pod["containers"][0])
             if owner["kind"] == "StatefulSet":
                 found += relay_faults(objects, owner)
+            else:
+                found += init_faults(objects, owner)
             for policy in of_kind(objects, "NetworkPolicy"):
                 if not selects(policy["spec"]["podSelector"]["matchLabels"], template["metadata"]["labels"]):
                     found.append("the NetworkPolicy does not select it")
@@ -203,10 +225,25 @@ def alerts(path, rules, prefix):
     print(yaml.safe_dump(made["spec"]))
 
 
-def configuration(objects, pod):
+def first(path):
+    """What is applied before all others has what its pods refer to."""
+    objects = load(path)
+    for owner, template in pod_templates(objects):
+        pod = template["spec"]
+        config_map(objects, pod)
+        if pod.get("serviceAccountName") not in [it["metadata"]["name"] for it in of_kind(objects, "ServiceAccount")]:
+            fail(f"{name_of(owner)} has the ServiceAccount {pod.get('serviceAccountName')}, which is not in {path}")
+    print(", ".join(name_of(it) for it in objects))
+
+
+def config_map(objects, pod):
     [name] = [it["configMap"]["name"] for it in pod["volumes"] if it["name"] == "config"]
     [found] = [it for it in of_kind(objects, "ConfigMap") if it["metadata"]["name"] == name]
-    return found["data"]["walrelay.toml"]
+    return found
+
+
+def configuration(objects, pod):
+    return config_map(objects, pod)["data"]["walrelay.toml"]
 
 
 def sample(path):
@@ -269,6 +306,6 @@ def write_pod(config, spec, container, folder):
     (folder / "probes").write_text("".join(f"http://127.0.0.1:{ports[0]}{path}\n" for path in probes))
 
 
-COMMANDS = {"valid": valid, "sound": sound, "alerts": alerts, "pod": pod}
+COMMANDS = {"valid": valid, "sound": sound, "first": first, "alerts": alerts, "pod": pod}
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -37,7 +37,8 @@ render_all() {
     done
     plain "$chart" --show-only templates/serviceaccount.yaml --show-only templates/configmap.yaml --show-only templates/service.yaml \
         --show-only templates/poddisruptionbudget.yaml --show-only templates/statefulset.yaml >"$to/kubernetes/walrelay.yaml"
-    plain "$chart" --show-only templates/init.yaml >"$to/kubernetes/init.yaml"
+    # It is applied first, so it has the account too.
+    plain "$chart" --show-only templates/serviceaccount.yaml --show-only templates/init.yaml >"$to/kubernetes/init.yaml"
     plain "$chart" --show-only templates/networkpolicy.yaml >"$to/kubernetes/network-policy.yaml"
     plain "$chart" --show-only templates/servicemonitor.yaml \
         --show-only templates/prometheusrule.yaml >"$to/kubernetes/monitoring.yaml"
