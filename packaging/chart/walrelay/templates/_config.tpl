@@ -117,12 +117,12 @@ value
 {{- $rabbitmq := default dict .sink.rabbitmq -}}
 {{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url "sink.rabbitmq.management_url" $rabbitmq.management_url -}}
 {{- range $key, $value := $urls -}}
-{{- if and (kindIs "string" $value) (regexMatch "://[^/@]*:[^/@]+@|[?&]password=" $value) -}}
+{{- if and (kindIs "string" $value) (regexMatch "://[^@]*:[^@]+@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
 {{- fail (printf "config.%s: the password in it %s" $key $where) -}}
 {{- end -}}
 {{- end -}}
 {{- range $key, $value := (default dict (default dict .sink.kafka).properties) -}}
-{{- if and (kindIs "string" $value) (regexMatch "(password|secret|\\.pem)$" $key) -}}
+{{- if and (not (kindIs "map" $value)) (not (kindIs "invalid" $value)) (regexMatch "(password|passphrase|secret|key\\.pem)$" $key) -}}
 {{- fail (printf "config.sink.kafka.properties.%q %s" $key $where) -}}
 {{- end -}}
 {{- end -}}
