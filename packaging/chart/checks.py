@@ -170,6 +170,12 @@ def relay_faults(objects, owner):
     return [what for holds, what in wanted if not holds]
 
 
+def lets_dns_out(policy):
+    """To any place, at the ports of CoreDNS and of OpenShift's, which a policy sees behind the Service."""
+    ports = [port for rule in policy["spec"]["egress"] if "to" not in rule for port in rule.get("ports", [])]
+    return all({"port": port, "protocol": protocol} in ports for port in (53, 5353) for protocol in ("UDP", "TCP"))
+
+
 def init_faults(objects, owner):
     """Of the Job: what the pod of the relay needs to reach the database, it needs too."""
     pod = owner["spec"]["template"]["spec"]
@@ -205,6 +211,8 @@ def sound(*paths):
             for policy in of_kind(objects, "NetworkPolicy"):
                 if not selects(policy["spec"]["podSelector"]["matchLabels"], template["metadata"]["labels"]):
                     found.append("the NetworkPolicy does not select it")
+                if "Egress" in policy["spec"]["policyTypes"] and not lets_dns_out(policy):
+                    found.append("the NetworkPolicy cuts it off from DNS")
             faults += [f"{path}: {name_of(owner)}: {it}" for it in found]
         fail(*faults)
     print(f"{pods} pods in {len(paths)} files")
