@@ -302,7 +302,7 @@ def write_pod(config, spec, container, folder):
             fail(f"no Secret has {named}")
         write(named, sample(named))
     variables = image_variables()
-    variables.update({it["name"]: it.get("value", sample("url")) for it in container["env"]})
+    variables.update({it["name"]: it.get("value", sample(it["name"].lower())) for it in container["env"]})
     # In addition to that of the image: where this machine has what the test itself runs there.
     variables["PATH"] += ":/usr/bin:/bin"
     (folder / "env").write_text("".join(f"{key}={value}\0" for key, value in variables.items()))

@@ -22,6 +22,18 @@
 {{- toYaml $config -}}
 {{- end -}}
 
+{{- /* Unsets in base each value that over has: merged, a secret { env } and one { file } would be one map. Prints nothing. */ -}}
+{{- define "walrelay.unset" -}}
+{{- $base := .base -}}
+{{- range $key, $value := .over -}}
+{{- if and (eq (include "walrelay.toml.kind" $value) "table") (kindIs "map" (get $base $key)) -}}
+{{- include "walrelay.unset" (dict "base" (get $base $key) "over" $value) -}}
+{{- else if not (kindIs "invalid" $value) -}}
+{{- $_ := unset $base $key -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* A map as TOML. Context: table (the map), path (the name of its section, "" for the root). */ -}}
 {{- define "walrelay.toml" -}}
 {{- $path := .path -}}
