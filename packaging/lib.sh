@@ -36,7 +36,7 @@ die() {
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # What a tool is fetched from, at a fixed version. pypi: programs (bin/) and modules in one folder, which
-# PYTHONPATH names; cargo and go: compiled into bin/; apt: this machine's packages.
+# PYTHONPATH names; cargo and go: compiled into bin/; module: sources of Go; apt: this machine's packages.
 declare -A TOOLS=(
     [zig]="pypi ziglang==0.15.2 cargo-zigbuild==0.24.1"
     [cyclonedx]="pypi cyclonedx-python-lib[json-validation]==11.7.0"
@@ -44,6 +44,9 @@ declare -A TOOLS=(
     [umoci]="apt umoci"
     [jq]="apt jq"
     [binutils]="apt binutils"
+    [helm]="go helm.sh/helm/v4/cmd/helm@v4.3.1"
+    [kubernetes-validate]="pypi kubernetes-validate==1.37.0"
+    [prometheus-operator]="module github.com/prometheus-operator/prometheus-operator@v0.85.0"
 )
 
 # $1 = name. Prints the folder that holds the tool; nothing for packages.
@@ -72,6 +75,13 @@ $(tail -n 20 "$home.log")"
 fetch_pypi() { python3 -m pip install --disable-pip-version-check --only-binary=:all: --target "$@"; }
 fetch_cargo() { cargo install --quiet --locked --root "$@"; }
 fetch_go() { GOBIN=$1/bin GOFLAGS=-modcacherw go install "${@:2}"; }
+fetch_module() {
+    local folder
+    mkdir -p "$1.modules"
+    folder=$(GOFLAGS=-modcacherw GOMODCACHE=$1.modules go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')
+    mv -T "$folder" "$1"
+    rm -rf -- "$1.modules"
+}
 fetch_packages() {
     local missing=() package
     for package in "$@"; do
