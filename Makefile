@@ -56,10 +56,10 @@ bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 
 bench-micro: ## Measure decoding and the window alone (a minute)
 	cargo bench -p walrelay-micro-benches
 
-dist: ## Make the packages in dist/: tarball, image, checksums (10-25 minutes; as root; PARTS="binary image": some)
+dist: ## Make the packages in dist/: tarball, deb, rpm, image, chart, bill of materials, checksums (10-25 minutes; as root; PARTS="binary image": some)
 	@scripts/dist $(PARTS)
 
-dist-test: ## Try the packages in dist/ in chroots and with end-to-end tests (10 minutes, 10 more to build those; as root)
+dist-test: setup ## Try the packages in dist/ in chroots and with end-to-end tests (10 minutes, 10 more to build those; as root)
 	@scripts/dist-test $(PARTS)
 
 clean-services: ## Stop the services left running by `services up`, and remove their data
