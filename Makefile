@@ -14,7 +14,7 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -26,7 +26,7 @@ setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Promethe
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
 	cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
-	@SINK=$(SINK) SYSTEM=$(SYSTEM) target/release/demo
+	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
 test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
@@ -45,16 +45,22 @@ deny: ## Check licences, bans and sources of dependencies (seconds; the first ti
 	@scripts/deny
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
-	cargo bench --bench relay -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench relay -- $(BENCH_ARGS)
 
 bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 minutes; BENCH_ARGS=--quick: a few seconds)
-	cargo bench --bench inbox -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
-	cargo bench --bench peers -- $(BENCH_ARGS)
+	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)
 	cargo bench -p walrelay-micro-benches
+
+dist: ## Make the packages in dist/: tarball, deb, rpm, image, chart, bill of materials, checksums (10-25 minutes; as root; PARTS="binary image": some)
+	@scripts/dist $(PARTS)
+
+dist-test: setup ## Try the packages in dist/ in chroots and with end-to-end tests (10 minutes, 10 more to build those; as root)
+	@scripts/dist-test $(PARTS)
 
 clean-services: ## Stop the services left running by `services up`, and remove their data
 	@cargo run --quiet -p walrelay-harness --bin services -- down

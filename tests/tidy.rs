@@ -9,6 +9,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+#[path = "tidy/chart.rs"]
+mod chart;
 #[path = "tidy/dashboards.rs"]
 mod dashboards;
 #[path = "tidy/graph.rs"]
@@ -236,6 +238,15 @@ fn dashboards_are_as_grafana_reads_them() {
     let exists = |path: &str| root().join(path).exists();
     wrong.extend(dashboards::compose_violations(&read("docker-compose.yml"), exists));
     assert_none(wrong);
+}
+
+#[test]
+fn the_chart_is_that_of_this_program() {
+    let at = |path: &str| read(&format!("packaging/chart/walrelay/{path}"));
+    let mut wrong = chart::version_violations(&at("Chart.yaml"), env!("CARGO_PKG_VERSION"));
+    wrong.extend(chart::schema_violations(&at("values.schema.json"), &walrelay::config::schema()));
+    assert_none(wrong);
+    assert_eq!(at("files/alerts.yml"), read("config/alerts.yml"), "the link to it is gone");
 }
 
 #[test]

@@ -403,6 +403,7 @@ fn filter(level: &str, place: &str) -> Result<Targets, Fault> {
     let is_known = |c: char| c.is_ascii_alphanumeric() || "_:=,-".contains(c);
     let parsed = match level.chars().find(|c| !is_known(*c)) {
         Some(c) => Err(format!("it cannot hold {c:?}")),
+        None if level.split(',').any(str::is_empty) => Err("a part of it is empty".to_owned()),
         None => format!("{level},{always}").parse().map_err(|error: ParseError| error.to_string()),
     };
     parsed.map_err(|error| {

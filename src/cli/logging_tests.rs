@@ -116,7 +116,7 @@ fn a_fault_is_a_block_for_people_or_a_line_of_json() {
 #[test]
 fn levels_and_filters_are_understood() {
     assert!(filter("debug", "test").is_ok() && filter("warn,walrelay=trace", "test").is_ok());
-    for bad in ["walrelay=loud", "walrelay[span]=debug", "info, walrelay=debug"] {
+    for bad in ["walrelay=loud", "walrelay[span]=debug", "info, walrelay=debug", "info,", ""] {
         let fault = filter(bad, "test").unwrap_err();
         assert_eq!((fault.exit, fault.code), (Exit::Usage, "config.bad-value"), "{bad}");
     }

@@ -104,7 +104,7 @@ impl KafkaSettings {
         let defaults = DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let brokers = ("bootstrap.servers".to_owned(), self.brokers.clone());
         let own = self.properties.iter().map(|(name, it)| (name.clone(), it.expose().to_owned()));
-        defaults.chain([brokers]).chain(own).collect()
+        defaults.chain(system_roots()).chain([brokers]).chain(own).collect()
     }
 
     /// The properties for a new client: what belongs to the login is as its files have it now.
@@ -126,6 +126,16 @@ impl KafkaSettings {
         let secret = self.properties.iter().filter(|(name, it)| !is_open(name) || it.is_of_file());
         secret.fold(text.to_owned(), |text, (_, secret)| without(&text, secret.expose()))
     }
+}
+
+/// Where the root certificates of the system are. An OpenSSL that is linked in would look where it was
+/// built for, and no system has them there; librdkafka looks where the distributions put them. The two
+/// variables of OpenSSL go before that, as they do with the system's OpenSSL.
+fn system_roots() -> Option<(String, String)> {
+    let is_named =
+        ["SSL_CERT_FILE", "SSL_CERT_DIR"].iter().any(|it| std::env::var_os(it).is_some());
+    let wanted = cfg!(feature = "portable") && !is_named;
+    wanted.then(|| ("ssl.ca.location".to_owned(), "probe".to_owned()))
 }
 
 /// The text without the value. librdkafka cuts its texts, so the end may be the beginning of it.
