@@ -6,6 +6,8 @@
 export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
 
+# The demo links Debian's jemalloc, where it is there, in place of compiling it for two minutes.
+JEMALLOC := $(wildcard /usr/lib/$(shell uname -m)-linux-gnu/libjemalloc_pic.a)
 comma := ,
 # Of examples/system.
 SERVICES := order-service notification-service billing-service
@@ -23,9 +25,9 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Prometheus, Chromium, libraries (first time 2-5 minutes)
 	@scripts/setup
 
-demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-10 minutes)
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-6 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
-	cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
+	$(if $(JEMALLOC),JEMALLOC_OVERRIDE=$(JEMALLOC)) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
 test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
