@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use config::{RabbitTarget, RelayConfig};
+#[cfg(feature = "system")]
 pub(crate) use http::parse_metrics;
 pub use http::{Response, get};
 
