@@ -8,8 +8,8 @@ use super::screen::Screen;
 use crate::relay::RelayConfig;
 use crate::{HarnessError, Result};
 
-/// Where the page is left; everything else of the demo is removed.
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo");
+/// Where the page is left, in the repository and elsewhere; everything else of the demo is removed.
+const PAGES: [&str; 2] = ["target/demo/compare.html", "walrelay-compare.html"];
 /// One run of each mode takes about four seconds more.
 const LONGEST: Duration = Duration::from_secs(12);
 
@@ -20,9 +20,10 @@ pub(super) fn run(
     owner: &RelayConfig,
     length: Duration,
 ) -> Result<()> {
-    std::fs::create_dir_all(FOLDER).map_err(HarnessError::io("make target/demo"))?;
-    let page = std::fs::canonicalize(FOLDER).map_err(HarnessError::io("find target/demo"))?;
-    let page = page.join("compare.html");
+    let name = PAGES[usize::from(!Path::new("target").is_dir())];
+    let page = std::path::absolute(name).map_err(HarnessError::io("find the working folder"))?;
+    let parent = page.parent().unwrap_or(&page);
+    std::fs::create_dir_all(parent).map_err(HarnessError::io("make target/demo"))?;
     let file = folder.join("compare.toml");
     let admin = ([127, 0, 0, 1], 0).into();
     std::fs::write(&file, owner.toml(admin)).map_err(HarnessError::io("write compare.toml"))?;
@@ -31,7 +32,7 @@ pub(super) fn run(
         format!("compare --rates 500 --intervals 100ms,1s --duration {seconds}s --backlog 0");
     screen
         .head("the same load through the slot, and through polling every 100 ms and every second");
-    screen.command(&format!("walrelay {words} --html target/demo/compare.html"));
+    screen.command(&format!("walrelay {words} --html {name}"));
     let mut command = Command::new(binary);
     command.args(words.split(' ')).arg("--html").arg(&page).arg("--config").arg(&file);
     for (name, _) in std::env::vars_os() {
