@@ -30,7 +30,7 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM
 	$(if $(JEMALLOC),JEMALLOC_OVERRIDE=$(JEMALLOC)) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
-test: setup ## Run all tests against real services (17 minutes on two cores, 5-10 more to build them first)
+test: setup ## Run all tests against real services (10-15 minutes on two cores, 4-7 more to build them first)
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
 
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)

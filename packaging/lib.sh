@@ -155,7 +155,7 @@ in_chroot() {
         chmod 755 "$view/root/usr/sbin/policy-rc.d"
         status=0
         # Nothing of the environment of this machine.
-        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+        env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 SOURCE_DATE_EPOCH="$SOURCE_DATE_EPOCH" \
             DEBIAN_FRONTEND=noninteractive /usr/sbin/chroot "$view/root" "$@" || status=$?
         exit "$status"
     ' in_chroot "$home" "$DIST" "$root" "${OUT-}" "$@"
