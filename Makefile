@@ -6,8 +6,9 @@
 export PATH := /usr/lib/ccache:$(PATH)
 export CCACHE_NOHASHDIR := 1
 
-# The demo links Debian's jemalloc, where it is there, in place of compiling it for two minutes.
-JEMALLOC := $(wildcard /usr/lib/$(shell uname -m)-linux-gnu/libjemalloc_pic.a)
+# The demo links Debian's jemalloc, where it is there, in place of compiling it for two minutes. Looked for when the
+# recipe runs: its setup may have just installed it.
+JEMALLOC = $$(for lib in /usr/lib/*/libjemalloc_pic.a; do [ ! -e "$$lib" ] || echo "JEMALLOC_OVERRIDE=$$lib"; done)
 comma := ,
 # Of examples/system.
 SERVICES := order-service notification-service billing-service
@@ -27,7 +28,7 @@ setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ, Promethe
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM=1: services around it; SINK=rabbitmq, DEMO_SECONDS=15; first run builds 4-6 minutes)
 	@scripts/setup --without-browser --without-snippets $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
-	$(if $(JEMALLOC),JEMALLOC_OVERRIDE=$(JEMALLOC)) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
+	env $(JEMALLOC) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
 test: setup ## Run all tests against real services (10-15 minutes on two cores, 4-7 more to build them first)
@@ -39,7 +40,7 @@ soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
-lint: ## Check formatting and lints
+lint: setup ## Check formatting and lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
