@@ -1,4 +1,4 @@
-//! What the service manager (systemd) is told of the relay, once a second where it differs.
+//! Notifies the service manager (systemd) of the state of the relay, once a second if it has changed.
 //!
 //! `READY=1` comes when the checks of the start are over: the relay streams, polls, stands by, waits for a
 //! broker that went away since, or waits to be resumed. What is unreachable during those checks ends the

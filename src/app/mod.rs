@@ -8,12 +8,12 @@ mod polling;
 mod streaming;
 mod threads;
 
+use std::sync::Arc;
+
 use self::threads::Observability;
 pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
 pub(crate) use self::threads::stops_config;
-use std::sync::Arc;
-
 use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
