@@ -12,16 +12,14 @@ pub mod cli;
 pub(crate) mod compare;
 pub mod config;
 pub mod dead_letter;
-pub mod delivery;
 pub mod doctor;
 pub(crate) mod find;
-pub(crate) mod format;
 pub mod health;
 pub mod metrics;
-pub mod outbox;
-pub mod pgoutput;
 pub mod polling;
 pub mod relay;
 pub mod sink;
 pub mod source;
 pub mod trace;
+
+pub(crate) use walrelay_core::{delivery, format, outbox, pgoutput};

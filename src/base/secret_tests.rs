@@ -2,13 +2,6 @@ use super::*;
 use crate::base::testing::TempFolder;
 
 #[test]
-fn a_secret_prints_as_stars() {
-    let secret = Secret::new("hunter2");
-    assert_eq!(format!("{secret} {secret:?}"), "*** ***");
-    assert_eq!(secret.expose(), "hunter2");
-}
-
-#[test]
 fn a_secret_of_a_file_is_read_again_and_says_so_if_it_cannot() {
     let folder = TempFolder::new();
     let path = folder.path().join("secret");

@@ -17,7 +17,8 @@ use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
 use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
-use crate::dead_letter::owner::{self, LetterOwner};
+use crate::dead_letter::others;
+use crate::dead_letter::owner::LetterOwner;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::tail;
 use crate::dead_letter::writer::SystemId;
@@ -91,7 +92,7 @@ fn others_in_dead_letter_topic(config: &Config, system: Option<&str>) -> Option<
     let owner = LetterOwner::new(&config.source.slot, system);
     // Whoever may not read it is told so elsewhere, where that matters.
     let until = Instant::now() + OTHERS_WITHIN;
-    let others = owner::others(&topic, &owner, &|| Instant::now() < until).ok()?;
+    let others = others::others(&topic, &owner, &|| Instant::now() < until).ok()?;
     if others.is_empty() {
         return None;
     }

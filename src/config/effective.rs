@@ -6,6 +6,7 @@ use super::layers::{Layers, Origin, Problem};
 use super::path::{Path, Segment};
 use super::sections::{ConfigFile, SourceSection, path_of, root};
 use crate::base::error::Exit;
+use crate::base::secret;
 use crate::base::settings::kind::{Lookup, RawValue, SettingValue};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape, Used, Values, name_of};
 
@@ -43,7 +44,7 @@ pub(crate) fn resolve(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pr
     let mut effective = Effective { sections, outboxes, ..Effective::default() };
     for (path, entry) in entries {
         let referenced = matches!(entry.raw, RawValue::Variable(_) | RawValue::File(_));
-        match entry.row.kind.read(&entry.raw, env) {
+        match entry.row.kind.read(&entry.raw, env, &secret::read_file) {
             Ok(value) => {
                 let setting = Setting { row: entry.row, value, origin: entry.origin, referenced };
                 effective.settings.insert(path, setting);

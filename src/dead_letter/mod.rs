@@ -8,23 +8,18 @@
 
 pub(crate) mod destinations;
 pub(crate) mod filter;
-pub(crate) mod fit;
-pub(crate) mod fold;
-mod open_dead_letters;
-pub(crate) mod owner;
-mod parse;
+pub(crate) mod others;
 mod pipeline;
 pub(crate) mod purge;
 pub(crate) mod rate;
 pub(crate) mod reader;
-pub mod record;
 pub(crate) mod release;
 pub(crate) mod replay;
 mod replay_guard;
 pub(crate) mod stop_log;
 pub(crate) mod tail;
-pub mod tail_event;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod view;
-pub mod writer;
+
+pub use walrelay_core::dead_letter::{fit, fold, owner, parse, record, tail_event, writer};

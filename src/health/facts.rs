@@ -9,70 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::slot_pin::SlotPin;
+use super::{Pass, Phase};
 use crate::base::lsn::Lsn;
 use crate::base::stop::Stop;
-use crate::base::text::{ShortText, truncated};
+use crate::base::text::truncated;
 use crate::source::idle_timeout::IdleTimeout;
 
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
-    #[default]
-    Starting,
-    /// Another process streams from the slot.
-    Standby,
-    /// Opening the replication stream, or waiting before the next attempt.
-    Connecting,
-    /// Postgres refuses the login, which is read again from its file for the next attempt.
-    LoginRefused,
-    /// Every server that answers is a standby.
-    AwaitingPrimary,
-    Streaming,
-    /// The table is polled.
-    Polling,
-    /// A stop was requested: intake is closed, the window settles.
-    Draining,
-    /// The loop has ended.
-    Stopped,
-    /// The loop has ended for the reason that has this code, and the process waits to be resumed.
-    Halted(&'static str),
-}
-
-impl Phase {
-    /// Whether this process is reading the slot or the table, or has read it and is about to end.
-    pub fn has_source(self) -> bool {
-        use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused, Standby, Starting};
-        !matches!(
-            self,
-            Starting | Standby | Connecting | LoginRefused | AwaitingPrimary | Halted(_)
-        )
-    }
-}
-
-/// Why the feed takes no event in, although there may be some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IntakeHold {
-    /// As many events are unsettled as may be.
-    WindowFull,
-    /// The dead-letter topic must be read first.
-    LettersUnread,
-    /// The catalog, the position of the slot or the end of a topic must be read first.
-    LookupPending,
-}
-
-impl IntakeHold {
-    /// The first of these that holds.
-    pub fn of(letters_unread: bool, lookup_pending: bool, full: bool) -> Option<IntakeHold> {
-        let holds = [
-            (letters_unread, IntakeHold::LettersUnread),
-            (lookup_pending, IntakeHold::LookupPending),
-            (full, IntakeHold::WindowFull),
-        ];
-        holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
-    }
-}
 
 #[derive(Debug)]
 pub struct Facts {
@@ -87,43 +31,10 @@ pub struct Facts {
     stop: Mutex<Option<Stop>>,
 }
 
-/// A destination that has confirmed nothing of what it was sent, while others have confirmed later
-/// events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SilentDestination {
-    pub name: ShortText,
-    /// Events that wait for it, or behind it.
-    pub events: u64,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct SlotIdle {
     timeout: IdleTimeout,
     seen_ms: u64,
-}
-
-/// What the data thread knows at the end of a pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pass {
-    pub phase: Phase,
-    pub sink_reachable: bool,
-    /// It is not, because the broker refuses the login.
-    pub sink_login_refused: bool,
-    pub hold: Option<IntakeHold>,
-    /// For how long Postgres has been decoding without sending an event.
-    pub decoding_for: Option<Duration>,
-    pub silent: Option<SilentDestination>,
-    pub settled_events: u64,
-    /// Events admitted and not settled, and their bytes.
-    pub in_flight_events: u64,
-    pub in_flight_bytes: u64,
-    /// How many events may be in flight now.
-    pub in_flight_limit: u64,
-    pub received_lsn: Lsn,
-    /// Up to this position events were handed to the broker client.
-    pub sent_lsn: Lsn,
-    /// The position reported to Postgres.
-    pub confirmed_lsn: Lsn,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Judges the facts against the clock, and remembers since when the relay is in its state.
 
-use super::facts::{IntakeHold, Phase, Snapshot};
+use super::facts::Snapshot;
 use super::reason::StateReason;
 use super::wal_growth::WalGrowth;
+use super::{IntakeHold, Phase};
 use crate::metrics::HealthState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,9 +17,9 @@ pub(crate) mod slot_watch;
 mod state_watch;
 mod wal_growth;
 
-pub use self::facts::{
-    Facts, IntakeHold, Pass, Phase, Recorder, SilentDestination, Snapshot, facts,
-};
+pub use walrelay_core::health::{IntakeHold, Pass, Phase, SilentDestination};
+
+pub use self::facts::{Facts, Recorder, Snapshot, facts};
 pub use self::judge::{Health, HealthLimits, Judge};
 pub use self::reason::StateReason;
 pub use self::state_watch::StateWatch;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::facts::SilentDestination;
+use super::SilentDestination;
 
 /// A cause, and for how many milliseconds it has lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::facts::{Facts, Phase};
+use super::Phase;
+use super::facts::Facts;
 use super::slot_pin::{PinWatch, SlotPin};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;

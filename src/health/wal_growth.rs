@@ -5,7 +5,8 @@
 //! of ten million rows moves the confirmed LSN once, and one that only has rows of other tables
 //! settles nothing. An idle database is not behind: its keepalives are confirmed.
 
-use super::facts::{Phase, Snapshot};
+use super::Phase;
+use super::facts::Snapshot;
 use crate::base::lsn::Lsn;
 
 /// What moves as long as the relay works.

@@ -5,6 +5,7 @@
 
 use std::marker::PhantomData;
 
+use super::LabelSet;
 use prometheus::core::Collector;
 use prometheus::{
     Counter, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, Result,
@@ -50,15 +51,6 @@ impl MetricSpec {
             Some((name, values)) => format!("`{name}`: `{}`", values.join("`, `")),
         }
     }
-}
-
-pub trait LabelSet: Copy + PartialEq + 'static {
-    const NAME: &'static str;
-    /// In the order of `ALL`.
-    const TEXTS: &'static [&'static str];
-    const ALL: &'static [Self];
-    /// Position in `ALL`.
-    fn index(self) -> usize;
 }
 
 /// A metric without a label.

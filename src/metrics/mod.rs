@@ -13,15 +13,15 @@ use std::sync::Mutex;
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 pub mod instrument;
-pub mod labels;
 mod pass;
 mod process;
 mod quantile;
 
-pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
-pub use self::labels::{
-    HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus,
+pub use walrelay_core::metrics::{
+    HealthState, Ignored, KnownFrom, LabelSet, Outcome, Point, Stage, Version, WalStatus, labels,
 };
+
+pub use self::instrument::{Family, Instrument, MetricKind, MetricSpec};
 pub use self::pass::PassMeter;
 pub use self::quantile::BucketCounts;
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use prometheus::IntCounter;
 use prometheus::local::{LocalHistogram, LocalIntCounter};
 
-use super::Metrics;
-use super::instrument::LabelSet;
 use super::labels::{Ignored, KnownFrom, Outcome, Stage};
+use super::{LabelSet as _, Metrics};
 
 /// Counts without atomics; [`PassMeter::flush`] once per pass makes the counts visible.
 #[derive(Debug)]

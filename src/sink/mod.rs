@@ -8,10 +8,8 @@ pub mod bench_target;
 mod broker;
 mod file;
 pub mod kafka;
-mod key_lanes;
 pub mod log;
 mod memory;
-mod publish;
 pub mod rabbitmq;
 pub mod search;
 pub(crate) mod settings;
@@ -24,6 +22,7 @@ pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE
 pub use self::publish::{
     Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
 };
+pub(crate) use walrelay_core::sink::{key_lanes, publish};
 
 pub const SINKS: &[&SinkKind] =
     &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &file::broker::SINK, &memory::SINK];

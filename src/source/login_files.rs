@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::settings::ConnInfo;
 use super::{conninfo, passfile};
+use crate::base::secret::SecretFile as _;
 
 /// Why user and password cannot be read now. Never quotes them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,26 +20,24 @@ impl LoginUnread {
     }
 }
 
-impl ConnInfo {
-    /// With user and passwords as they are now.
-    pub(super) fn current(&self) -> Result<Cow<'_, ConnInfo>, LoginUnread> {
-        let mut info = Cow::Borrowed(self);
-        if let Some(url) = &self.login_files.url {
-            let url = url.current().map_err(LoginUnread::of)?;
-            let now = conninfo::parse(url.expose(), &|name| std::env::var(name).ok());
-            info.to_mut().take_login_of(now.map_err(LoginUnread::of)?);
-        } else if let Some(path) = &self.login_files.passfile {
-            passfile::fill_from(info.to_mut(), path).map_err(LoginUnread::of)?;
-        }
-        Ok(info)
+/// With user and passwords as they are now.
+pub(super) fn current(of: &ConnInfo) -> Result<Cow<'_, ConnInfo>, LoginUnread> {
+    let mut info = Cow::Borrowed(of);
+    if let Some(url) = &of.login_files.url {
+        let url = url.current().map_err(LoginUnread::of)?;
+        let now = conninfo::parse(url.expose(), &|name| std::env::var(name).ok());
+        take_login_of(info.to_mut(), now.map_err(LoginUnread::of)?);
+    } else if let Some(path) = &of.login_files.passfile {
+        passfile::fill_from(info.to_mut(), path).map_err(LoginUnread::of)?;
     }
+    Ok(info)
+}
 
-    fn take_login_of(&mut self, other: ConnInfo) {
-        (self.user, self.password) = (other.user, other.password);
-        for host in &mut self.hosts {
-            let same = other.hosts.iter().find(|it| (&it.name, it.port) == (&host.name, host.port));
-            host.password = same.and_then(|same| same.password.clone());
-        }
+fn take_login_of(info: &mut ConnInfo, other: ConnInfo) {
+    (info.user, info.password) = (other.user, other.password);
+    for host in &mut info.hosts {
+        let same = other.hosts.iter().find(|it| (&it.name, it.port) == (&host.name, host.port));
+        host.password = same.and_then(|same| same.password.clone());
     }
 }
 

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::testing::TempFolder;
 
 fn login(info: &ConnInfo) -> (String, Vec<String>) {

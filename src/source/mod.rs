@@ -12,13 +12,10 @@ pub(crate) mod json_row;
 mod login_files;
 pub(crate) mod oldest_transaction;
 pub mod passfile;
-pub(crate) mod progress;
 pub(crate) mod publication;
 pub(crate) mod quote;
 pub(crate) mod read_pacing;
-pub mod require_auth;
 pub(crate) mod sampled_topics;
-pub mod settings;
 pub mod sightings;
 pub(crate) mod slot;
 pub(crate) mod slot_state;
@@ -28,6 +25,8 @@ pub mod stream;
 pub mod tls;
 pub mod transport;
 pub(crate) mod walsender;
+
+pub use walrelay_core::source::{progress, require_auth, settings};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -14,6 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Sim
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::socket::ServerSocket;
 use super::connect::{ConnectCause, ConnectError, ServerError, ServerStart};
+use super::login_files;
 use super::settings::{ConnInfo, PostgresHost};
 use super::tls;
 
@@ -63,7 +64,8 @@ impl Sql {
 
 /// Connects to the first server that fits.
 pub async fn connect(info: &ConnInfo) -> Result<Sql, ConnectError> {
-    let info = &*info.current().map_err(|unread| ConnectError::new("", unread.into()))?;
+    let info =
+        &*login_files::current(info).map_err(|unread| ConnectError::new("", unread.into()))?;
     dial::first_fit(info, |link| log_in(link, info)).await
 }
 

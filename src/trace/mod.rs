@@ -7,16 +7,14 @@
 //!
 //! Without the feature `otlp` an endpoint is refused, and the compiler leaves the exporter out.
 
-mod context;
 mod endpoint;
-mod event_spans;
 mod exporter;
 mod http;
 mod otlp;
 mod queue;
-mod sampler;
 mod settings;
-mod span;
+
+use walrelay_core::trace::{context, event_spans, span};
 
 pub(crate) use self::endpoint::{OtlpEndpoint, parse_headers};
 pub(crate) use self::event_spans::EventSpans;

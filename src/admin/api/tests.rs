@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::super::Admin;
 use super::super::tests::view;
 use super::*;
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::testing::TempFolder;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::testing::{Spec, write};

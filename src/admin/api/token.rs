@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretFile as _};
 use crate::config::TOKEN_BYTES_MIN;
 
 pub(super) struct TokenCheck {

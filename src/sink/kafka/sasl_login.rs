@@ -2,7 +2,7 @@
 //! cluster refuses it, it is given what the files have then.
 
 use super::settings::KafkaSettings;
-use crate::base::secret::{Secret, SecretUnread};
+use crate::base::secret::{Secret, SecretFile as _, SecretUnread};
 
 const USER: &str = "sasl.username";
 const PASSWORD: &str = "sasl.password";

@@ -6,7 +6,7 @@ use super::forbidden_topics::ForbiddenTopics;
 use super::properties::{DEFAULTS, broken_rule};
 use super::record_limit::RecordLimit;
 use crate::base::error::Fault;
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{TOPIC, TextRule};
 use crate::base::settings::{integer, map, name_of, secret, settings, strings, text, units};
 use crate::sink::settings::{InvalidSetting, Surroundings};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 
 use super::uri::{AmqpUri, ManagementUri, NAME_BYTES_MAX, RabbitHost, UriError};
-use crate::base::secret::Secret;
+use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
     Choice, HOUR_MS, SECOND_MS, Settings as _, Values, choice, duration, flattened, map, name_of,

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 pub use self::dial::ServerStart;
 use self::dial::{SESSION_SQL, ServerLink, ServerRole};
 pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
+use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost};
 use super::transport::Transport;
@@ -88,7 +89,8 @@ pub struct ReplicationSession {
 
 /// Connects to the first server that fits.
 pub async fn open(info: &ConnInfo) -> Result<ReplicationClient, ConnectError> {
-    let info = &*info.current().map_err(|unread| ConnectError::new("", unread.into()))?;
+    let info =
+        &*login_files::current(info).map_err(|unread| ConnectError::new("", unread.into()))?;
     dial::first_fit(info, |link| log_in(link, info)).await
 }
 

@@ -1,0 +1,54 @@
+//! Bytes written as text: hexadecimal and percent-encoding.
+
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+/// Appends the bytes that `hex` stands for, or returns `None` if it is not hexadecimal.
+pub fn push_unhexed(hex: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (pairs, []) = hex.as_chunks::<2>() else { return None };
+    out.reserve(pairs.len());
+    for [high, low] in pairs {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        out.push((digit(*high)? << 4 | digit(*low)?) as u8);
+    }
+    Some(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PercentError {
+    /// A `%` is not followed by two hexadecimal digits.
+    Digits,
+    /// NUL ends a text in Postgres' protocol, and separates user and password in AMQP's.
+    Nul,
+    NotUtf8,
+}
+
+pub fn percent_decode(text: &str) -> Result<String, PercentError> {
+    let has_digits = |after: &str| {
+        after.as_bytes().first_chunk::<2>().is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(has_digits) {
+        return Err(PercentError::Digits);
+    }
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PercentError::NotUtf8)?;
+    if decoded.contains('\0') { Err(PercentError::Nul) } else { Ok(decoded.into_owned()) }
+}
+
+/// Encodes one part of a path: `/` becomes `%2F`.
+pub fn percent_encode(part: &str) -> String {
+    const RESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(part, RESERVED).to_string()
+}
+
+#[cfg(test)]
+#[path = "encoding_tests.rs"]
+mod tests;

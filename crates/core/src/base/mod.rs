@@ -1,0 +1,16 @@
+//! What every other folder may use, and what uses none of them.
+
+pub mod backoff;
+pub mod encoding;
+pub mod error;
+pub mod event;
+pub mod figures;
+pub mod finding;
+pub mod fingerprint;
+pub mod lsn;
+pub mod secret;
+pub mod settings;
+pub mod stop;
+pub mod template;
+pub mod text;
+pub mod time;

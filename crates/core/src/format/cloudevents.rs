@@ -1,0 +1,202 @@
+//! CloudEvents 1.0.
+//!
+//! `id` is the event id, `source` the outbox, `time` the commit time. `type` is the `event_type`
+//! header, or the topic where there is none. In binary mode the attributes are headers and the
+//! value is unchanged; in structured mode the value is one JSON document. The event's other headers
+//! stay, except one that has the name of an attribute. A payload is JSON if it can be read as JSON,
+//! else text, else bytes.
+//!
+//! <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md>, with the JSON event
+//! format, the Kafka and the AMQP protocol bindings beside it.
+
+use std::io::Write as _;
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::value::RawValue;
+
+use crate::base::event::{CloudEventsBinding, HeaderSlots, Outbound, TooManyHeaders};
+use crate::base::time::push_rfc3339;
+use crate::outbox::EventError;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Data<'a> {
+    Json(&'a str),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Data<'a> {
+    fn of(value: &'a [u8]) -> Data<'a> {
+        match (serde_json::from_slice::<&RawValue>(value), std::str::from_utf8(value)) {
+            (Ok(json), _) => Data::Json(json.get()),
+            (Err(_), Ok(text)) => Data::Text(text),
+            (Err(_), Err(_)) => Data::Bytes(value),
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Data::Json(_) => "application/json",
+            Data::Text(_) => "text/plain; charset=utf-8",
+            Data::Bytes(_) => "application/octet-stream",
+        }
+    }
+}
+
+const CONTENT_TYPE: &str = "content-type";
+
+/// Attribute names of binary mode: specversion, id, source, type, time and traceparent.
+type AttributeNames = [&'static str; 6];
+
+const KAFKA: AttributeNames =
+    ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_traceparent"];
+const AMQP: AttributeNames = [
+    "cloudEvents_specversion",
+    "cloudEvents_id",
+    "cloudEvents_source",
+    "cloudEvents_type",
+    "cloudEvents_time",
+    "cloudEvents_traceparent",
+];
+
+#[derive(Debug)]
+pub struct CloudEvents {
+    source: String,
+    /// The names of the headers in binary mode; `None` in structured mode.
+    headers: Option<AttributeNames>,
+}
+
+impl CloudEvents {
+    /// In binary mode for the protocol of `binding`; in structured mode without one.
+    pub(super) fn new(source: String, binding: Option<CloudEventsBinding>) -> CloudEvents {
+        let headers = binding.map(|binding| match binding {
+            CloudEventsBinding::Kafka => KAFKA,
+            CloudEventsBinding::Amqp => AMQP,
+        });
+        CloudEvents { source, headers }
+    }
+
+    /// Shapes one event. The scratch is kept from event to event; the headers are new.
+    pub fn shape<'a>(
+        &'a self,
+        event: Outbound<'a>,
+        scratch: &'a mut Vec<u8>,
+        headers: &'a mut HeaderSlots<'a>,
+    ) -> Result<Outbound<'a>, EventError> {
+        scratch.clear();
+        let too_many = |TooManyHeaders| EventError::too_many_headers(event.id);
+        if event.id.is_empty() {
+            let format = match self.headers {
+                Some(_) => "cloudevents",
+                None => "cloudevents-structured",
+            };
+            let reason = "the event id is empty, and CloudEvents need one";
+            let text = format!("event (empty): format {format} cannot shape it: {reason}");
+            return Err(EventError::new("format", text));
+        }
+        let Some(names) = &self.headers else {
+            self.write_document(&event, scratch);
+            let content_type = b"application/cloudevents+json; charset=UTF-8";
+            headers.push(CONTENT_TYPE, content_type).map_err(too_many)?;
+            push_others(&event, headers).map_err(too_many)?;
+            return Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event });
+        };
+        push_rfc3339(scratch, event.commit_unix_us);
+        self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
+        Ok(Outbound { headers: headers.as_slice(), ..event })
+    }
+
+    fn push_attributes<'a>(
+        &'a self,
+        event: &Outbound<'a>,
+        [specversion, id, source, r#type, time, traceparent]: &AttributeNames,
+        commit_time: &'a [u8],
+        headers: &mut HeaderSlots<'a>,
+    ) -> Result<(), TooManyHeaders> {
+        headers.push(specversion, b"1.0")?;
+        headers.push(id, event.id.as_bytes())?;
+        headers.push(source, self.source.as_bytes())?;
+        headers.push(r#type, type_of(event).as_bytes())?;
+        headers.push(time, commit_time)?;
+        if let Some(text) = header(event, "traceparent") {
+            headers.push(traceparent, text)?;
+        }
+        if let Some(value) = event.value {
+            headers.push(CONTENT_TYPE, Data::of(value).content_type().as_bytes())?;
+        }
+        push_others(event, headers)
+    }
+
+    fn write_document(&self, event: &Outbound<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"{\"specversion\":\"1.0\",\"id\":");
+        push_string(out, event.id);
+        out.extend_from_slice(b",\"source\":");
+        push_string(out, &self.source);
+        out.extend_from_slice(b",\"type\":");
+        push_string(out, type_of(event));
+        out.extend_from_slice(b",\"time\":\"");
+        push_rfc3339(out, event.commit_unix_us);
+        out.push(b'"');
+        let traceparent = header(event, "traceparent");
+        if let Some(text) = traceparent.and_then(|text| std::str::from_utf8(text).ok()) {
+            out.extend_from_slice(b",\"traceparent\":");
+            push_string(out, text);
+        }
+        if let Some(value) = event.value {
+            push_data(out, Data::of(value));
+        }
+        out.push(b'}');
+    }
+}
+
+fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
+    let text = header(event, "event_type").and_then(|value| std::str::from_utf8(value).ok());
+    text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
+}
+
+fn header<'a>(event: &Outbound<'a>, wanted: &str) -> Option<&'a [u8]> {
+    event.headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
+}
+
+fn push_data(out: &mut Vec<u8>, data: Data<'_>) {
+    out.extend_from_slice(b",\"datacontenttype\":");
+    push_string(out, data.content_type());
+    match data {
+        Data::Json(json) => {
+            out.extend_from_slice(b",\"data\":");
+            out.extend_from_slice(json.as_bytes());
+        }
+        Data::Text(text) => {
+            out.extend_from_slice(b",\"data\":");
+            push_string(out, text);
+        }
+        Data::Bytes(bytes) => {
+            out.extend_from_slice(b",\"data_base64\":\"");
+            // Writing to memory does not fail.
+            write!(out, "{}\"", Base64Display::new(bytes, &STANDARD)).ok();
+        }
+    }
+}
+
+/// The event's own headers, except those with the name of an attribute.
+fn push_others<'a>(
+    event: &Outbound<'a>,
+    headers: &mut HeaderSlots<'a>,
+) -> Result<(), TooManyHeaders> {
+    for (name, value) in event.headers {
+        if !headers.as_slice().iter().any(|(taken, _)| taken == name) {
+            headers.push(name, value)?;
+        }
+    }
+    Ok(())
+}
+
+fn push_string(out: &mut Vec<u8>, text: &str) {
+    // Writing to memory does not fail.
+    serde_json::to_writer(out, text).ok();
+}
+
+#[cfg(test)]
+#[path = "cloudevents_tests.rs"]
+mod tests;

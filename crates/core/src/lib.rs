@@ -1,0 +1,13 @@
+//! What walrelay decides.
+
+pub mod base;
+pub mod dead_letter;
+pub mod delivery;
+pub mod format;
+pub mod health;
+pub mod metrics;
+pub mod outbox;
+pub mod pgoutput;
+pub mod sink;
+pub mod source;
+pub mod trace;

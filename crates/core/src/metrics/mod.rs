@@ -1,0 +1,7 @@
+//! Labels of metrics.
+
+pub mod labels;
+
+pub use self::labels::{
+    HealthState, Ignored, KnownFrom, LabelSet, Outcome, Point, Stage, Version, WalStatus,
+};

@@ -1,0 +1,349 @@
+//! Rows to events: every rule by example.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::base::lsn::Lsn;
+use crate::base::template::Template;
+use crate::outbox::EventError;
+use crate::outbox::settings::{Columns, Preset, Route};
+use crate::pgoutput::encoder::{Form, insert};
+use crate::pgoutput::message::Message;
+use crate::pgoutput::relation::Column;
+
+pub const ID: &str = "6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11";
+const COMMIT_US: i64 = 1_795_266_631_227_183;
+
+pub fn columns() -> Columns {
+    Columns::default()
+}
+
+pub fn route() -> Route {
+    Route::default()
+}
+
+pub(super) fn outbox(route: Route) -> OutboxTable {
+    OutboxTable { route, ..OutboxTable::default() }
+}
+
+pub(super) const SHAPE: [(&str, u32); 7] = [
+    ("id", 25),
+    ("aggregatetype", 1043),
+    ("aggregateid", 1043),
+    ("type", 25),
+    ("payload", 17),
+    ("headers", 3802),
+    ("traceparent", 25),
+];
+
+pub(super) fn relation(shape: &[(&str, u32)]) -> Relation {
+    let columns = shape.iter().map(|(name, oid)| Column { name: (*name).into(), type_oid: *oid });
+    Relation {
+        oid: 7,
+        namespace: "public".into(),
+        name: "outbox".into(),
+        columns: columns.collect(),
+    }
+}
+
+fn text(bytes: &str) -> Form {
+    Form::Text(bytes.as_bytes().to_vec())
+}
+
+fn row() -> Vec<Form> {
+    vec![
+        text(ID),
+        text("order"),
+        text("order-42"),
+        text("OrderPlaced"),
+        Form::Binary(b"\x00raw".to_vec()),
+        Form::Null,
+        text("00-trace"),
+    ]
+}
+
+/// An event that owns what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owned {
+    pub(super) topic: String,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) id: String,
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub(super) partition: Option<i32>,
+}
+
+impl Owned {
+    fn of(event: &Outbound<'_>) -> Owned {
+        let headers = event.headers.iter();
+        assert_eq!(event.commit_unix_us, COMMIT_US);
+        Owned {
+            topic: event.topic.into(),
+            key: event.key.map(<[u8]>::to_vec),
+            value: event.value.map(<[u8]>::to_vec),
+            id: event.id.into(),
+            headers: headers.map(|(name, value)| ((*name).into(), value.to_vec())).collect(),
+            partition: event.partition,
+        }
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| std::str::from_utf8(value).unwrap())
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.headers.iter().map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+pub(super) fn transaction() -> CommitStamp {
+    let mut transaction = CommitStamp::default();
+    transaction.begin(Lsn::from_wire(0x16_B374_D848), COMMIT_US);
+    transaction
+}
+
+pub(super) fn extract_with(
+    plan: &Plan,
+    forms: &[Form],
+    scratch: &mut ExtractScratch,
+) -> Result<Owned, RowError> {
+    let bytes = insert(7, forms);
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
+    let (transaction, mut headers) = (transaction(), HeaderSlots::new());
+    plan.extract(tuple, &transaction, scratch, &mut headers).map(|event| Owned::of(&event))
+}
+
+fn extract(route: Route, forms: &[Form]) -> Result<Owned, RowError> {
+    let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
+    extract_with(&plan, forms, &mut ExtractScratch::default())
+}
+
+fn refused(route: Route, forms: &[Form]) -> EventError {
+    match extract(route, forms) {
+        Err(RowError::Event(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_default_route_gives_the_documented_event() {
+    let event = extract(route(), &row()).unwrap();
+    assert_eq!(event.topic, "outbox.event.order");
+    assert_eq!(event.key.as_deref(), Some(&b"order-42"[..]));
+    assert_eq!(event.value.as_deref(), Some(&b"\x00raw"[..]));
+    assert_eq!(event.id, ID);
+    assert_eq!(event.names(), ["id", "event_type", "traceparent", "commit_ts", "lsn"]);
+    assert_eq!(event.header("id"), Some(ID));
+    assert_eq!(event.header("event_type"), Some("OrderPlaced"));
+    assert_eq!(event.header("traceparent"), Some("00-trace"));
+    assert_eq!(event.header("commit_ts"), Some("2026-11-21T13:10:31.227183Z"));
+    assert_eq!(event.header("lsn"), Some("16/B374D848"));
+    assert_eq!(event.partition, None);
+}
+
+#[test]
+fn the_debezium_preset_has_the_id_only() {
+    let mut forms = row();
+    forms[5] = text(r#"{"tenant": "acme"}"#);
+    let event = extract(Route { preset: Preset::Debezium, ..route() }, &forms).unwrap();
+    assert_eq!(event.names(), ["id"]);
+}
+
+#[test]
+fn nulls_leave_out_what_may_be_left_out() {
+    let mut forms = row();
+    forms[2] = Form::Null; // key
+    forms[3] = Form::Null; // type
+    forms[4] = Form::Null; // payload
+    forms[6] = text(""); // traceparent
+    let event = extract(route(), &forms).unwrap();
+    assert_eq!((event.key.as_deref(), event.value.as_deref()), (None, None));
+    assert_eq!(event.names(), ["id", "commit_ts", "lsn"]);
+}
+
+#[test]
+fn nulls_that_matter_are_told() {
+    let mut forms = row();
+    forms[1] = Form::Null;
+    let error = refused(route(), &forms);
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "event {ID}: column aggregatetype is NULL, and route.topic = \
+             \"outbox.event.${{aggregatetype}}\" needs it"
+        )
+    );
+    let mut forms = row();
+    forms[2] = Form::Null;
+    let key = Template::parse("k-${aggregateid}").unwrap();
+    let error = refused(Route { key: Some(key), ..route() }, &forms);
+    assert_eq!(
+        (error.class(), error.to_string().contains("route.key")),
+        ("null-in-template", true)
+    );
+    let mut forms = row();
+    forms[0] = Form::Null;
+    assert_eq!(
+        refused(route(), &forms).to_string(),
+        "event (unknown): column id is NULL, and every event needs it"
+    );
+}
+
+#[test]
+fn a_topic_must_be_one() {
+    for bad in ["a b", "a/b", "Ü", "", &"x".repeat(250)] {
+        let mut forms = row();
+        forms[1] = text(bad);
+        let topic = Template::parse("${aggregatetype}").unwrap();
+        assert_eq!(refused(Route { topic, ..route() }, &forms).class(), "bad-topic", "{bad}");
+    }
+    let mut forms = row();
+    forms[1] = text(&"x".repeat(249));
+    let topic = Template::parse("${aggregatetype}").unwrap();
+    assert_eq!(extract(Route { topic, ..route() }, &forms).unwrap().topic.len(), 249);
+    let constant = Route { topic: Template::parse("orders").unwrap(), ..route() };
+    assert_eq!(extract(constant, &row()).unwrap().topic, "orders");
+}
+
+#[test]
+fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
+    let mut forms = row();
+    forms[5] = Form::Binary(
+        b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
+    );
+    let headers = BTreeMap::from([
+        ("who".into(), Template::parse("route-${type}").unwrap()),
+        ("event_type".into(), Template::parse("v2").unwrap()),
+        ("id".into(), Template::parse("never").unwrap()),
+    ]);
+    let event = extract(Route { headers, ..route() }, &forms).unwrap();
+    let expected = ["id", "traceparent", "commit_ts", "lsn", "tenant", "n", "event_type", "who"];
+    assert_eq!(event.names(), expected);
+    assert_eq!(event.header("id"), Some(ID));
+    assert_eq!(event.header("tenant"), Some("acme"));
+    assert_eq!(event.header("n"), Some("1"));
+    assert_eq!(event.header("who"), Some("route-OrderPlaced"));
+    assert_eq!(event.header("event_type"), Some("v2"));
+}
+
+#[test]
+fn a_route_header_whose_column_is_null_is_left_out() {
+    let mut forms = row();
+    forms[3] = Form::Null;
+    let headers = BTreeMap::from([("kind".into(), Template::parse("a-${type}").unwrap())]);
+    let event = extract(Route { headers, ..route() }, &forms).unwrap();
+    assert_eq!(event.header("kind"), None);
+}
+
+#[test]
+fn headers_must_be_an_object_and_few() {
+    let mut forms = row();
+    forms[5] = text("[1]");
+    assert_eq!(refused(route(), &forms).class(), "headers-not-object");
+    let many: Vec<_> = (0..28).map(|n| format!("\"h{n}\": {n}")).collect();
+    forms[5] = text(&format!("{{{}}}", many.join(",")));
+    assert_eq!(refused(route(), &forms).class(), "too-many-headers");
+    forms[5] = text(&format!("{{{}}}", many[1..].join(",")));
+    assert_eq!(extract(route(), &forms).unwrap().headers.len(), 32);
+}
+
+#[test]
+fn values_not_of_their_type_are_event_errors_and_salvaged() {
+    let mut forms = row();
+    forms[5] = Form::Binary(b"\x02{}".to_vec());
+    let error = refused(route(), &forms);
+    assert_eq!(
+        error.to_string(),
+        format!("event {ID}: column headers does not hold jsonb of version 1")
+    );
+    forms[1] = Form::Unchanged;
+    let plan = Plan::compile(&outbox(route()), 0, &relation(&SHAPE), true).unwrap();
+    let bytes = insert(7, &forms);
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
+    let (transaction, mut scratch, mut headers) =
+        (transaction(), ExtractScratch::default(), HeaderSlots::new());
+    let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
+    let saved = Owned::of(&saved);
+    assert_eq!((saved.topic.as_str(), saved.id.as_str()), ("", ID));
+    assert_eq!(saved.key.as_deref(), Some(&b"order-42"[..]));
+    assert_eq!(saved.value.as_deref(), Some(&b"\x00raw"[..]));
+    assert_eq!(saved.names(), ["id"]);
+}
+
+#[test]
+fn a_partition_column_is_a_non_negative_int() {
+    let mut shape = SHAPE;
+    shape[6] = ("part", 23);
+    let route = Route { partition: Some("part".into()), ..route() };
+    let plan = Plan::compile(&outbox(route), 3, &relation(&shape), true).unwrap();
+    assert_eq!(plan.outbox_index(), 3);
+    let partition = |form: Form| {
+        let mut forms = row();
+        forms[6] = form;
+        extract_with(&plan, &forms, &mut ExtractScratch::default()).map(|event| event.partition)
+    };
+    assert_eq!(partition(Form::Binary(vec![0, 0, 0, 12])), Ok(Some(12)));
+    assert_eq!(partition(Form::Null), Ok(None));
+    let Err(RowError::Event(error)) = partition(Form::Binary(vec![0xFF; 4])) else { panic!() };
+    assert_eq!(
+        error.to_string(),
+        format!("event {ID}: column part = \"-1\" is not a partition (0 to 2147483647)")
+    );
+}
+
+#[test]
+fn a_table_that_does_not_fit_is_told_with_what_it_has() {
+    let compile = |shape: &[(&str, u32)], binary| {
+        Plan::compile(&outbox(route()), 0, &relation(shape), binary).map(drop)
+    };
+    assert_eq!(compile(&SHAPE[..5], true), Ok(()), "headers and traceparent are optional");
+    let error = compile(&SHAPE[..4], true).unwrap_err();
+    assert_eq!(
+        error.what,
+        "table public.outbox has no column payload, which columns.payload needs; \
+         it has: id, aggregatetype, aggregateid, type"
+    );
+    assert_eq!(error.code, "table.column-missing");
+    let without_topic = [SHAPE[0], SHAPE[2], SHAPE[4]];
+    let error = compile(&without_topic, true).unwrap_err().what;
+    assert!(error.contains("no column aggregatetype, which route.topic needs"), "{error}");
+    let mut shape = SHAPE;
+    shape[3] = ("type", 16385);
+    assert_eq!(compile(&shape, false), Ok(()));
+    let fault = compile(&shape, true).unwrap_err();
+    assert_eq!(fault.code, NEEDS_TEXT);
+    let needs_text =
+        "column type (type oid 16385) of table public.outbox is read in text form only";
+    assert_eq!(fault.what, needs_text);
+    let unused = [SHAPE.as_slice(), &[("created_at", 1184)]].concat();
+    assert_eq!(compile(&unused, true), Ok(()), "a column nobody uses may be of any type");
+}
+
+#[test]
+fn too_much_is_refused_when_compiled() {
+    let names: Vec<_> = (0..33).map(|n| format!("c{n}")).collect();
+    let shape: Vec<_> =
+        SHAPE.iter().copied().chain(names.iter().map(|n| (n.as_str(), 25))).collect();
+    let headers = |count| {
+        let named = names[..count].iter();
+        named.map(|name: &String| (name.clone(), Template::column(name))).collect()
+    };
+    let compile = |headers| {
+        Plan::compile(&outbox(Route { headers, ..route() }), 0, &relation(&shape), true).map(drop)
+    };
+    let refused = |headers| compile(headers).unwrap_err().what;
+    let columns = "the route of public.outbox uses more than 32 columns";
+    assert_eq!(refused(headers(33)), columns);
+    let constant = |name: &String| (name.clone(), Template::parse("c").unwrap());
+    let constants = names.iter().map(constant).collect();
+    assert_eq!(refused(constants), "the route of public.outbox sets more than 32 headers");
+}
+
+#[test]
+fn a_row_of_another_shape_breaks_the_stream_not_the_event() {
+    let mut forms = row();
+    forms.pop();
+    let Err(RowError::Decode(error)) = extract(route(), &forms) else { panic!() };
+    assert_eq!(error.what, "row and relation differ in columns");
+}

@@ -1,0 +1,228 @@
+//! The sections `[[source.outbox]]`, `[source.messages]` and `[route]`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::base::event::CloudEventsBinding;
+use crate::base::settings::kind::{FILLED, IDENTIFIER, SettingValue, TextRule};
+use crate::base::settings::{
+    Choice, SettingType, choice, flattened, map, section, section_over, settings, template, text,
+};
+use crate::base::template::Template;
+
+const TABLE: TextRule = TextRule {
+    pattern: "^[^.\"]{1,63}(\\.[^.\"]{1,63})?$",
+    wanted: "schema.table, without quotes",
+    holds: |text| match text.split_once('.') {
+        Some((schema, table)) => {
+            (IDENTIFIER.holds)(schema) && (IDENTIFIER.holds)(table) && !table.contains('.')
+        }
+        None => (IDENTIFIER.holds)(text),
+    },
+};
+
+settings! {
+    /// `[[source.outbox]]`.
+    pub struct OutboxSection {
+        /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
+        /// `public`.
+        pub table: TableName = text(TABLE).default("public.outbox"),
+        pub columns: TableColumns = section(),
+        pub route: Route = section_over("route"),
+    }
+}
+
+pub struct TableName {
+    schema: String,
+    table: String,
+}
+
+impl SettingType for TableName {
+    type Form = String;
+
+    fn read(value: Option<&SettingValue>) -> TableName {
+        let name = String::read(value);
+        let (schema, table) = name.split_once('.').unwrap_or(("public", &name));
+        TableName { schema: schema.to_owned(), table: table.to_owned() }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct OutboxTable {
+    pub schema: String,
+    pub table: String,
+    pub columns: Columns,
+    /// Column that rises in the order in which the rows of one key were written.
+    pub order: Option<String>,
+    /// The table's own `route` keys, and those of `[route]` for the rest.
+    pub route: Route,
+}
+
+impl From<OutboxSection> for OutboxTable {
+    fn from(section: OutboxSection) -> OutboxTable {
+        let OutboxSection { table: TableName { schema, table }, columns, route } = section;
+        let TableColumns { parts: columns, order } = columns;
+        OutboxTable { schema, table, columns, order, route }
+    }
+}
+
+/// The column of the shipped table by whose order rows are published again.
+pub const SHIPPED_ORDER: &str = "seq";
+
+impl OutboxTable {
+    /// The table that walrelay ships, by its name.
+    pub fn is_shipped(&self) -> bool {
+        (self.schema.as_str(), self.table.as_str()) == ("public", "outbox")
+    }
+
+    /// The column that rises in the order in which the rows of one key were written, if it is known.
+    pub fn order_column(&self) -> Option<&str> {
+        let shipped = self.is_shipped().then_some(SHIPPED_ORDER);
+        self.order.as_deref().or(shipped)
+    }
+
+    /// Columns without which no event can be made, each once: id, payload and what the route names.
+    pub fn needed_columns(&self) -> Vec<&str> {
+        let Route { topic, exchange, key, headers, partition, .. } = &self.route;
+        let key_column = if key.is_none() { Some(self.columns.key.as_str()) } else { None };
+        let templates = [topic].into_iter().chain(key).chain(headers.values());
+        let routed = templates.chain(exchange).flat_map(Template::columns).chain(key_column);
+        let own = [self.columns.id.as_str(), self.columns.payload.as_str()].into_iter();
+        let mut needed: Vec<&str> = Vec::new();
+        for column in own.chain(routed).chain(partition.as_deref()) {
+            if !needed.contains(&column) {
+                needed.push(column);
+            }
+        }
+        needed
+    }
+}
+
+impl Default for OutboxTable {
+    fn default() -> OutboxTable {
+        OutboxTable::from(OutboxSection::default())
+    }
+}
+
+settings! {
+    /// The columns that hold the parts of an event.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Columns {
+        /// Column of the event id. Required in the table.
+        pub id: String = text(IDENTIFIER).default("id"),
+        /// Column of the ordering key; the default `route.key`. `event_key` where the table is
+        /// polled.
+        pub key: String = text(IDENTIFIER).default("aggregateid").default_when_polled("event_key"),
+        /// Column of the event type; the header `event_type`.
+        pub event_type ["type"]: String = text(IDENTIFIER).default("type"),
+        /// Column of the payload. Required in the table.
+        pub payload: String = text(IDENTIFIER).default("payload"),
+        /// Column of the W3C trace context; may be absent from the table.
+        pub traceparent: String = text(IDENTIFIER).default("traceparent"),
+        /// Column of a JSON object of extra headers; may be absent from the table.
+        pub headers: String = text(IDENTIFIER).default("headers"),
+    }
+}
+
+settings! {
+    /// The columns of a table.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct TableColumns {
+        pub parts: Columns = flattened(),
+        /// Column that rises in the order in which the rows of one key were written: the SQL that
+        /// publishes rows again follows it. May be absent from the table; without it that SQL is not
+        /// printed. Where the table is polled, `source.polling.columns.order` counts.
+        pub order: Option<String> =
+            text(IDENTIFIER).or_none("`seq` for `public.outbox`, else none"),
+    }
+}
+
+settings! {
+    /// Transactional `pg_logical_emit_message(true, prefix, content)` as an outbox: the content is
+    /// a JSON object whose fields take the place of columns.
+    #[derive(Clone, Debug)]
+    pub struct Messages {
+        /// Only messages of exactly this prefix, the second argument of `pg_logical_emit_message`.
+        pub prefix: String = text(FILLED).default("outbox"),
+        /// The fields that hold the parts of an event.
+        pub columns: Columns = section(),
+        /// How they are routed.
+        pub route: Route = section_over("route"),
+    }
+}
+
+settings! {
+    /// The `[route]` section.
+    #[derive(Clone, Debug)]
+    pub struct Route {
+        /// Kafka topic or RabbitMQ routing key. `${event_key}` where the table is polled.
+        pub topic: Template = template()
+            .default("outbox.event.${aggregatetype}")
+            .default_when_polled("${event_key}"),
+        /// Ordering key and Kafka record key.
+        pub key: Option<Template> = template().or_none("the key column"),
+        /// Further headers, name to template. NULL leaves the header out.
+        pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
+        /// Payload format. `debezium` is another name of `raw`, the payload of Debezium's Outbox
+        /// Event Router; its headers are those of `preset = "debezium"`.
+        pub format: PayloadFormat = choice().default("raw"),
+        /// Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`;
+        /// `debezium` adds `id` only.
+        pub preset: Preset = choice().default("walrelay"),
+        /// Column that holds an explicit Kafka partition.
+        pub partition: Option<String> = text(IDENTIFIER).or_none("the partitioner decides"),
+        /// The exchange of the sink, where its kind has exchanges. Then the topic is a routing key
+        /// and need not be a Kafka topic name.
+        pub exchange: Option<Template>,
+        /// The key that the exchange comes from, as errors name it.
+        pub exchange_key: String,
+        /// How the attributes of CloudEvents are spelled.
+        pub binding: CloudEventsBinding,
+    }
+}
+
+impl Route {
+    /// The template of the ordering key. If it is exactly
+    /// one column, which is NULL, the key is null.
+    pub fn key(&self, columns: &Columns) -> Template {
+        self.key.clone().unwrap_or_else(|| Template::column(&columns.key))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadFormat {
+    Raw,
+    CloudEvents,
+    CloudEventsStructured,
+    /// As Debezium's Outbox Event Router publishes a payload, which is as [`PayloadFormat::Raw`].
+    Debezium,
+}
+
+impl Choice for PayloadFormat {
+    const WORDS: &'static [(&'static str, PayloadFormat)] = &[
+        ("raw", PayloadFormat::Raw),
+        ("cloudevents", PayloadFormat::CloudEvents),
+        ("cloudevents-structured", PayloadFormat::CloudEventsStructured),
+        ("debezium", PayloadFormat::Debezium),
+    ];
+}
+
+/// The standard headers of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// `id`, `event_type`, `traceparent` (when the row has one), `commit_ts`, `lsn`.
+    Walrelay,
+    /// `id` only, as in the records of Debezium's Outbox Event Router.
+    Debezium,
+}
+
+impl Choice for Preset {
+    const WORDS: &'static [(&'static str, Preset)] =
+        &[("walrelay", Preset::Walrelay), ("debezium", Preset::Debezium)];
+}

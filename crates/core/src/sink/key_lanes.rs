@@ -1,0 +1,368 @@
+//! The events that were handed to a sink and are not confirmed, and which of them may be sent now.
+//!
+//! A broker may refuse an event and accept the next one. So at most one event of a key is in
+//! flight: the events of a key form a lane, of which only the first may be sent. Events without a
+//! key have no lane. An event stays here until it is confirmed, so that it can be sent again, in
+//! order, over the next connection. Its dead letter takes its place in the lane.
+//!
+//! Pure: no socket, no clock.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use crate::base::event::Sequence;
+
+/// Keeps a broker busy: four times as many are no faster.
+const IN_FLIGHT_EVENTS_MAX: usize = 1024;
+/// What is sent is copied, and the copies are kept while a broker does not read. A single larger
+/// message is sent alone.
+const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;
+
+pub trait LaneItem {
+    /// Items of one lane are sent one after the other.
+    fn lane(&self) -> Option<u64>;
+
+    /// A name that no two items in flight may share, where the broker's answers need one.
+    fn unique(&self) -> Option<&str>;
+
+    /// Everything that is copied when the item is sent.
+    fn size_bytes(&self) -> usize;
+}
+
+/// Chooses the lane of a key. Two keys may share one: they only wait for each other.
+#[derive(Debug, Default)]
+pub struct KeyHasher(RandomState);
+
+impl KeyHasher {
+    pub fn lane(&self, key: &[u8]) -> u64 {
+        self.0.hash_one(key)
+    }
+}
+
+struct Entry<T> {
+    item: Arc<T>,
+    /// Refused by the broker: it and its lane wait until [`KeyLanes::retry`] is called.
+    refused: bool,
+    /// Was in flight when the broker closed the channel because of some message.
+    suspect: bool,
+    /// Was left without an answer: other suspects are sent before it.
+    unanswered: bool,
+    is_dead_letter: bool,
+    /// Has failed, may have failed, or is a dead letter.
+    troubled: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    members: BTreeSet<Sequence>,
+    troubled: usize,
+}
+
+pub struct KeyLanes<T> {
+    entries: HashMap<Sequence, Entry<T>>,
+    lanes: HashMap<u64, Lane>,
+    /// May be sent.
+    ready: BTreeSet<Sequence>,
+    in_flight: BTreeSet<Sequence>,
+    /// Those in flight for which [`KeyLanes::unanswered`] was called.
+    unanswered: BTreeSet<Sequence>,
+    /// Of those in flight that may still be answered soon.
+    in_flight_bytes: usize,
+    /// The unique names of what is in flight.
+    names: HashSet<String>,
+    /// While there are suspects, one event is sent at a time.
+    suspects: usize,
+}
+
+impl<T> Default for KeyLanes<T> {
+    fn default() -> KeyLanes<T> {
+        KeyLanes {
+            entries: HashMap::new(),
+            lanes: HashMap::new(),
+            ready: BTreeSet::new(),
+            in_flight: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
+            in_flight_bytes: 0,
+            names: HashSet::new(),
+            suspects: 0,
+        }
+    }
+}
+
+impl<T: LaneItem> KeyLanes<T> {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn contains_lane(&self, lane: u64) -> bool {
+        self.lanes.contains_key(&lane)
+    }
+
+    /// Whether the event may be sent now, as far as its lane is concerned.
+    pub fn is_ready(&self, sequence: Sequence) -> bool {
+        self.ready.contains(&sequence)
+    }
+
+    pub fn item(&self, sequence: Sequence) -> Option<&T> {
+        self.entries.get(&sequence).map(|entry| &*entry.item)
+    }
+
+    /// Adds an event, to be sent after those of its lane with lower sequences.
+    pub fn add(&mut self, sequence: Sequence, item: T) {
+        if let Some(lane) = item.lane() {
+            let members = &mut self.lanes.entry(lane).or_default().members;
+            members.insert(sequence);
+            if let Some(next) = members.range(sequence + 1..).next() {
+                self.ready.remove(next);
+            }
+        }
+        let entry = Entry {
+            item: Arc::new(item),
+            refused: false,
+            suspect: false,
+            unanswered: false,
+            is_dead_letter: false,
+            troubled: false,
+        };
+        self.entries.insert(sequence, entry);
+        self.promote(sequence);
+    }
+
+    /// Adds an event that has failed elsewhere or may have failed, or a dead letter.
+    pub fn add_troubled(&mut self, sequence: Sequence, item: T) {
+        self.add(sequence, item);
+        self.mark_troubled(sequence);
+    }
+
+    fn mark_troubled(&mut self, sequence: Sequence) {
+        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        let was_troubled = std::mem::replace(&mut entry.troubled, true);
+        let lane = entry.item.lane().and_then(|lane| self.lanes.get_mut(&lane));
+        if let Some(lane) = lane.filter(|_| !was_troubled) {
+            lane.troubled += 1;
+        }
+    }
+
+    /// Makes an event ready if it only waits for its turn and is the first of its lane.
+    fn promote(&mut self, sequence: Sequence) {
+        let Some(entry) = self.entries.get(&sequence) else { return };
+        let lane = entry.item.lane().and_then(|lane| self.lanes.get(&lane));
+        let is_first = lane.is_none_or(|lane| lane.members.first() == Some(&sequence));
+        if is_first && !entry.refused && !self.in_flight.contains(&sequence) {
+            self.ready.insert(sequence);
+        }
+    }
+
+    /// The oldest event that may be sent now.
+    pub fn peek(&self) -> Option<(Sequence, Arc<T>)> {
+        self.peek_if(|_, _| true)
+    }
+
+    /// The oldest event that may be sent now and passes `may_go`.
+    pub fn peek_if(
+        &self,
+        mut may_go: impl FnMut(Sequence, &T) -> bool,
+    ) -> Option<(Sequence, Arc<T>)> {
+        let in_flight = self.in_flight.len() - self.unanswered.len();
+        if in_flight >= IN_FLIGHT_EVENTS_MAX || (self.suspects > 0 && in_flight > 0) {
+            return None;
+        }
+        let entries = self.ready.iter().map(|sequence| (*sequence, self.entries.get(sequence)));
+        let entries = entries.filter_map(|(sequence, entry)| Some((sequence, entry?)));
+        // Among what is without an answer, a close names nobody. So what may stay without one
+        // again goes last.
+        let is_first = |entry: &Entry<T>| entry.suspect && !entry.unanswered;
+        let mut first = entries.clone().filter(|(_, entry)| is_first(entry));
+        let is_name_taken = |item: &T| item.unique().is_some_and(|name| self.names.contains(name));
+        // A name may be taken for long.
+        let skips_names = !self.unanswered.is_empty();
+        let mut goes = |(sequence, entry): &(Sequence, &Entry<T>)| {
+            let item = &*entry.item;
+            !(skips_names && is_name_taken(item)) && may_go(*sequence, item)
+        };
+        let found = if self.suspects > 0 { first.find(&mut goes) } else { None };
+        let (sequence, Entry { item, .. }) = found.or_else(|| entries.clone().find(&mut goes))?;
+        let is_too_much = self.in_flight_bytes + item.size_bytes() > IN_FLIGHT_BYTES_MAX;
+        if (is_too_much && in_flight > 0) || is_name_taken(item) {
+            return None;
+        }
+        Some((sequence, Arc::clone(item)))
+    }
+
+    /// The event that [`KeyLanes::peek`] returned is sent, and in flight from here on.
+    pub fn sent(&mut self, sequence: Sequence, item: &T) {
+        self.ready.remove(&sequence);
+        self.in_flight.insert(sequence);
+        self.in_flight_bytes += item.size_bytes();
+        self.names.extend(item.unique().map(str::to_owned));
+    }
+
+    /// The event that [`KeyLanes::peek`] returned cannot be sent now. It is no longer ready, and no
+    /// suspect for which others would wait, until [`KeyLanes::take_up`] is called.
+    pub fn set_aside(&mut self, sequence: Sequence) {
+        self.ready.remove(&sequence);
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+        }
+    }
+
+    /// An event that was set aside may be sent again.
+    pub fn take_up(&mut self, sequence: Sequence) {
+        self.promote(sequence);
+    }
+
+    /// Removes an event that the broker has: the next of its lane may be sent.
+    pub fn confirmed(&mut self, sequence: Sequence) {
+        self.answered(sequence);
+        let Some(entry) = self.entries.remove(&sequence) else { return };
+        self.suspects -= usize::from(entry.suspect);
+        let Some(id) = entry.item.lane() else { return };
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        lane.members.remove(&sequence);
+        lane.troubled -= usize::from(entry.troubled);
+        match lane.members.first().copied() {
+            None => drop(self.lanes.remove(&id)),
+            Some(next) => self.promote(next),
+        }
+    }
+
+    /// Removes a lane without troubled events of which nothing is in flight. Returns its events in
+    /// order.
+    pub fn take_recovered(&mut self, id: u64) -> Vec<(Sequence, T)> {
+        let has_recovered =
+            |lane: &&Lane| lane.troubled == 0 && lane.members.is_disjoint(&self.in_flight);
+        if self.lanes.get(&id).filter(has_recovered).is_none() {
+            return Vec::new();
+        }
+        let members = self.lanes.remove(&id).unwrap_or_default().members;
+        let remove = |sequence| {
+            self.ready.remove(&sequence);
+            let entry = self.entries.remove(&sequence)?;
+            self.suspects -= usize::from(entry.suspect);
+            // Only what is in flight is held by somebody else as well.
+            Some((sequence, Arc::into_inner(entry.item)?))
+        };
+        members.into_iter().filter_map(remove).collect()
+    }
+
+    /// The event was refused. It is kept for a retry, and its lane waits.
+    pub fn refused(&mut self, sequence: Sequence) {
+        self.answered(sequence);
+        self.mark_troubled(sequence);
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            entry.refused = true;
+            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+        }
+    }
+
+    /// Sends a refused event again.
+    pub fn retry(&mut self, sequence: Sequence) {
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            entry.refused = false;
+            self.promote(sequence);
+        }
+    }
+
+    /// Puts its dead letter in the place of an event that is not in flight.
+    pub fn replace_with_dead_letter(&mut self, sequence: Sequence, letter: T) {
+        if self.in_flight.contains(&sequence) {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&sequence) else { return };
+        debug_assert_eq!(entry.item.lane(), letter.lane(), "a letter has the key of its event");
+        entry.item = Arc::new(letter);
+        entry.is_dead_letter = true;
+        self.retry(sequence);
+    }
+
+    /// Refuses the events that wait behind an event of their lane, except dead letters. Returns
+    /// them in order.
+    pub fn refuse_behind(&mut self, sequence: Sequence) -> Vec<Sequence> {
+        let lane = self.entries.get(&sequence).and_then(|entry| entry.item.lane());
+        let lane = lane.and_then(|lane| self.lanes.get(&lane));
+        let mut refused = Vec::new();
+        for behind in lane.into_iter().flat_map(|lane| lane.members.range(sequence + 1..)) {
+            let Some(entry) = self.entries.get_mut(behind) else { continue };
+            let is_sent = self.ready.contains(behind) || self.in_flight.contains(behind);
+            if !is_sent && !entry.refused && !entry.is_dead_letter {
+                entry.refused = true;
+                refused.push(*behind);
+            }
+        }
+        refused.iter().for_each(|behind| self.mark_troubled(*behind));
+        refused
+    }
+
+    /// The connection is lost: everything in flight will be sent again. If the broker closed it
+    /// because of a message, those in flight are sent one at a time, so that the next close
+    /// identifies the message and no other is sent again because of it. A message that was long
+    /// without an answer is hardly the reason: the broker closes at once.
+    pub fn connection_lost(&mut self, because_of_a_message: bool) {
+        let unanswered = std::mem::take(&mut self.unanswered);
+        for sequence in std::mem::take(&mut self.in_flight) {
+            let Some(entry) = self.entries.get_mut(&sequence) else { continue };
+            self.ready.insert(sequence);
+            if because_of_a_message && !entry.suspect && !unanswered.contains(&sequence) {
+                entry.suspect = true;
+                self.suspects += 1;
+            }
+        }
+        self.names.clear();
+        self.in_flight_bytes = 0;
+    }
+
+    /// The event must be sent alone: the broker may close the connection over it.
+    pub fn suspect(&mut self, sequence: Sequence) {
+        if let Some(entry) = self.entries.get_mut(&sequence) {
+            self.suspects += usize::from(!std::mem::replace(&mut entry.suspect, true));
+        }
+    }
+
+    /// The event in flight was left without an answer for long, while the broker may answer others.
+    /// Those wait for it no longer: it counts towards no bound, and is no suspect any more.
+    pub fn unanswered(&mut self, sequence: Sequence) {
+        let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
+        if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
+            entry.unanswered = true;
+            self.in_flight_bytes -= entry.item.size_bytes();
+            self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
+        }
+    }
+
+    /// Whether anything in flight was left without an answer for long.
+    pub fn has_unanswered(&self) -> bool {
+        !self.unanswered.is_empty()
+    }
+
+    pub fn is_suspect(&self, sequence: Sequence) -> bool {
+        self.entries.get(&sequence).is_some_and(|entry| entry.suspect)
+    }
+
+    pub fn in_flight(&self) -> impl Iterator<Item = (Sequence, &T)> {
+        self.in_flight.iter().filter_map(|sequence| Some((*sequence, self.item(*sequence)?)))
+    }
+
+    /// The only event in flight, if it was a suspect before.
+    pub fn lone_suspect(&self) -> Option<Sequence> {
+        let mut all = self.in_flight.iter();
+        let only = all.next().copied().filter(|_| all.next().is_none())?;
+        self.entries.get(&only).filter(|entry| entry.suspect).map(|_| only)
+    }
+
+    fn answered(&mut self, sequence: Sequence) {
+        let Some(entry) = self.entries.get(&sequence) else { return };
+        self.ready.remove(&sequence);
+        let is_counted = !self.unanswered.remove(&sequence);
+        if self.in_flight.remove(&sequence) {
+            self.in_flight_bytes -= if is_counted { entry.item.size_bytes() } else { 0 };
+            if let Some(name) = entry.item.unique() {
+                self.names.remove(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "key_lanes_tests.rs"]
+mod tests;

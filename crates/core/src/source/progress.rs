@@ -1,0 +1,132 @@
+//! Which LSN may be reported to Postgres.
+//!
+//! Postgres removes the WAL before the reported position, accepts a position beyond
+//! its own WAL without an error, and then skips what is written there later.
+//! Therefore the reported position never exceeds what was seen, never goes back,
+//! and follows a keepalive only when nothing is unconfirmed or half received. Then
+//! it must follow: a shutdown of Postgres waits until the consumer has confirmed
+//! everything, and an idle slot would retain the WAL that other databases write.
+//!
+//! In a new session it begins where the slot stands, and follows what the server has sent again. A
+//! Postgres that has crashed may have an older position than was reported; whether it has also gone
+//! back, and has other transactions there, shows only when it has sent them.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use crate::base::lsn::Lsn;
+
+/// Records of the WAL begin and end at multiples of this, and so do positions that report them.
+const RECORD_ALIGNMENT: u64 = 8;
+
+/// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
+/// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since Postgres
+/// skips a transaction only if that begins before the confirmed position. No record ends there, and two
+/// relays hardly choose the same. None if no position is between the two.
+pub fn trace(confirmed: Lsn, commit_lsn: Lsn) -> Option<Lsn> {
+    let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
+    let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire).filter(|it| is_trace(*it));
+    let traces: Vec<Lsn> = between.collect();
+    let drawn = RandomState::new().hash_one(confirmed.to_wire()) as usize;
+    traces.get(drawn.checked_rem(traces.len())?).copied()
+}
+
+/// Whether a position of a slot is a relay's trace.
+pub fn is_trace(position: Lsn) -> bool {
+    !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
+}
+
+/// Whether a slot that stood at `from` has only got a trace since.
+pub fn is_trace_after(from: Lsn, position: Lsn) -> bool {
+    let distance = position.to_wire().checked_sub(from.to_wire());
+    is_trace(position) && distance.is_some_and(|it| (1..=RECORD_ALIGNMENT).contains(&it))
+}
+
+#[derive(Debug, Default)]
+pub struct Progress {
+    seen: Lsn,
+    keepalive: Lsn,
+    settled: Lsn,
+    reported: Lsn,
+    /// Everything before it was sent in this session, or confirmed before it.
+    sent: Lsn,
+}
+
+impl Progress {
+    /// The walsender has sent everything before `wal_end`.
+    pub fn on_keepalive(&mut self, wal_end: Lsn) {
+        self.keepalive = self.keepalive.max(wal_end);
+        self.sent = self.sent.max(wal_end);
+        self.seen = self.seen.max(wal_end);
+    }
+
+    /// A session begins, in which the server sends what was committed at `slot_confirmed` or later.
+    /// What the keepalives of the last one declared as sent may be sent again.
+    pub fn on_connected(&mut self, slot_confirmed: Lsn) {
+        self.keepalive = Lsn::ZERO;
+        self.sent = slot_confirmed;
+    }
+
+    /// What keepalives declared as sent is unconfirmed again.
+    pub fn on_rewound(&mut self) {
+        self.keepalive = Lsn::ZERO;
+    }
+
+    /// What was confirmed and not reported is received, and must be confirmed, again.
+    pub fn unsettle(&mut self) {
+        (self.settled, self.keepalive) = (Lsn::ZERO, Lsn::ZERO);
+    }
+
+    /// A transaction was received that ends at `end_lsn`.
+    pub fn on_committed(&mut self, end_lsn: Lsn) {
+        self.sent = self.sent.max(end_lsn);
+    }
+
+    pub fn on_wal(&mut self, wal_end: Lsn) {
+        self.seen = self.seen.max(wal_end);
+    }
+
+    /// Everything before `lsn` is settled.
+    pub fn on_settled(&mut self, lsn: Lsn) {
+        self.settled = self.settled.max(lsn);
+    }
+
+    /// The position to report now, which never goes down within a session. `clear` means that nothing
+    /// is unconfirmed or half received.
+    pub fn reportable(&self, clear: bool) -> Lsn {
+        let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
+        safe.max(self.reported).min(self.sent)
+    }
+
+    /// Postgres was told, or knew itself, that everything before `lsn` is confirmed.
+    pub fn on_reported(&mut self, lsn: Lsn) {
+        self.reported = self.reported.max(lsn);
+    }
+
+    /// A trace was reported: no transaction is before it that was not before the slot's position.
+    pub fn on_traced(&mut self, position: Lsn) {
+        self.on_reported(position);
+        self.sent = self.sent.max(position);
+    }
+
+    pub fn reported(&self) -> Lsn {
+        self.reported
+    }
+
+    /// Everything before this position was sent in this session, or confirmed before it.
+    pub fn sent(&self) -> Lsn {
+        self.sent
+    }
+
+    pub fn seen(&self) -> Lsn {
+        self.seen
+    }
+
+    /// For another timeline, where positions of this one mean nothing.
+    pub fn forget(&mut self) {
+        *self = Progress::default();
+    }
+}
+
+#[cfg(test)]
+#[path = "progress_tests.rs"]
+mod tests;
