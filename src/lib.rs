@@ -22,4 +22,4 @@ pub mod sink;
 pub mod source;
 pub mod trace;
 
-pub(crate) use walrelay_core::{delivery, format, outbox, pgoutput};
+pub use walrelay_core::{delivery, format, outbox, pgoutput};

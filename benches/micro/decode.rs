@@ -26,8 +26,8 @@ fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode+extract");
     group.throughput(Throughput::Elements(1));
     let (binary, text) = (
-        include_str!("../../tests/golden/binary.hex"),
-        include_str!("../../tests/golden/text.hex"),
+        include_str!("../../crates/core/tests/golden/binary.hex"),
+        include_str!("../../crates/core/tests/golden/text.hex"),
     );
     for (name, hex, preset, headers) in [
         ("binary", binary, Preset::Walrelay, "-"),

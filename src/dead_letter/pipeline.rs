@@ -3,7 +3,7 @@
 //! resolutions. The resolution of a replayed event is written once the event is confirmed.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, Resolution};
@@ -113,7 +113,7 @@ impl<T> ConfirmedPublisher<T> {
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
         let mut reports = std::mem::take(&mut self.reports);
-        self.sink.poll(patience, &mut reports);
+        self.sink.poll(Instant::now(), patience, &mut reports);
         let mut failures = Vec::new();
         let mut refused = |item: Option<T>, failure| {
             failures.extend(item.map(|item| PublishFailure::Refused(item, failure)));

@@ -79,7 +79,7 @@ impl TailFixture {
             };
             write(&mut *sink, spec);
         }
-        sink.poll(Duration::ZERO, &mut Vec::new());
+        sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 
     /// Follows; as many news may wait to be heard.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
@@ -140,7 +140,7 @@ impl TopicFixture {
     pub(super) fn write(&self, spec: Spec<'_>) {
         let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
         write(&mut *sink, spec);
-        sink.poll(Duration::ZERO, &mut Vec::new());
+        sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 
     /// `count` letters `e0`, `e1`, ... of the keys 0 to 4, a second apart.
@@ -156,7 +156,7 @@ impl TopicFixture {
     pub(super) fn publish(&self, record: &Outbound<'_>) {
         let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
         sink.publish(0, record).unwrap();
-        sink.poll(Duration::ZERO, &mut Vec::new());
+        sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 
     /// Event ids that have arrived at a topic, in order.
@@ -263,8 +263,8 @@ impl Sink for Breaking {
         self.0.publish(sequence, event)
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.0.poll(patience, reports);
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.0.poll(now, patience, reports);
         if !reports.is_empty() {
             reports.push(SinkReport::Broken("cut off".to_owned()));
         }

@@ -1,4 +1,5 @@
-use super::super::facts::{Pass, Phase, facts};
+use super::super::facts::facts;
+use super::super::{Pass, Phase};
 use super::*;
 
 #[test]

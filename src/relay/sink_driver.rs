@@ -69,7 +69,7 @@ impl SinkDriver {
     pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {
         let mut reports = std::mem::take(&mut self.reports);
         match &mut self.sink {
-            Some(sink) => sink.poll(timeout, &mut reports),
+            Some(sink) => sink.poll(Instant::now(), timeout, &mut reports),
             None => std::thread::sleep(timeout),
         }
         reports
@@ -160,7 +160,7 @@ impl SinkDriver {
     pub(super) fn withdraw(&mut self, reason: &str, in_flight: usize) -> Vec<SinkReport> {
         let mut reports = Vec::new();
         if let Some(mut sink) = self.sink.take() {
-            sink.withdraw(&mut reports);
+            sink.withdraw(Instant::now(), &mut reports);
             self.rebuild_at = Instant::now();
             tracing::warn!(
                 code = "sink.withdrawn",

@@ -2,7 +2,7 @@
 //! what is left of the relay's cost is the source's.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
 use super::log::{DeadLetterLog, LogRead, ReadFrom};
@@ -67,7 +67,7 @@ impl Sink for NullSink {
         Ok(())
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.0.is_empty() {
             std::thread::sleep(patience);
         }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -195,7 +195,7 @@ impl Sink for MemorySink {
         Ok(())
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.deliver(&self.broker.clone());
         if self.reports.is_empty() {
             std::thread::sleep(patience);

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
-use crate::base::secret::{Secret, SecretFile as _};
+use crate::base::secret::Secret;
 use crate::base::testing::TempFolder;
 
 fn login(info: &ConnInfo) -> (String, Vec<String>) {
@@ -27,7 +27,7 @@ fn user_and_password_of_a_url_in_a_file_are_those_of_now_and_the_rest_is_that_of
     info.login_files.url = Some(url);
     // WHEN the login is rotated, and somebody writes another server and mode beside it
     std::fs::write(&path, "postgres://new:two@elsewhere/app?sslmode=disable\n").unwrap();
-    let now = info.current().unwrap().into_owned();
+    let now = current(&info).unwrap().into_owned();
     assert_eq!(login(&now), ("new".to_owned(), vec!["two".to_owned()]));
     assert_eq!((&now.hosts[0].name, now.sslmode), (&"db".to_owned(), info.sslmode));
     // WHEN the file holds nonsense, or is gone THEN that is no login, and may pass
@@ -36,10 +36,10 @@ fn user_and_password_of_a_url_in_a_file_are_those_of_now_and_the_rest_is_that_of
             Some(text) => std::fs::write(&path, text).unwrap(),
             None => std::fs::remove_file(&path).unwrap(),
         }
-        let error = info.current().unwrap_err();
+        let error = current(&info).unwrap_err();
         assert!(!error.to_string().contains("c4n4ry"), "{error}");
     }
-    assert!(info.current().unwrap_err().to_string().contains(path.to_str().unwrap()));
+    assert!(current(&info).unwrap_err().to_string().contains(path.to_str().unwrap()));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn passwords_of_a_passfile_are_those_of_now() {
     let info = conninfo::parse(&text, &|_| None).unwrap();
     assert!(info.login_files.are_used());
     write_private(&path, "b:*:*:u:two\n");
-    let now = info.current().unwrap();
+    let now = current(&info).unwrap();
     assert_eq!(login(&now), ("u".to_owned(), vec![String::new(), "two".to_owned()]));
     // GIVEN a password in the string THEN no file is read
     let fixed = conninfo::parse(&format!("{text} password=x"), &|_| None).unwrap();

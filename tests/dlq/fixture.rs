@@ -151,7 +151,7 @@ impl DlqFixture {
                 sent += 1;
                 letters.next();
             }
-            sink.poll(Duration::from_millis(5), &mut reports);
+            sink.poll(Instant::now(), Duration::from_millis(5), &mut reports);
             for reports in reports.drain(..) {
                 match reports {
                     SinkReport::Confirmed(_) => {

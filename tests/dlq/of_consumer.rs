@@ -1,7 +1,7 @@
 //! `walrelay dlq --from SERVICE.dlq`: dead letters that a consumer has written, and their way back to
 //! that consumer alone.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walrelay::base::event::Outbound;
 use walrelay::config::Config;
@@ -82,13 +82,15 @@ impl Service {
             loop {
                 match sink.publish_alone(sequence as u64, &event) {
                     Ok(()) => break,
-                    Err(PublishError::QueueFull) => sink.poll(LIMIT, &mut Vec::new()),
+                    Err(PublishError::QueueFull) => {
+                        sink.poll(Instant::now(), LIMIT, &mut Vec::new())
+                    }
                     Err(failed) => panic!("{failed:?}"),
                 }
             }
             let mut reports = Vec::new();
             while !reports.contains(&SinkReport::Confirmed(sequence as u64)) {
-                sink.poll(Duration::from_millis(5), &mut reports);
+                sink.poll(Instant::now(), Duration::from_millis(5), &mut reports);
             }
         }
     }

@@ -224,7 +224,7 @@ impl TestRelay {
     /// Collects what the sink has to tell.
     pub(crate) fn poll(&mut self, patience: Duration) {
         let mut reports = Vec::new();
-        self.sink.as_mut().expect("a sink").poll(patience, &mut reports);
+        self.sink.as_mut().expect("a sink").poll(Instant::now(), patience, &mut reports);
         let mut lost_track = false;
         for item in reports {
             match item {

@@ -10,4 +10,6 @@ pub mod outbox;
 pub mod pgoutput;
 pub mod sink;
 pub mod source;
+#[cfg(test)]
+mod testing;
 pub mod trace;

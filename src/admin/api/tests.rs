@@ -1,6 +1,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::header;
 use serde_json::Value;
@@ -62,7 +62,7 @@ impl ApiFixture {
             let (id, key) = (&*id, Some(&*key));
             write(&mut *sink, Spec { id, key, failed_unix_us, parks_key, ..Spec::default() });
         }
-        sink.poll(Duration::ZERO, &mut Vec::new());
+        sink.poll(Instant::now(), Duration::ZERO, &mut Vec::new());
     }
 
     /// Ids that have arrived where events go.

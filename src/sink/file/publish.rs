@@ -101,7 +101,7 @@ impl Sink for FileSink {
         self.hand_over(sequence, dead_letter, true)
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         match self.reports.recv_timeout(patience) {
             Ok(first) => reports.extend(first.into_iter().chain(self.reports.try_iter().flatten())),
             Err(RecvTimeoutError::Disconnected) if !self.ended => {

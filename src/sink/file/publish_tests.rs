@@ -17,7 +17,7 @@ fn open(folder: &Folder) -> FileSink {
 fn reports(sink: &mut FileSink, count: usize) -> Vec<SinkReport> {
     let (mut reports, began) = (Vec::new(), Instant::now());
     while reports.len() < count {
-        sink.poll(Duration::from_millis(10), &mut reports);
+        sink.poll(Instant::now(), Duration::from_millis(10), &mut reports);
         assert!(began.elapsed() < LIMIT, "{reports:?}");
     }
     reports
@@ -53,7 +53,7 @@ fn an_outage_confirms_nothing_loses_nothing_and_is_reported_once() {
     }
     let mut told = reports(&mut sink, 1);
     for _ in 0..5 {
-        sink.poll(RETRY_EVERY, &mut told);
+        sink.poll(Instant::now(), RETRY_EVERY, &mut told);
     }
     let [SinkReport::Unreachable(reason)] = told.as_slice() else { panic!("{told:?}") };
     assert!(reason.contains("events.jsonl") && reason.contains("No such file"), "{reason}");
@@ -77,7 +77,7 @@ fn nothing_is_confirmed_that_cannot_be_synced() {
     sink.publish(0, &event("0", None)).unwrap();
     let mut told = Vec::new();
     for _ in 0..5 {
-        sink.poll(RETRY_EVERY, &mut told);
+        sink.poll(Instant::now(), RETRY_EVERY, &mut told);
     }
     assert!(matches!(told.as_slice(), [SinkReport::Unreachable(_)]), "{told:?}");
 }

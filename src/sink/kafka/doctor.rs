@@ -94,7 +94,7 @@ fn wait_for_answer(
     loop {
         let Err(code) = sink.producer().metadata(topic, REQUEST_MS) else { return Ok(()) };
         let mut reports = Vec::new();
-        sink.poll(Duration::ZERO, &mut reports);
+        sink.poll(Instant::now(), Duration::ZERO, &mut reports);
         for report in reports {
             if let SinkReport::Unreachable(reason)
             | SinkReport::LoginRefused(reason)

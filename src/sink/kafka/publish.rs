@@ -360,7 +360,7 @@ impl Sink for KafkaSink {
         Ok(())
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.ending.is_none() {
             self.isolated.send(&self.in_flight);
         }
@@ -408,7 +408,7 @@ impl Sink for KafkaSink {
         !self.key_order.is_idle()
     }
 
-    fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
+    fn withdraw(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {
         let confirmed = self.normal.withdraw().into_iter().chain(self.isolated.withdraw());
         // Failures that were not reported will happen again.
         self.reports.retain(|report| matches!(report, SinkReport::Confirmed(_)));

@@ -171,7 +171,7 @@ impl Sink for RabbitSink {
         message::has_room_for(event, &self.shared.limits.get())
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.hand_over();
         match self.reports.recv_timeout(patience) {
             Ok(first) => reports.extend(first.into_iter().chain(self.reports.try_iter().flatten())),
@@ -193,8 +193,7 @@ impl Sink for RabbitSink {
         unanswered.as_ref().filter(|(oldest, _)| *oldest == sequence).map(|(_, name)| name.clone())
     }
 
-    fn withdraw(&mut self, reports: &mut Vec<SinkReport>) {
-        let now = Instant::now();
+    fn withdraw(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
         self.shared.deadline.set(PublishLimits { begin_until: now, finish_until: now });
         let known = self.reports.try_iter().flatten();
         reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));

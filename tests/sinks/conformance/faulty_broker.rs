@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walrelay::base::error::Fault;
 use walrelay::base::event::{Outbound, Sequence};
@@ -103,12 +103,12 @@ impl Sink for FaultySink {
         self.inner.holds_back()
     }
 
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.faults.stalled.load(Ordering::SeqCst) {
             return std::thread::sleep(patience);
         }
         let before = reports.len();
-        self.inner.poll(patience, reports);
+        self.inner.poll(now, patience, reports);
         if self.faults.loses_answers.load(Ordering::SeqCst) {
             self.lost |= reports.len() > before;
             reports.truncate(before);

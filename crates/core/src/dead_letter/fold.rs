@@ -230,7 +230,7 @@ impl DeadLetterIndex {
         known.filter(|known| known.selected && states.contains(&known.state)).count()
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub fn open(&self) -> usize {
         let known = self.letters.values().map(|entry| entry.known);
         known.filter(|known| known.state == DeadLetterState::Open).count()

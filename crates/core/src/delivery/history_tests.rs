@@ -1,7 +1,7 @@
 //! A relay before a Postgres that crashes, forgets what was reported, and is put back on a copy.
 
+use crate::testing::volume;
 use proptest::prelude::*;
-use walrelay_harness::kit::volume;
 
 use super::*;
 use crate::delivery::admitted::Admitted;

@@ -1,8 +1,8 @@
 //! The pure core against a naive model: a Postgres that forgets and repeats, a broker that confirms
 //! in any order, fails and is rebuilt, a link that breaks anywhere.
 
+use crate::testing::volume;
 use proptest::prelude::*;
-use walrelay_harness::kit::volume;
 
 use super::admitted::{Admitted, Transaction};
 use super::history::CommitId;

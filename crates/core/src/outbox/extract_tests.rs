@@ -11,14 +11,14 @@ use crate::pgoutput::encoder::{Form, insert};
 use crate::pgoutput::message::Message;
 use crate::pgoutput::relation::Column;
 
-pub const ID: &str = "6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11";
+pub(crate) const ID: &str = "6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11";
 const COMMIT_US: i64 = 1_795_266_631_227_183;
 
-pub fn columns() -> Columns {
+pub(crate) fn columns() -> Columns {
     Columns::default()
 }
 
-pub fn route() -> Route {
+pub(crate) fn route() -> Route {
     Route::default()
 }
 

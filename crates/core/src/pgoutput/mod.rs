@@ -5,8 +5,7 @@
 //! [`cursor`], [`frame`], [`message`], [`relation`].
 
 pub mod cursor;
-#[cfg(test)]
-#[path = "encoder_tests.rs"]
+#[cfg(any(test, feature = "testing"))]
 pub mod encoder;
 pub mod frame;
 pub mod message;

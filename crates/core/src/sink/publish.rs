@@ -25,7 +25,7 @@ pub trait Sink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError>;
 
     /// Appends what there is to report, waiting at most `patience` for the first.
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>);
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>);
 
     /// Publishes an event that was [`SinkReport::Suspect`] in a request of its own, so that the
     /// answer is about this event alone.
@@ -65,7 +65,7 @@ pub trait Sink {
 
     /// Drops everything that is not published, as far as that can still be stopped, and appends what
     /// is confirmed by now. The sink is dropped next.
-    fn withdraw(&mut self, _reports: &mut Vec<SinkReport>) {}
+    fn withdraw(&mut self, _now: Instant, _reports: &mut Vec<SinkReport>) {}
 
     /// Where an event goes that was sent and is not answered, in words; none if it was not sent, or
     /// if that is not known.

@@ -263,7 +263,7 @@ impl Fixture {
     pub(crate) fn settle(&mut self) -> Result<Vec<FailureOutcome>, Fault> {
         let (mut outcome, mut reports) = (Ok(Vec::new()), Vec::new());
         loop {
-            self.sink().poll(Duration::ZERO, &mut reports);
+            self.sink().poll(Instant::now(), Duration::ZERO, &mut reports);
             if reports.is_empty() {
                 let Relay { feed, down, .. } = &mut self.relay;
                 down.admitter.state_file.marks.write();

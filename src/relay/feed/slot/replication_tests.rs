@@ -357,8 +357,13 @@ impl Sink for Careful {
         self.1.lock().unwrap().push(at);
         self.0.publish(at, event)
     }
-    fn poll(&mut self, patience: std::time::Duration, reports: &mut Vec<SinkReport>) {
-        self.0.poll(patience, reports);
+    fn poll(
+        &mut self,
+        now: std::time::Instant,
+        patience: std::time::Duration,
+        reports: &mut Vec<SinkReport>,
+    ) {
+        self.0.poll(now, patience, reports);
     }
     fn retry(&mut self, sequence: Sequence) {
         self.0.retry(sequence);
