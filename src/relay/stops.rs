@@ -28,8 +28,7 @@ use crate::dead_letter::stop_log::{self, TopicStops};
 use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
 use crate::doctor::fingerprint::{
-    Comparison, KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper,
-    PublicationLook,
+    Comparison, KeptPublication, KnownPublication, PublicationKeeper, PublicationLook,
 };
 use crate::doctor::publication_age;
 use crate::doctor::source::SeenSource;
@@ -351,7 +350,7 @@ impl Stops {
         {
             return Some(Finding::fail(fault));
         }
-        let found = PublicationFingerprint::of(facts);
+        let found = facts.fingerprint();
         let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
         let look =
             PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };

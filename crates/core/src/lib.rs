@@ -3,6 +3,7 @@
 pub mod base;
 pub mod dead_letter;
 pub mod delivery;
+pub mod doctor;
 pub mod format;
 pub mod health;
 pub mod metrics;

@@ -17,9 +17,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
 use crate::base::lsn::Lsn;
-use crate::doctor::fingerprint::{
-    Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
-};
+use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport};
@@ -422,7 +420,7 @@ impl<'a> SessionOpener<'a> {
     /// Compares the publication with what is known of it; where nothing is, with the slot.
     fn compare(&mut self, report: &SourceReport, sound: bool) -> Result<(), Failed> {
         let (facts, settings) = (&report.facts, self.settings);
-        let found = PublicationFingerprint::of(facts);
+        let found = facts.fingerprint();
         let digest = found.digest();
         let (system_id, wal_end) = (facts.server.system_id.clone(), facts.server.current_lsn);
         match self.known.compare(PublicationLook { system_id, wal_end, found }, settings, sound) {

@@ -19,7 +19,7 @@ const KNOWS_EXCEPT: u32 = 190_000;
 /// The first version that can publish generated columns.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
 
-pub(super) fn judge(
+pub fn judge(
     published: &PublishedFacts,
     settings: &SourceSettings,
     server_version: u32,

@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::connect::ServerStart;
+use super::server::ServerStart;
 use super::slot_state::HeldSlot;
 
 #[derive(Debug, Default)]
@@ -22,34 +22,34 @@ struct Noted {
 /// The walsender of this process that holds the slot, or held it last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnHolder {
-    pub(crate) pid: i32,
-    pub(crate) server: ServerStart,
+    pub pid: i32,
+    pub server: ServerStart,
 }
 
 /// The slot in the hands of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sighting {
-    pub(crate) at: Instant,
-    pub(crate) server: ServerStart,
-    pub(crate) decoded: Option<i64>,
+pub struct Sighting {
+    pub at: Instant,
+    pub server: ServerStart,
+    pub decoded: Option<i64>,
     /// When another relay of this slot was seen last.
-    pub(crate) peer_at: Option<Instant>,
+    pub peer_at: Option<Instant>,
 }
 
 impl Sightings {
     /// A session holds the slot.
-    pub(crate) fn opened(&self, holder: OwnHolder) {
+    pub fn opened(&self, holder: OwnHolder) {
         let mut noted = self.noted();
         noted.last = noted.last.take().filter(|last| last.server == holder.server);
         noted.holder = Some(holder);
     }
 
     /// The server of the last session.
-    pub(crate) fn server(&self) -> Option<ServerStart> {
+    pub fn server(&self) -> Option<ServerStart> {
         self.noted().holder.as_ref().map(|holder| holder.server.clone())
     }
 
-    pub(crate) fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
+    pub fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
         let by = |pid| OwnHolder { pid, server: server.clone() };
         if noted.holder.is_none() || noted.holder != slot.holder.as_ref().map(|it| by(it.pid)) {
@@ -60,7 +60,7 @@ impl Sightings {
         noted.last = Some(Sighting { at, server: server.clone(), decoded: slot.decoded, peer_at });
     }
 
-    pub(crate) fn last(&self) -> Option<Sighting> {
+    pub fn last(&self) -> Option<Sighting> {
         self.noted().last.clone()
     }
 

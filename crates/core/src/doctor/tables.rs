@@ -5,22 +5,21 @@ use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
 use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
-use crate::source::init::add_order_sql;
-use crate::source::publication::TableFacts;
+use crate::source::publication::{TableFacts, add_order_sql};
 use crate::source::quote::{quote_ident, quote_table};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReadBy {
+pub enum ReadBy {
     Slot,
     Polling,
 }
 
-pub(super) fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
+pub fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
     Fault::new(Exit::Source, code, what, "source.outbox", mend)
 }
 
 /// For the slot.
-pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
+pub fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
     let judge_one = |(table, outbox): (&TableFacts, &OutboxTable)| {
         let faults = faults(table, outbox, ReadBy::Slot);
         if faults.is_empty() {
@@ -50,7 +49,7 @@ fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
     Some(Finding::warn("table.order", text))
 }
 
-pub(super) fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
+pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
     let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
     let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
     if by == ReadBy::Slot && table.persistence.as_deref() == Some("u") {

@@ -4,31 +4,48 @@
 //! relay has taken it, so that a full window leaves it in the buffer. The buffer grows for a
 //! message larger than itself and shrinks again.
 
-use std::io::ErrorKind;
-use std::os::fd::AsFd;
+use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use pgwire_replication::Lsn as WireLsn;
-use pgwire_replication::protocol::replication::{
-    encode_standby_status_update, unix_to_pg_timestamp,
-};
-
-use super::connect::ServerError;
 use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
-use super::transport::Transport;
+use super::server::ServerError;
 use crate::base::lsn::Lsn;
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 
-const BUFFER_BYTES: usize = 256 * 1024;
-/// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
-const LOW_WATER_BYTES: i32 = 64;
+/// What is read at once.
+pub const BUFFER_BYTES: usize = 256 * 1024;
 /// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
 
+/// The connection in copy mode. Nothing of it blocks, except for the waits.
+pub trait Wire {
+    /// Reads what has arrived; 0 is the end of the stream.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// True when a read would return something though the socket has nothing to read.
+    fn has_buffered(&self) -> bool;
+
+    /// A read that leaves room has taken everything that had arrived.
+    fn reads_all(&self) -> bool;
+
+    /// Sends a status update: Postgres may remove the WAL before `flushed`.
+    fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()>;
+
+    /// Sends CopyDone, so that the server ends the stream and answers.
+    fn send_copy_done(&mut self) -> io::Result<()>;
+
+    /// Waits until there is something to read, or until what waits to be sent can be sent, or `timeout`
+    /// has passed.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Waits while a backlog gathers in the socket.
+    fn pause(&mut self, length: Duration);
+}
+
 pub struct Stream {
-    transport: Transport,
+    wire: Box<dyn Wire + Send>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -57,7 +74,7 @@ pub enum StreamError {
     #[error("the server ended the stream")]
     Ended,
     #[error("the connection broke: {0}")]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
     #[error("the stream is not pgoutput: {0}")]
     Protocol(#[from] DecodeError),
     #[error("a message claims {0} bytes")]
@@ -65,17 +82,9 @@ pub enum StreamError {
 }
 
 impl Stream {
-    /// `transport` is in copy mode.
-    pub fn new(transport: Transport, now: Instant) -> std::io::Result<Stream> {
-        if transport.is_loopback() {
-            // A fixed buffer limits a long link; on loopback it keeps reads within the CPU cache.
-            transport.set_receive_buffer(BUFFER_BYTES)?;
-        }
-        if !transport.is_tls() {
-            crate::base::os_ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
-        }
-        Ok(Stream {
-            transport,
+    pub fn new(wire: Box<dyn Wire + Send>, now: Instant) -> Stream {
+        Stream {
+            wire,
             buffer: vec![0; BUFFER_BYTES],
             start: 0,
             end: 0,
@@ -84,7 +93,7 @@ impl Stream {
             last_received: now,
             empty_at: now,
             lived_at: now,
-        })
+        }
     }
 
     /// The next message, if it was received completely, and its length for [`Stream::consume`].
@@ -125,12 +134,12 @@ impl Stream {
         self.make_room()?;
         let (mut read, mut is_empty) = (0, false);
         while self.end < self.buffer.len() {
-            match self.transport.read(&mut self.buffer[self.end..]) {
+            match self.wire.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Err(StreamError::Io(ErrorKind::UnexpectedEof.into())),
                 Ok(bytes) => {
                     self.end += bytes;
                     read += bytes;
-                    if !self.transport.has_buffered() {
+                    if !self.wire.has_buffered() {
                         break;
                     }
                 }
@@ -147,7 +156,7 @@ impl Stream {
             self.lived_at = self.empty_at;
         }
         // A read that leaves room has taken everything; of TLS it may be one record of several.
-        if is_empty || (self.end < self.buffer.len() && !self.transport.is_tls()) {
+        if is_empty || (self.end < self.buffer.len() && self.wire.reads_all()) {
             self.empty_at = now;
         }
         self.pause = self.pacing.after_read(now, read);
@@ -182,17 +191,12 @@ impl Stream {
 
     /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
     /// passed.
-    pub fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if let Some(pause) = self.pause.take() {
-            std::thread::sleep(pause);
+            self.wire.pause(pause);
             return Ok(());
         }
-        if self.transport.has_buffered() {
-            return Ok(());
-        }
-        let writing = self.transport.pending_write();
-        self.transport.wait(timeout, writing)?;
-        if writing { self.transport.flush() } else { Ok(()) }
+        if self.wire.has_buffered() { Ok(()) } else { self.wire.wait(timeout) }
     }
 
     /// Sends a status update. Postgres may remove the WAL before `flushed`.
@@ -201,19 +205,13 @@ impl Stream {
         flushed: Lsn,
         now_unix_us: i64,
         reply_requested: bool,
-    ) -> std::io::Result<()> {
-        let (lsn, now) = (WireLsn::from_u64(flushed.to_wire()), unix_to_pg_timestamp(now_unix_us));
-        let status = encode_standby_status_update(lsn, now, reply_requested);
-        let mut message = Vec::with_capacity(HEADER_BYTES + status.len());
-        message.push(b'd');
-        message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
-        message.extend_from_slice(&status);
-        self.transport.write(&message)
+    ) -> io::Result<()> {
+        self.wire.report(flushed, now_unix_us, reply_requested)
     }
 
     /// Sends CopyDone, so that the server ends the stream and answers.
-    pub fn send_copy_done(&mut self) -> std::io::Result<()> {
-        self.transport.write(&[b'c', 0, 0, 0, 4])
+    pub fn send_copy_done(&mut self) -> io::Result<()> {
+        self.wire.send_copy_done()
     }
 
     pub fn last_received(&self) -> Instant {

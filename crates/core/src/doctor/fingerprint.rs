@@ -9,54 +9,39 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use tokio_postgres::{Client, Error};
-
 use super::{publication, tables};
 use crate::base::encoding::hex;
 use crate::base::error::{Doubt, Fault};
 use crate::base::finding::faults;
 use crate::base::lsn::Lsn;
 use crate::base::stop::PUBLICATION_RECREATED;
-use crate::source::facts::SourceFacts;
 use crate::source::faults::{publication_problem, republish_sql};
-use crate::source::publication::{
-    CatalogRow, PublishedFacts, RowKind, TableFacts, published_unless_locked,
-};
+use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts};
 use crate::source::settings::SourceSettings;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PublicationFingerprint {
+pub struct PublicationFingerprint {
     published: PublishedFacts,
     server_version: u32,
 }
 
 impl PublicationFingerprint {
-    /// None while it cannot be read because an outbox is locked.
-    pub(crate) async fn take(
-        client: &Client,
-        settings: &SourceSettings,
-        server_version: u32,
-    ) -> Result<Option<PublicationFingerprint>, Error> {
-        let published = published_unless_locked(client, settings).await?;
-        Ok(published.map(|published| PublicationFingerprint { published, server_version }))
-    }
-
-    pub(crate) fn of(facts: &SourceFacts) -> PublicationFingerprint {
-        let (published, server_version) = (facts.published.clone(), facts.server.version);
+    #[must_use]
+    pub fn new(published: PublishedFacts, server_version: u32) -> PublicationFingerprint {
         PublicationFingerprint { published, server_version }
     }
 
     /// Why the publication holds back rows now, if it does.
-    pub(crate) fn holds_back(&self, settings: &SourceSettings) -> Option<Fault> {
+    pub fn holds_back(&self, settings: &SourceSettings) -> Option<Fault> {
         let mut findings = tables::judge(&self.published.tables, &settings.outboxes);
         findings.extend(publication::judge(&self.published, settings, self.server_version, true));
         faults(&findings).next().cloned()
     }
 
     /// Names this state of the catalog rows.
-    pub(crate) fn digest(&self) -> String {
+    pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for CatalogRow { about, oid, xmin, .. } in self.rows() {
             for number in [about, oid, xmin] {
@@ -182,7 +167,7 @@ fn recreated(what: &str, settings: &SourceSettings) -> Fault {
 }
 
 /// How to go on after a gap.
-pub(super) fn compare_and_resume(settings: &SourceSettings) -> String {
+pub fn compare_and_resume(settings: &SourceSettings) -> String {
     format!(
         "compare the outbox rows of that time with the broker and publish by hand what is missing \
          (docs/operations.md, \"A gap in the publication\"): {}\nthen acknowledge it: walrelay \
@@ -210,15 +195,15 @@ fn same_subject(one: &CatalogRow, other: &CatalogRow) -> bool {
 
 /// The publication as it was found at one moment.
 #[derive(Debug)]
-pub(crate) struct PublicationLook {
-    pub(crate) system_id: String,
+pub struct PublicationLook {
+    pub system_id: String,
     /// End of the WAL, read not later than the publication.
-    pub(crate) wal_end: Lsn,
-    pub(crate) found: PublicationFingerprint,
+    pub wal_end: Lsn,
+    pub found: PublicationFingerprint,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Comparison {
+pub enum Comparison {
     /// Nothing was known of it before.
     First,
     /// It has let every row through, or it is of another database system, which the session reports.
@@ -227,7 +212,7 @@ pub(crate) enum Comparison {
 }
 
 /// Remembers the publication beyond the life of the process.
-pub(crate) trait PublicationKeeper: std::fmt::Debug + Send + Sync {
+pub trait PublicationKeeper: std::fmt::Debug + Send + Sync {
     fn keep(&self, known: &KeptPublication);
     /// It was in order up to this end of the WAL.
     fn saw(&self, wal_end: Lsn);
@@ -235,7 +220,7 @@ pub(crate) trait PublicationKeeper: std::fmt::Debug + Send + Sync {
 
 /// The publication as it was last known to be in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct KeptPublication {
+pub struct KeptPublication {
     system_id: String,
     name: String,
     #[serde(skip)]
@@ -244,7 +229,7 @@ pub(crate) struct KeptPublication {
 }
 
 impl KeptPublication {
-    pub(crate) fn of(look: &PublicationLook, settings: &SourceSettings) -> KeptPublication {
+    pub fn of(look: &PublicationLook, settings: &SourceSettings) -> KeptPublication {
         KeptPublication {
             system_id: look.system_id.clone(),
             name: settings.publication.clone(),
@@ -263,7 +248,7 @@ pub struct KnownPublication {
 
 impl KnownPublication {
     /// What an earlier process knew, up to the position `seen`. Another publication is not compared.
-    pub(crate) fn restored(
+    pub fn restored(
         kept: Option<KeptPublication>,
         seen: Lsn,
         settings: &SourceSettings,
@@ -276,7 +261,7 @@ impl KnownPublication {
 
     /// Compares the publication with the one that is known. One that is not `sound` does not become
     /// the known one.
-    pub(crate) fn compare(
+    pub fn compare(
         &self,
         look: PublicationLook,
         settings: &SourceSettings,

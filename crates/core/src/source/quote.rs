@@ -2,12 +2,12 @@
 //! parameters for them.
 
 /// An SQL identifier, always in double quotes: a quoted name cannot be a keyword.
-pub(crate) fn quote_ident(name: &str) -> String {
+pub fn quote_ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// An SQL string literal that means the same whatever `standard_conforming_strings` says.
-pub(crate) fn quote_literal(text: &str) -> String {
+pub fn quote_literal(text: &str) -> String {
     if text.contains('\\') {
         // The blank separates the E from a keyword before it.
         return format!(" E{}", quote_replication_literal(&text.replace('\\', "\\\\")));
@@ -16,11 +16,11 @@ pub(crate) fn quote_literal(text: &str) -> String {
 }
 
 /// A string of a replication command, where a backslash is no escape and `E''` is unknown.
-pub(crate) fn quote_replication_literal(text: &str) -> String {
+pub fn quote_replication_literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-pub(crate) fn quote_table(schema: &str, table: &str) -> String {
+pub fn quote_table(schema: &str, table: &str) -> String {
     format!("{}.{}", quote_ident(schema), quote_ident(table))
 }
 

@@ -16,7 +16,7 @@ const BACKLOG_BYTES_PER_US: f64 = 16.0;
 /// A backlog is judged over at least this long.
 const BACKLOG_OVER: Duration = Duration::from_millis(1);
 /// A read of this size means that there is more, which is read at once.
-pub(super) const LARGE_READ_BYTES: usize = 32 * 1024;
+pub const LARGE_READ_BYTES: usize = 32 * 1024;
 /// Long enough for megabytes to gather, and short compared with the age of a backlog.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(12);
 /// Bytes per microsecond of moderate traffic, some 3,000 events a second.
@@ -31,20 +31,20 @@ const MODERATE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const MODERATE_PAUSE_MAX: Duration = Duration::from_millis(8);
 
 #[derive(Debug)]
-pub(crate) struct ReadPacing {
-    pub(super) confirm_time: Duration,
+pub struct ReadPacing {
+    pub confirm_time: Duration,
     since: Instant,
     bytes: usize,
     is_moderate: bool,
 }
 
 impl ReadPacing {
-    pub(crate) fn new(now: Instant) -> ReadPacing {
+    pub fn new(now: Instant) -> ReadPacing {
         ReadPacing { confirm_time: Duration::ZERO, since: now, bytes: 0, is_moderate: false }
     }
 
     /// Takes the size of a read; returns how long to pause before the next.
-    pub(crate) fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
+    pub fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
         if bytes >= LARGE_READ_BYTES {
