@@ -3,7 +3,7 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-pub use walrelay_core::source::catalog::Catalog;
+pub(crate) use walrelay_core::source::catalog::Catalog;
 
 use super::json_row::document;
 use super::settings::SourceSettings;

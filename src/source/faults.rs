@@ -2,7 +2,7 @@
 
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
-pub use walrelay_core::source::faults::*;
+pub(crate) use walrelay_core::source::faults::*;
 
 use crate::base::error::{Exit, Fault};
 

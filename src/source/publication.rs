@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
-pub use walrelay_core::source::publication::*;
+pub(crate) use walrelay_core::source::publication::*;
 
 use super::json_row::{Parameter, document_opt};
 use super::settings::SourceSettings;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
-pub use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
+pub(crate) use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use super::idle_timeout::IdleTimeout;
 use super::json_row::{JsonText, document, lsn, present, xid};

@@ -8,7 +8,7 @@
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
-pub use walrelay_core::source::walsender::Activity;
+pub(crate) use walrelay_core::source::walsender::Activity;
 
 use crate::base::lsn::Lsn;
 

@@ -9,6 +9,7 @@ pub mod health;
 pub mod metrics;
 pub mod outbox;
 pub mod pgoutput;
+pub mod relay;
 pub mod sink;
 pub mod source;
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! be read of it. So does one that has killed the process before. Nothing is remembered here: the
 //! feed admits an event after the sink has taken it.
 
-use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
+use super::failure_policy::{FailurePolicy, Reason, SendAs};
 use super::faults;
+use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
-use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
@@ -17,7 +17,7 @@ use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::format::{self, CloudEvents};
-use crate::metrics::{KnownFrom, PassMeter};
+use crate::metrics::KnownFrom;
 use crate::outbox::settings::{Preset, Route};
 use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
@@ -26,7 +26,7 @@ use crate::sink::{Disposition, Failure, PublishError, Sink};
 use crate::source::settings::SourceSettings;
 
 /// What may become an event.
-pub(super) enum Candidate<'a> {
+pub enum Candidate<'a> {
     Row(&'a Plan, Tuple<'a>),
     /// A logical message: its LSN and its content.
     Message(&'a MessagePlan, Lsn, &'a [u8]),
@@ -34,15 +34,15 @@ pub(super) enum Candidate<'a> {
 
 /// The number under which the sink will report on an event, and its position in the stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EventNumber {
-    pub(super) sequence: Sequence,
-    pub(super) position: Position,
+pub struct EventNumber {
+    pub sequence: Sequence,
+    pub position: Position,
     /// Its number within the transaction that the crash guard was given.
-    pub(super) crash_ordinal: u64,
+    pub crash_ordinal: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Offered {
+pub enum Offered {
     /// The sink has taken it; `bytes` count towards the window.
     Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
     /// An earlier process has published it, and it must not be published again.
@@ -53,19 +53,20 @@ pub(super) enum Offered {
     SinkBroken,
 }
 
-pub(super) struct Admission<'a> {
-    pub(super) admitter: &'a mut Admitter,
-    pub(super) policy: &'a mut FailurePolicy,
-    pub(super) sink: &'a mut dyn Sink,
-    pub(super) meter: &'a mut PassMeter,
+pub struct Admission<'a> {
+    pub admitter: &'a mut Admitter,
+    pub policy: &'a mut FailurePolicy,
+    pub sink: &'a mut dyn Sink,
+    pub meter: &'a mut dyn PassMeter,
+    pub clock: &'a dyn Clock,
 }
 
 /// Turns candidates into events. Its buffers are kept from event to event.
-pub(super) struct Admitter {
-    pub(super) transaction: CommitStamp,
-    pub(super) state_file: StateFile,
-    pub(super) known: KnownEvents,
-    pub(super) read_back: ReadBack,
+pub struct Admitter {
+    pub transaction: CommitStamp,
+    pub state_file: StateFile,
+    pub known: KnownEvents,
+    pub read_back: ReadBack,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -75,7 +76,7 @@ pub(super) struct Admitter {
 }
 
 impl Admitter {
-    pub(super) fn new(
+    pub fn new(
         state_file: StateFile,
         read_back: ReadBack,
         source: &SourceSettings,
@@ -99,7 +100,7 @@ impl Admitter {
 
     /// There is a new session, in which everything before `confirmed` is confirmed. An earlier
     /// process has marked what else it knew to be confirmed. Returns what it claims of a transaction.
-    pub(super) fn takes_over(
+    pub fn takes_over(
         &mut self,
         system_id: &str,
         timeline: u32,
@@ -119,7 +120,7 @@ impl Admitter {
     }
 
     /// Before what was confirmed is marked: marks that a topic has overruled go first.
-    pub(super) fn forget_overruled(&mut self) {
+    pub fn forget_overruled(&mut self) {
         if self.known.takes_overruled() {
             self.state_file.marks.forget();
         }
@@ -127,7 +128,7 @@ impl Admitter {
 
     /// What is received from here on is no repetition of what an earlier process has marked, and
     /// what this one has marked does not apply any more.
-    pub(super) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         self.known.forget();
         self.read_back.stop();
         self.state_file.marks.forget();
@@ -135,7 +136,7 @@ impl Admitter {
 
     /// The events that follow are of this transaction.
     #[inline]
-    pub(super) fn begins(&mut self, commit_lsn: Lsn) {
+    pub fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
         self.received(commit_lsn);
         if !self.read_back.is_active() {
@@ -145,7 +146,7 @@ impl Admitter {
 
     /// Whether the intake waits until a topic has been read. Everything before this position was
     /// received.
-    pub(super) fn awaits_topic(&mut self, received: Lsn) -> bool {
+    pub fn awaits_topic(&mut self, received: Lsn) -> bool {
         self.received(received);
         self.read_back.is_reading()
     }
@@ -158,16 +159,23 @@ impl Admitter {
     }
 
     #[inline]
-    pub(super) fn offer(
+    pub fn offer(
         &mut self,
         candidate: &Candidate<'_>,
         number: EventNumber,
         policy: &mut FailurePolicy,
         sink: &mut dyn Sink,
+        clock: &dyn Clock,
     ) -> Result<Offered, Fault> {
         let fingerprint = Fingerprint::NONE;
-        let handover =
-            Handover { number, fingerprint, adds_context: false, policy: &mut *policy, sink };
+        let handover = Handover {
+            number,
+            fingerprint,
+            adds_context: false,
+            policy: &mut *policy,
+            sink,
+            clock,
+        };
         let offered = match self.state_file.crash.takes(number.crash_ordinal) {
             None => self.publish(candidate, handover),
             Some(deaths) => {
@@ -190,7 +198,7 @@ impl Admitter {
     /// which events were published: its record must not stand for another one. False if that topic
     /// must be read first.
     #[inline]
-    pub(super) fn recalls(
+    pub fn recalls(
         &mut self,
         candidate: &Candidate<'_>,
         position: Position,
@@ -356,6 +364,7 @@ struct Handover<'a> {
     adds_context: bool,
     policy: &'a mut FailurePolicy,
     sink: &'a mut dyn Sink,
+    clock: &'a dyn Clock,
 }
 
 impl Handover<'_> {
@@ -391,7 +400,7 @@ impl Handover<'_> {
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
-        let Some(start) = self.policy.spans.begin(sequence, position, event, unix_now_us()) else {
+        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us()) else {
             return send(self, event);
         };
         let mut headers = HeaderSlots::new();
@@ -407,7 +416,7 @@ impl Handover<'_> {
     #[inline]
     fn send(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
-        let outcome = match self.policy.route(sequence, event, position) {
+        let outcome = match self.policy.route(sequence, event, position, self.clock) {
             SendAs::Normal => self.sink.publish(sequence, event),
             SendAs::Isolated => self.sink.publish_alone(sequence, event),
             SendAs::DeadLetter(cause) => return self.write(event, cause),
@@ -450,7 +459,7 @@ impl Handover<'_> {
         incomplete: bool,
     ) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
-        let cause = self.policy.cause(sequence, event.key, reason, position, Moment::now());
+        let cause = self.policy.cause(sequence, event.key, reason, position, self.clock.now());
         self.write(event, DeadLetterCause { incomplete, ..cause })
     }
 

@@ -1,17 +1,17 @@
 //! Checks that a new session continues the slot that this relay has read before, and ends the last
 //! session.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::relay::control::{
-    ConfirmedPosition, Control, OpenedSession, PeerProgress, Seen, SystemTimeline,
+    ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline,
 };
 use crate::relay::faults;
-use crate::relay::stops::not_the_last;
-use crate::source::connect::ServerStart;
+use crate::relay::ports::{Clock, Database};
 use crate::source::progress;
+use crate::source::server::ServerStart;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -134,6 +134,21 @@ pub(super) fn judge(
     start(floor, Continuation::AfterPeers)
 }
 
+/// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
+/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it.
+pub fn not_the_last(
+    source: &SourceSettings,
+    last: &(SystemTimeline, Lsn),
+    place: &SystemTimeline,
+    wal_end: Lsn,
+) -> Option<Fault> {
+    let (last, seen) = last;
+    if last.system_id != place.system_id {
+        return Some(faults::system_changed(source, &last.system_id, &place.system_id));
+    }
+    (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
+}
+
 /// A peer has published the events between the two positions. A long gap between two looks at the
 /// slot could hide something else, so a person should check it.
 fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
@@ -151,12 +166,12 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
 }
 
 /// Ends the stream; true when the server has answered, and so has read the last status update.
-pub(super) fn end(mut stream: Stream) -> bool {
-    let deadline = Instant::now() + END_ANSWERED_WITHIN;
+pub(super) fn end(mut stream: Stream, clock: &dyn Clock) -> bool {
+    let deadline = clock.instant() + END_ANSWERED_WITHIN;
     let outcome = stream.send_copy_done().map_err(StreamError::Io).and_then(|()| {
-        while Instant::now() < deadline {
+        while clock.instant() < deadline {
             stream.wait(Duration::from_millis(20))?;
-            stream.fill(Instant::now())?;
+            stream.fill(clock.instant())?;
             while let Some((_, length)) = stream.peek()? {
                 stream.consume(length);
             }
@@ -173,12 +188,12 @@ pub(super) fn end(mut stream: Stream) -> bool {
 
 /// Reports the last position without a stream. Otherwise the next process would publish again what
 /// the broker has confirmed since the last report.
-pub(super) fn confirm_over_sql(control: &Control, slot: &KnownSlot, lsn: Lsn) {
+pub(super) fn confirm_over_sql(database: &dyn Database, slot: &KnownSlot, lsn: Lsn) {
     let KnownSlot { place, server, own_pid, floor } = slot.clone();
     if lsn <= floor {
         return;
     }
-    match control.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
+    match database.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             code = "slot.position-unreported", confirmed = %lsn, why,

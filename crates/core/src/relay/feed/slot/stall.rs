@@ -15,7 +15,8 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
-use crate::relay::control::{Walsender, WalsenderAnswer, WalsenderLink};
+use crate::relay::control::{Walsender, WalsenderAnswer};
+use crate::relay::ports::WalsenderLink;
 use crate::source::walsender::Activity;
 
 /// The time between two looks is a quarter of the limit, within these bounds.

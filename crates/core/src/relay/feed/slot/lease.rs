@@ -15,7 +15,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::relay::control::{Walsender, WalsenderAnswer, WalsenderLink};
+use crate::relay::control::{Walsender, WalsenderAnswer};
+use crate::relay::ports::WalsenderLink;
 use crate::source::walsender::Activity;
 
 /// Where `wal_sender_timeout` is 0: Postgres waits for ever, but something else may end the walsender.

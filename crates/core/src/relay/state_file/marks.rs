@@ -4,9 +4,7 @@
 //! this process. They are written before the positions of their events are reported to Postgres, so
 //! a mark that is missing belongs to an event that will be sent again and is then published again.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, WRITTEN, Words};
 use super::reports::Reports;
@@ -20,7 +18,7 @@ const DEAD_LETTER: u32 = 1 << 31;
 
 /// Nothing is marked without a ring.
 #[derive(Debug, Default)]
-pub(in crate::relay) struct MarkRing {
+pub struct MarkRing {
     ring: Option<Ring>,
     /// Fingerprint of the broker that confirms events; 0 as long as it is not known.
     broker: u64,
@@ -30,32 +28,30 @@ pub(in crate::relay) struct MarkRing {
 
 #[derive(Debug)]
 struct Ring {
-    file: File,
     words: Words,
     unwritten: Vec<u8>,
 }
 
 /// What this process knows of itself and of the slot, to judge what an earlier one has left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Successor {
+pub struct Successor {
     /// The file was written for the same slot, on the same timeline of the same system.
-    pub(super) same_place: bool,
+    pub same_place: bool,
     /// Fingerprint of the machine's start, if it is known.
-    pub(super) boot: Option<u64>,
+    pub boot: Option<u64>,
     /// Everything committed before this position is confirmed.
-    pub(super) confirmed: Lsn,
+    pub confirmed: Lsn,
 }
 
 impl MarkRing {
     /// Begins to use the ring. Returns the encoded marks that an earlier process has left, and what it
     /// knew to be confirmed of a transaction; none if they do not apply.
-    pub(super) fn takes_over(
+    pub fn takes_over(
         &mut self,
-        file: File,
         words: Words,
         successor: Successor,
     ) -> (Vec<u8>, Option<ConfirmedPrefix>) {
-        let ring = Ring { file, words, unwritten: Vec::new() };
+        let ring = Ring { words, unwritten: Vec::new() };
         let left = match self.peer_held {
             true => Err("another relay was seen to hold the slot"),
             false => ring.left_by_others(&successor, self.broker),
@@ -77,13 +73,13 @@ impl MarkRing {
 
     /// Another relay was seen to hold the slot. Its trace may be missing: Postgres had not read it when
     /// the walsender ended.
-    pub(in crate::relay) fn peer_held(&mut self) {
+    pub fn peer_held(&mut self) {
         self.peer_held = true;
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
     /// any more: true then.
-    pub(in crate::relay) fn broker(&mut self, broker: u64) -> bool {
+    pub fn broker(&mut self, broker: u64) -> bool {
         if broker == self.broker || broker == 0 {
             return false;
         }
@@ -99,12 +95,12 @@ impl MarkRing {
     }
 
     #[inline]
-    pub(in crate::relay) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.ring.is_some()
     }
 
     /// The broker has confirmed this event, or its dead letter.
-    pub(in crate::relay) fn push(&mut self, mark: Mark) {
+    pub fn push(&mut self, mark: Mark) {
         if let Some(ring) = &mut self.ring
             && let Some(bytes) = encode(mark)
         {
@@ -112,13 +108,13 @@ impl MarkRing {
         }
     }
 
-    pub(in crate::relay) fn has_unwritten(&self) -> bool {
+    pub fn has_unwritten(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| !ring.unwritten.is_empty())
     }
 
     /// Writes what was pushed. A file that cannot be written is not used any more: its marks would
     /// not tell what was repeated since.
-    pub(in crate::relay) fn write(&mut self) {
+    pub fn write(&mut self) {
         let Some(ring) = self.ring.as_mut().filter(|ring| !ring.unwritten.is_empty()) else {
             return;
         };
@@ -130,7 +126,7 @@ impl MarkRing {
     }
 
     /// Another timeline, or another relay has confirmed events: the marks do not apply any more.
-    pub(in crate::relay) fn forget(&mut self) {
+    pub fn forget(&mut self) {
         if let Some(ring) = &mut self.ring {
             ring.unwritten.clear();
             ring.clear();
@@ -138,7 +134,7 @@ impl MarkRing {
     }
 
     /// This is confirmed of a transaction.
-    pub(in crate::relay) fn prefix(&self, prefix: ConfirmedPrefix) {
+    pub fn prefix(&self, prefix: ConfirmedPrefix) {
         let Some(Ring { words, .. }) = &self.ring else { return };
         // The process may die between any two of these.
         let copy = if words.load(PREFIX_COPY) == 1 { 2 } else { 1 };
@@ -152,24 +148,17 @@ impl MarkRing {
 
     /// This position was reported to Postgres. Noted afterwards: a slot that is ahead of it is
     /// taken for one that another relay has moved.
-    pub(in crate::relay) fn reported(&self, confirmed: Lsn) {
+    pub fn reported(&self, confirmed: Lsn) {
         if let Some(ring) = &self.ring {
             Reports(&ring.words).push(confirmed);
         }
     }
 
     /// The same, of a position that is only to show that this relay has the slot.
-    pub(in crate::relay) fn traced(&self, position: Lsn) {
+    pub fn traced(&self, position: Lsn) {
         if let Some(ring) = &self.ring {
             Reports(&ring.words).push_trace(position);
         }
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // The close alone leaves the lock to a child that was forked a moment ago and has yet to exec.
-        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock).ok();
     }
 }
 
@@ -216,8 +205,8 @@ impl Ring {
         let mut bytes = vec![0; written.min(MARKS) as usize * MARK_BYTES];
         let older = if written > MARKS { bytes.len() - next } else { 0 };
         let (old, new) = bytes.split_at_mut(older);
-        self.file.read_exact_at(old, (header::BYTES + next) as u64)?;
-        self.file.read_exact_at(new, header::BYTES as u64)?;
+        self.words.read_at(old, (header::BYTES + next) as u64)?;
+        self.words.read_at(new, header::BYTES as u64)?;
         Ok(bytes)
     }
 
@@ -228,7 +217,7 @@ impl Ring {
             let index = written % MARKS;
             let room = (MARKS - index) as usize * MARK_BYTES;
             let (now, later) = rest.split_at(rest.len().min(room));
-            self.file.write_all_at(now, header::BYTES as u64 + index * MARK_BYTES as u64)?;
+            self.words.write_at(now, header::BYTES as u64 + index * MARK_BYTES as u64)?;
             self.words.store(WRITTEN, written + (now.len() / MARK_BYTES) as u64);
             rest = later;
         }
@@ -251,7 +240,7 @@ fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
     Some(bytes)
 }
 
-pub(super) fn decode(bytes: &[u8; MARK_BYTES]) -> Mark {
+pub fn decode(bytes: &[u8; MARK_BYTES]) -> Mark {
     let word = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let half = |at: usize| std::array::from_fn(|index| bytes[at + index]);
     let commit_lsn = Lsn::from_wire(u64::from_ne_bytes(word(0)));

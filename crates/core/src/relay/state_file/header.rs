@@ -3,50 +3,50 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::base::os_ffi::SharedWords;
+use crate::relay::ports::StateBytes;
 
-pub(super) type Words = Arc<SharedWords>;
+pub type Words = Arc<dyn StateBytes>;
 
-pub(super) const WORDS: usize = 64;
+pub const WORDS: usize = 64;
 /// Bytes of the header.
-pub(super) const BYTES: usize = WORDS * 8;
+pub const BYTES: usize = WORDS * 8;
 
 /// Indexes of the words.
-pub(super) const MAGIC: usize = 0;
+pub const MAGIC: usize = 0;
 /// Fingerprint of slot, timeline and system.
-pub(super) const WHERE: usize = 1;
+pub const WHERE: usize = 1;
 /// Of the transaction that is being read.
-pub(super) const COMMIT_LSN: usize = 2;
+pub const COMMIT_LSN: usize = 2;
 /// One more than the ordinal of the event in hand; 0 for none.
-pub(super) const IN_HAND: usize = 3;
+pub const IN_HAND: usize = 3;
 /// The event that the last death is blamed on, and how many deaths in a row.
-pub(super) const BLAMED_LSN: usize = 4;
-pub(super) const BLAMED_ORDINAL: usize = 5;
-pub(super) const DEATHS: usize = 6;
+pub const BLAMED_LSN: usize = 4;
+pub const BLAMED_ORDINAL: usize = 5;
+pub const DEATHS: usize = 6;
 /// Fingerprint of the machine's start during which the marks were written.
-pub(super) const BOOT: usize = 7;
+pub const BOOT: usize = 7;
 /// Marks written so far; the last [`MARKS`] of them are in the ring.
-pub(super) const WRITTEN: usize = 8;
+pub const WRITTEN: usize = 8;
 // Word 9 is not used.
 /// Fingerprint of the broker that has confirmed what is marked.
-pub(super) const BROKER: usize = 10;
+pub const BROKER: usize = 10;
 /// The positions that were reported to Postgres last, and how many there were in all.
-pub(super) const REPORTS: Range<usize> = 11..27;
-pub(super) const REPORTS_MADE: usize = 27;
+pub const REPORTS: Range<usize> = 11..27;
+pub const REPORTS_MADE: usize = 27;
 /// The traces that were left in the slot last, and how many there were in all.
-pub(super) const TRACES: Range<usize> = 28..32;
-pub(super) const TRACES_MADE: usize = 32;
+pub const TRACES: Range<usize> = 28..32;
+pub const TRACES_MADE: usize = 32;
 /// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1
 /// or 2, or 0 for none.
-pub(super) const PREFIXES: [usize; 2] = [33, 36];
-pub(super) const PREFIX_COPY: usize = 39;
+pub const PREFIXES: [usize; 2] = [33, 36];
+pub const PREFIX_COPY: usize = 39;
 
 /// "walrela" and the version of the layout.
-pub(super) const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;
+pub const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;
 /// What differs between versions.
-pub(super) const VERSION_MASK: u64 = 0xFF;
+pub const VERSION_MASK: u64 = 0xFF;
 
 /// Marks in the ring.
-pub(super) const MARKS: u64 = 1 << 18;
+pub const MARKS: u64 = 1 << 18;
 /// Bytes of a mark.
-pub(super) const MARK_BYTES: usize = 24;
+pub const MARK_BYTES: usize = 24;

@@ -7,7 +7,8 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
-use crate::relay::control::{Walsender, WalsenderLink};
+use crate::relay::control::Walsender;
+use crate::relay::ports::WalsenderLink;
 use crate::source::walsender::Activity;
 
 /// Postgres reads a status update at once, if it is not busy.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::control::Mover;
+use super::slot_history::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
 use crate::base::time::rfc3339;
@@ -12,13 +12,13 @@ use crate::delivery::breaker::Burst;
 use crate::delivery::history::{CommitId, OtherHistory};
 use crate::delivery::window::NotInFlight;
 use crate::sink::{Disposition, Failure};
-use crate::source::connect::ConnectErrorKind;
 use crate::source::faults::publication_gap;
+use crate::source::server::ConnectErrorKind;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
 
 /// An event that cannot be published, or could not in all its attempts.
-pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Fault {
+pub fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Fault {
     let Failure { class, subject, reason, mend, .. } = failure;
     let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
     Fault::new(
@@ -31,7 +31,7 @@ pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Faul
 }
 
 /// No event can be published with these settings.
-pub(super) fn unable(failure: &Failure) -> Fault {
+pub fn unable(failure: &Failure) -> Fault {
     let Failure { class, subject, reason, mend, .. } = failure;
     Fault::new(
         Exit::Sink,
@@ -43,7 +43,7 @@ pub(super) fn unable(failure: &Failure) -> Fault {
 }
 
 /// A row or message is no event.
-pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
+pub fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
     Fault::new(
         Exit::Halted,
         "event.unpublishable",
@@ -54,7 +54,7 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
 }
 
 /// Too many dead letters: something else is wrong than the events.
-pub(super) fn breaker_open(
+pub fn breaker_open(
     burst: &Burst,
     next: &DeadLetterCause,
     settings: &DeadLetterSettings,
@@ -79,7 +79,7 @@ then: walrelay resume. Until then every start ends with this; this event is held
 }
 
 /// The dead-letter topic will never accept this dead letter, or the broker no event at all.
-pub(super) fn dead_letter_refused(failure: &Failure) -> Fault {
+pub fn dead_letter_refused(failure: &Failure) -> Fault {
     if failure.disposition == Disposition::Halt {
         return unable(failure);
     }
@@ -94,7 +94,7 @@ pub(super) fn dead_letter_refused(failure: &Failure) -> Fault {
 }
 
 /// The relay was stopped, and the broker did not confirm everything in time.
-pub(super) fn drain_timed_out(left: usize, waited: Duration) -> Fault {
+pub fn drain_timed_out(left: usize, waited: Duration) -> Fault {
     let waited_s = waited.as_secs();
     Fault::new(
         Exit::Failed,
@@ -108,7 +108,7 @@ pub(super) fn drain_timed_out(left: usize, waited: Duration) -> Fault {
 }
 
 /// The stream is not what it should be.
-pub(super) fn protocol(text: &str, place: &str) -> Fault {
+pub fn protocol(text: &str, place: &str) -> Fault {
     Fault::new(
         Exit::Source,
         "source.protocol",
@@ -119,13 +119,13 @@ pub(super) fn protocol(text: &str, place: &str) -> Fault {
 }
 
 /// The sink reports on an event that it does not have.
-pub(super) fn receipt(error: &NotInFlight) -> Fault {
+pub fn receipt(error: &NotInFlight) -> Fault {
     let mend = "this is a defect of the relay: report it; nothing that was not confirmed has been reported";
     Fault::new(Exit::Failed, "sink.bad-receipt", error.to_string(), "", mend)
 }
 
 /// The database was replaced while the relay was running.
-pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Fault {
+pub fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Fault {
     Fault::new(
         Exit::Slot,
         "slot.other-system",
@@ -137,7 +137,7 @@ pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) 
 }
 
 /// The slot was moved, and no other relay was seen to move it.
-pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover) -> Fault {
+pub fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover) -> Fault {
     let who = match mover {
         Mover::Recreated => "it was dropped and created again".to_owned(),
         Mover::Program(name) if name.is_empty() => {
@@ -169,7 +169,7 @@ pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover:
 }
 
 /// The database ends before a position that was read from it.
-pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
+pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
     Fault::new(
         Exit::Slot,
         "slot.went-back",
@@ -185,7 +185,7 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
 }
 
 /// The database sends other transactions where it has sent some before, which this relay has `read`.
-pub(super) fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -> Fault {
+pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -> Fault {
     let name = |it: &CommitId| {
         let at = rfc3339(it.commit_unix_us);
         format!("transaction {} at {}, committed {at}", it.xid, it.commit_lsn)
@@ -210,8 +210,19 @@ pub(super) fn other_history(source: &SourceSettings, other: &OtherHistory, read:
     .stays(*same_until, read)
 }
 
+/// The fault of a relay that cannot know which keys are parked.
+pub fn dead_letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
+    Fault::new(
+        Exit::Sink,
+        "dead-letter.unreadable",
+        format!("park_key needs to read the dead-letter topic: {reason}"),
+        format!("dead_letter.topic = {:?}", settings.address.topic),
+        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
+    )
+}
+
 /// No stop stands, and the state file that would have one may be `missing`.
-pub(super) fn nothing_to_resume(missing: Option<&Path>) -> Fault {
+pub fn nothing_to_resume(missing: Option<&Path>) -> Fault {
     let (place, mend) = match missing {
         Some(path) => (
             format!("state file {}", path.display()),
@@ -229,7 +240,7 @@ pub(super) fn nothing_to_resume(missing: Option<&Path>) -> Fault {
     Fault::new(Exit::Failed, "resume.nothing", what, place, mend)
 }
 
-pub(super) fn stop_unwritable() -> Fault {
+pub fn stop_unwritable() -> Fault {
     Fault::new(
         Exit::Failed,
         "resume.unwritten",
@@ -239,12 +250,12 @@ pub(super) fn stop_unwritable() -> Fault {
     )
 }
 
-pub(super) fn slot_place(source: &SourceSettings) -> String {
+pub fn slot_place(source: &SourceSettings) -> String {
     format!("slot {}, publication {}", source.slot, source.publication)
 }
 
 /// The fault of a stream's error, if a new connection would end with the same error.
-pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
+pub fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
     let place = slot_place(source);
     let told = match error {
         StreamError::Ended | StreamError::Io(_) => return None,

@@ -23,7 +23,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
-use crate::source::connect::ServerStart;
+use crate::source::server::ServerStart;
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
@@ -38,7 +38,7 @@ const PEER_SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Judges each look at the slot since this relay last held it.
 #[derive(Debug, Default)]
-pub(super) struct SlotHistory {
+pub struct SlotHistory {
     place: Option<SystemTimeline>,
     own_pid: Option<i32>,
     /// The position up to which this relay itself knows everything to be confirmed.
@@ -112,7 +112,7 @@ pub enum Mover {
 impl SlotHistory {
     /// A session is requested; everything before `ours` is known to be confirmed. `held` is the slot
     /// as it was seen when this relay held it last.
-    pub(super) fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
+    pub fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
@@ -124,7 +124,7 @@ impl SlotHistory {
     }
 
     /// The next looks run on a new connection, to this place and server.
-    pub(super) fn connected(&mut self, place: SystemTimeline, server: ServerStart) {
+    pub fn connected(&mut self, place: SystemTimeline, server: ServerStart) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begins(Lsn::ZERO, None);
         }
@@ -132,7 +132,7 @@ impl SlotHistory {
     }
 
     /// The slot as seen at `now`.
-    pub(super) fn look(&mut self, slot: &HeldSlot, now: Instant) {
+    pub fn look(&mut self, slot: &HeldSlot, now: Instant) {
         // A former walsender of this relay may take a while to end.
         let holder = slot.holder.as_ref().filter(|holder| !self.is_own(holder.pid));
         if slot.holder.as_ref().is_none_or(|holder| !self.is_own(holder.pid)) {
@@ -232,17 +232,17 @@ impl SlotHistory {
     }
 
     /// A session of this relay holds the slot.
-    pub(super) fn opened(&mut self, own_pid: i32) {
+    pub fn opened(&mut self, own_pid: i32) {
         self.own_pid = Some(own_pid);
     }
 
     /// Whether this is the walsender of a session of this relay.
-    pub(super) fn is_own(&self, pid: i32) -> bool {
+    pub fn is_own(&self, pid: i32) -> bool {
         self.own_pid == Some(pid)
     }
 
     /// What was seen before this relay held the slot at `place`.
-    pub(super) fn ends(&mut self, place: &SystemTimeline) -> Seen {
+    pub fn ends(&mut self, place: &SystemTimeline) -> Seen {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);
         Seen {

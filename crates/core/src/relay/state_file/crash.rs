@@ -20,7 +20,7 @@ use crate::base::lsn::Lsn;
 const DEATHS_MAX: u64 = 3;
 
 #[derive(Debug, Default)]
-pub(in crate::relay) struct CrashGuard {
+pub struct CrashGuard {
     words: Option<Words>,
     deadly: Option<(Position, u64)>,
     /// Ordinal of the deadly event, if it is in the transaction that is being read.
@@ -29,7 +29,7 @@ pub(in crate::relay) struct CrashGuard {
 
 impl CrashGuard {
     /// The process that wrote these words is dead: this one holds the slot at `place` now.
-    pub(super) fn takes_over(&mut self, words: &Words, place: u64) {
+    pub fn takes_over(&mut self, words: &Words, place: u64) {
         let first = self.words.is_none();
         self.words = Some(Words::clone(words));
         let found: [u64; WORDS] = std::array::from_fn(|index| words.load(index));
@@ -51,7 +51,7 @@ impl CrashGuard {
 
     /// The events that follow are of this transaction.
     #[inline]
-    pub(in crate::relay) fn begins(&mut self, commit_lsn: Lsn) {
+    pub fn begins(&mut self, commit_lsn: Lsn) {
         if let Some(words) = &self.words {
             words.store(COMMIT_LSN, commit_lsn.to_wire());
         }
@@ -62,7 +62,7 @@ impl CrashGuard {
     /// This event of the transaction is in hand. If it must not be handed over: how many processes
     /// have died on it.
     #[inline]
-    pub(in crate::relay) fn takes(&mut self, ordinal: u64) -> Option<u64> {
+    pub fn takes(&mut self, ordinal: u64) -> Option<u64> {
         if let Some(words) = &self.words {
             words.store(IN_HAND, ordinal + 1);
         }
@@ -73,7 +73,7 @@ impl CrashGuard {
     }
 
     #[inline]
-    pub(in crate::relay) fn lets_go(&mut self) {
+    pub fn lets_go(&mut self) {
         if let Some(words) = &self.words {
             words.store(IN_HAND, 0);
         }

@@ -21,9 +21,9 @@ pub(super) struct StatusUpdates {
 }
 
 impl StatusUpdates {
-    pub(super) fn new(stall_timeout: Duration) -> StatusUpdates {
+    pub(super) fn new(stall_timeout: Duration, now: Instant) -> StatusUpdates {
         StatusUpdates {
-            sent_at: Instant::now(),
+            sent_at: now,
             interval: INTERVAL_MAX,
             requested: false,
             probe_after: stall_timeout / 2,

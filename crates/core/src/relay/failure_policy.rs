@@ -8,12 +8,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::dead_letter_gate::DeadLetterGate;
 use super::faults;
+use super::ports::{Clock, Counter, Meters};
 use crate::base::backoff::Backoff;
-use crate::base::clock::unix_now_us;
+use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
@@ -21,25 +22,11 @@ use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
-use crate::metrics::Metrics;
 use crate::sink::{Disposition, Failure, Sink};
-use crate::trace::EventSpans;
-
-/// The current time on both clocks.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
-    pub(super) instant: Instant,
-    pub(super) unix_us: i64,
-}
-
-impl Moment {
-    pub(super) fn now() -> Moment {
-        Moment { instant: Instant::now(), unix_us: unix_now_us() }
-    }
-}
+use crate::trace::event_spans::EventSpans;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum SendAs {
+pub enum SendAs {
     Normal,
     /// In a request of its own.
     Isolated,
@@ -48,7 +35,7 @@ pub(super) enum SendAs {
 
 /// What a failed publish means for the relay as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FailureOutcome {
+pub enum FailureOutcome {
     /// The failure concerned only its event; the relay goes on.
     Handled,
     /// The event will be tried again after `wait`, or later.
@@ -64,11 +51,11 @@ pub(super) enum FailureOutcome {
 
 /// Why an event is given up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reason<'a> {
-    pub(super) class: &'a str,
-    pub(super) text: &'a str,
+pub struct Reason<'a> {
+    pub class: &'a str,
+    pub text: &'a str,
     /// Attempts to add to those counted so far.
-    pub(super) attempts: u32,
+    pub attempts: u32,
 }
 
 /// An event in the sink that will not be tried again.
@@ -80,27 +67,27 @@ struct FailedEvent {
 }
 
 /// Keeps what was decided about events that are not settled.
-pub(crate) struct FailurePolicy {
-    pub(super) gate: DeadLetterGate,
-    pub(super) retries: Retries,
+pub struct FailurePolicy {
+    pub gate: DeadLetterGate,
+    pub retries: Retries,
     /// Events whose dead letters are not confirmed yet.
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
     /// Events that were refused together with others: each is published alone next time.
-    pub(super) suspects: HashSet<Sequence>,
+    pub suspects: HashSet<Sequence>,
     /// Failed events that become dead letters once the dead-letter topic has been read.
     awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
-    pub(super) unpublishable: usize,
-    pub(super) spans: EventSpans,
-    metrics: Arc<Metrics>,
+    pub unpublishable: usize,
+    pub spans: EventSpans,
+    meters: Arc<dyn Meters>,
 }
 
 impl FailurePolicy {
-    pub(super) fn new(
+    pub fn new(
         delivery: &DeliverySettings,
         gate: DeadLetterGate,
         spans: EventSpans,
-        metrics: &Arc<Metrics>,
+        meters: &Arc<dyn Meters>,
     ) -> FailurePolicy {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
         FailurePolicy {
@@ -111,31 +98,38 @@ impl FailurePolicy {
             awaiting_history: Vec::new(),
             unpublishable: 0,
             spans,
-            metrics: Arc::clone(metrics),
+            meters: Arc::clone(meters),
         }
     }
 
     #[inline]
-    pub(super) fn route(
+    pub fn route(
         &self,
         sequence: Sequence,
         event: &Outbound<'_>,
         position: Position,
+        clock: &dyn Clock,
     ) -> SendAs {
         let none_written = self.dead_lettered.is_empty() && self.suspects.is_empty();
         if none_written && self.gate.is_open_to(event) {
             return SendAs::Normal;
         }
-        self.route_of(sequence, event, position)
+        self.route_of(sequence, event, position, clock)
     }
 
     #[cold]
-    fn route_of(&self, sequence: Sequence, event: &Outbound<'_>, position: Position) -> SendAs {
+    fn route_of(
+        &self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        position: Position,
+        clock: &dyn Clock,
+    ) -> SendAs {
         if let Some(cause) = self.dead_lettered.get(&sequence) {
             SendAs::DeadLetter(cause.clone())
         } else if let Some((class, text)) = self.gate.diverts(event, position) {
             let reason = Reason { class, text, attempts: 0 };
-            SendAs::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
+            SendAs::DeadLetter(self.cause(sequence, event.key, reason, position, clock.now()))
         } else if self.suspects.contains(&sequence) {
             SendAs::Isolated
         } else {
@@ -144,7 +138,7 @@ impl FailurePolicy {
     }
 
     /// The cause of a dead letter. An event that is a dead letter already keeps its first cause.
-    pub(super) fn cause(
+    pub fn cause(
         &self,
         sequence: Sequence,
         key: Option<&[u8]>,
@@ -171,7 +165,7 @@ impl FailurePolicy {
     /// Whether this dead letter may be written now: only once the dead-letter topic was read, or
     /// found unreadable. Returns a fault if there are too many. Events that follow a dead letter of
     /// their key do not count.
-    pub(super) fn allow(
+    pub fn allow(
         &mut self,
         sequence: Sequence,
         cause: &DeadLetterCause,
@@ -181,7 +175,7 @@ impl FailurePolicy {
     }
 
     /// The sink has taken the dead letter. Returns whether its key is parked now.
-    pub(super) fn dead_lettered(
+    pub fn dead_lettered(
         &mut self,
         sequence: Sequence,
         key: Option<&[u8]>,
@@ -200,7 +194,7 @@ impl FailurePolicy {
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
-    pub(super) fn settled(&mut self, sequence: Sequence, now: Moment) -> Option<DeadLetterCause> {
+    pub fn settled(&mut self, sequence: Sequence, now: Moment) -> Option<DeadLetterCause> {
         let failed = self.retries.settled(sequence);
         if !self.suspects.is_empty() {
             self.suspects.remove(&sequence);
@@ -208,7 +202,7 @@ impl FailurePolicy {
         let nothing_failed = self.dead_lettered.is_empty();
         let cause = if nothing_failed { None } else { self.dead_lettered.remove(&sequence) };
         if cause.is_some() {
-            self.metrics.dlq_published.inc();
+            self.meters.count(Counter::DeadLettered, 1);
         }
         if self.spans.is_on() {
             let attempts = |cause: &DeadLetterCause| cause.attempts.saturating_sub(1);
@@ -219,13 +213,13 @@ impl FailurePolicy {
         cause
     }
 
-    pub(super) fn on_tail_event(
+    pub fn on_tail_event(
         &mut self,
         event: TailEvent,
         sink: Option<&mut Box<dyn Sink>>,
         now: Moment,
     ) -> Result<(), Fault> {
-        self.gate.on_tail_event(event)?;
+        self.gate.on_tail_event(event, now.unix_us)?;
         let Some(sink) = sink.filter(|_| !self.gate.awaits_history()) else { return Ok(()) };
         let mut outcome = Ok(());
         for waiting in std::mem::take(&mut self.awaiting_history) {
@@ -235,7 +229,7 @@ impl FailurePolicy {
     }
 
     /// Numbers from `next` on are reused for different events: drops what is known about them.
-    pub(super) fn forget(&mut self, next: Sequence) {
+    pub fn forget(&mut self, next: Sequence) {
         self.retries.forget(next);
         self.dead_lettered.retain(|sequence, _| *sequence < next);
         self.suspects.retain(|sequence| *sequence < next);
@@ -244,7 +238,7 @@ impl FailurePolicy {
 
     /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,
     /// unless the numbers mean other events now.
-    pub(super) fn rewind(&mut self, renumbered: bool) {
+    pub fn rewind(&mut self, renumbered: bool) {
         self.retries.rewind(renumbered);
         self.awaiting_history.clear();
         if renumbered {
@@ -255,7 +249,7 @@ impl FailurePolicy {
     }
 
     /// The sink could not publish an event or its dead letter, and still holds the one that failed.
-    pub(super) fn failed(
+    pub fn failed(
         &mut self,
         sequence: Sequence,
         failure: Failure,
@@ -283,7 +277,7 @@ impl FailurePolicy {
                 if !self.retries.is_exhausted(attempts) {
                     return Ok(self.retry_later(sequence, failure, attempts.count, now));
                 }
-                self.metrics.retry_exhaustions.inc();
+                self.meters.count(Counter::RetryExhausted, 1);
             }
         }
         self.give_up(FailedEvent { sequence, failure, position }, sink, now)
@@ -351,7 +345,7 @@ impl FailurePolicy {
             sink.retry(sequence);
             return Ok(FailureOutcome::Handled);
         }
-        self.metrics.dlq_publish_failed.inc();
+        self.meters.count(Counter::DeadLetterRefused, 1);
         match failure.disposition {
             // The sink keeps the dead letter; other events in the sink are not affected.
             Disposition::Outage | Disposition::Delayed | Disposition::Transient => {
@@ -371,21 +365,21 @@ impl FailurePolicy {
         fault
     }
 
-    pub(super) fn unable(&mut self, failure: &Failure) -> Fault {
+    pub fn unable(&mut self, failure: &Failure) -> Fault {
         self.unpublishable = usize::MAX;
         faults::unable(failure)
     }
 
-    pub(super) fn dead_letter_refused(&mut self, failure: &Failure) -> Fault {
+    pub fn dead_letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
-        self.metrics.dlq_publish_failed.inc();
+        self.meters.count(Counter::DeadLetterRefused, 1);
         faults::dead_letter_refused(failure)
     }
 
     /// Counts and logs headers of a row that are not published.
     #[cold]
-    pub(super) fn note_reserved_headers(&self, headers: u32, commit_lsn: Lsn) {
-        self.metrics.headers_dropped.inc_by(u64::from(headers));
+    pub fn note_reserved_headers(&self, headers: u32, commit_lsn: Lsn) {
+        self.meters.count(Counter::HeaderDropped, u64::from(headers));
         tracing::warn!(
             code = "event.header-dropped",
             headers,
@@ -395,9 +389,9 @@ impl FailurePolicy {
     }
 
     /// Counts and logs an answer that has no entry in the sink's table of errors.
-    pub(super) fn note_unknown(&self, failure: &Failure) {
+    pub fn note_unknown(&self, failure: &Failure) {
         if !failure.known {
-            self.metrics.unknown_errors.inc();
+            self.meters.count(Counter::UnknownAnswer, 1);
             let Failure { class, subject, reason, .. } = failure;
             tracing::warn!(
                 code = "sink.unknown-answer",

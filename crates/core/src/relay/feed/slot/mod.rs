@@ -2,7 +2,7 @@
 //! same slot, reads its stream, and reports confirmed positions to it.
 
 mod lease;
-mod replication;
+pub mod replication;
 mod session;
 mod stall;
 mod status_updates;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
 use self::replication::{IntakeStop, PacketOutcome, Replication};
+pub use self::session::not_the_last;
 use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
 use self::trace::TraceCheck;
 use super::{Downstream, Feed, FeedStatus};
-use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
@@ -29,15 +29,14 @@ use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
-use crate::metrics::{Metrics, Stage};
+use crate::metrics::Stage;
 use crate::relay::admit::Admission;
-use crate::relay::control::{
-    CatalogLink, Control, OpenedSession, SessionLink, SessionNews, SessionRequest, StopFlags,
-    Walsender,
-};
+use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
 use crate::relay::dead_letter_gate::PublicationInDoubt;
+use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::sink::PublishLimits;
+use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
 /// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
@@ -60,12 +59,26 @@ pub struct SlotFeed {
     withdrawal: Option<&'static str>,
     /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
     opened: Option<Box<OpenedSession>>,
-    control: Control,
+    database: Box<dyn Database>,
+    source: Arc<SourceSettings>,
+    stops: Arc<dyn StopKeeper>,
     sessions: SessionLink,
     /// The catalog is being read, because the next packet cannot be judged without it.
     catalog: Option<CatalogLink>,
     flags: Arc<StopFlags>,
-    metrics: Arc<Metrics>,
+    meters: Arc<dyn Meters>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What a feed is made of.
+pub struct SlotParts {
+    pub source: Arc<SourceSettings>,
+    pub delivery: DeliverySettings,
+    pub database: Box<dyn Database>,
+    pub stops: Arc<dyn StopKeeper>,
+    pub flags: Arc<StopFlags>,
+    pub meters: Arc<dyn Meters>,
+    pub clock: Arc<dyn Clock>,
 }
 
 enum Connection {
@@ -79,32 +92,31 @@ enum Connection {
 
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
-    pub fn new(
-        control: Control,
-        delivery: &DeliverySettings,
-        flags: Arc<StopFlags>,
-        metrics: Arc<Metrics>,
-    ) -> Result<SlotFeed, Fault> {
-        let source = Arc::clone(&control.source);
+    pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
+        let SlotParts { source, delivery, database, stops, flags, meters, clock } = parts;
+        let now = clock.instant();
         let mut feed = SlotFeed {
-            replication: Replication::new(&source, delivery)?,
+            replication: Replication::new(&source, &delivery)?,
             connection: Connection::Closed,
             awaited: Phase::Connecting,
             slot: None,
             text_only: !source.binary,
             hold: None,
-            status_updates: StatusUpdates::new(source.stall_timeout),
+            status_updates: StatusUpdates::new(source.stall_timeout, now),
             stopping_since: None,
-            stall: StallDetector::new(control.walsender(), source.stall_timeout),
-            lease: SessionLease::new(control.walsender(), Instant::now()),
-            trace: TraceCheck::new(control.walsender(), Instant::now()),
+            stall: StallDetector::new(database.walsender(), source.stall_timeout),
+            lease: SessionLease::new(database.walsender(), now),
+            trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
             opened: None,
-            sessions: control.sessions(),
-            control,
+            sessions: database.sessions(),
+            database,
+            source,
+            stops,
             catalog: None,
             flags,
-            metrics,
+            meters,
+            clock,
         };
         feed.request_session(false);
         Ok(feed)
@@ -127,7 +139,7 @@ impl SlotFeed {
         opened: &OpenedSession,
         policy: &mut FailurePolicy,
     ) -> Result<SessionStart, Fault> {
-        let Control { source, stops, .. } = &self.control;
+        let (source, stops) = (&self.source, &self.stops);
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let seen = self.replication.progress.seen();
         let last = stops.last_place();
@@ -151,7 +163,7 @@ impl SlotFeed {
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let start = self.judge(&opened, &mut down.policy)?;
-        let source = &self.control.source;
+        let source = Arc::clone(&self.source);
         let seen = self.replication.progress.seen();
         let Downstream { admitter, policy, driver, .. } = down;
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
@@ -172,8 +184,8 @@ impl SlotFeed {
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
         }
-        let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, opened_at, .. } =
-            opened;
+        let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
+        let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
         if admitter.state_file.marks.broker(driver.broker()) {
             self.replication.transaction.forget_prefix();
         }
@@ -183,33 +195,26 @@ impl SlotFeed {
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
         policy.gate.learn_system(&place.system_id);
-        let (server, own_pid) = (session.started, session.backend_pid);
+        let timeline = place.timeline;
+        let own_pid = walsender.pid;
         self.slot = Some(KnownSlot { place, server, own_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
-        let walsender = Walsender { host: session.host.clone(), pid: own_pid };
         self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
         self.trace.connected(walsender.clone());
+        let host = walsender.host.name.clone();
         self.stall.connected(walsender);
-        match Stream::new(session.transport, now) {
-            Ok(stream) => {
-                tracing::info!(
-                    slot = source.slot, host = session.host.name, timeline = session.timeline,
-                    confirmed = %slot_confirmed, "streaming"
-                );
-                self.connection = Connection::Open(stream);
-                down.recorder.note(down.driver.outage());
-                // After a crash Postgres may have an older position than this relay knows.
-                self.send_status(down, false);
-            }
-            Err(error) => self.lost(&StreamError::Io(error)),
-        }
+        tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
+        self.connection = Connection::Open(Stream::new(wire, now));
+        down.recorder.note(down.driver.outage());
+        // After a crash Postgres may have an older position than this relay knows.
+        self.send_status(down, false);
         Ok(())
     }
 
     /// The stream has ended. Returns a fault if a new session would end in the same way.
     fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(error, &self.control.source) {
+        if let Some(fault) = faults::of_stream(error, &self.source) {
             return Err(fault);
         }
         self.lost(error);
@@ -218,13 +223,13 @@ impl SlotFeed {
 
     /// What the intake waits for before it reads.
     fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
-        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
+        if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
         let looks_up =
-            self.catalog.is_some() || reads_topic || self.trace.is_awaited(Instant::now());
+            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
         let full = !self.replication.window.has_room();
         IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
     }
@@ -247,12 +252,12 @@ impl SlotFeed {
         if self.is_connected() {
             self.connection = left;
             self.awaited = Phase::Connecting;
-            self.metrics.source_reconnects.inc();
+            self.meters.count(Counter::Reconnect, 1);
         }
         self.replication.admitted.interrupt();
         self.catalog = None;
         self.stall.disconnected();
-        self.lease.session_ended(Instant::now());
+        self.lease.session_ended(self.clock.instant());
         if self.trace.session_ended() {
             // The same trace is sent again: each further one would be farther from where peers know
             // the slot.
@@ -285,7 +290,7 @@ impl SlotFeed {
                 self.disconnect(Connection::Lost);
             }
             IntakeStop::CatalogNeeded => {
-                self.catalog = Some(self.control.read_catalog());
+                self.catalog = Some(self.database.read_catalog());
                 self.hold = Some(IntakeHold::LookupPending);
                 self.hold(now);
             }
@@ -298,7 +303,8 @@ impl SlotFeed {
                 self.disconnect(Connection::Closed);
             }
             IntakeStop::SinkBroken => {
-                down.driver.break_sink("it refuses every event", self.replication.window.events());
+                let in_flight = self.replication.window.events();
+                down.driver.break_sink("it refuses every event", in_flight, now);
             }
         }
     }
@@ -306,13 +312,14 @@ impl SlotFeed {
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
-        let reporting = Instant::now();
-        match stream.report(lsn, unix_now_us(), reply_requested) {
+        let reporting = self.clock.now();
+        match stream.report(lsn, reporting.unix_us, reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
                 down.admitter.state_file.marks.reported(lsn);
-                self.status_updates.sent(Instant::now());
-                down.meter.stage(Stage::Feedback, reporting.elapsed());
+                let sent = self.clock.instant();
+                self.status_updates.sent(sent);
+                down.meter.stage(Stage::Feedback, sent - reporting.instant);
             }
             Err(error) => self.lost(&StreamError::Io(error)),
         }
@@ -325,7 +332,7 @@ impl Feed for SlotFeed {
     const TIMES_STAGES: bool = true;
 
     fn origin(&self) -> String {
-        faults::slot_place(&self.control.source)
+        faults::slot_place(&self.source)
     }
 
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault> {
@@ -381,7 +388,7 @@ impl Feed for SlotFeed {
         if self.trace.is_walsender_gone()
             && let Connection::Open(stream) = &mut self.connection
             && let Some(error) = stream.find_error(now)
-            && faults::of_stream(&error, &self.control.source).is_some()
+            && faults::of_stream(&error, &self.source).is_some()
         {
             // Every further session would end there, too, and so would that of any other relay: what
             // comes before is published, as far as it was received.
@@ -420,18 +427,19 @@ impl Feed for SlotFeed {
         closing: bool,
     ) -> Result<bool, Fault> {
         self.hold = self.held_intake(down);
-        let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
+        let Downstream { admitter, policy, driver, meter, read_at, clock, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
         let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
             self.hold(now);
             return Ok(false);
         };
-        let reading = Instant::now();
+        let reading = clock.instant();
         stream.set_confirm_time(self.replication.window.confirm_time());
         let filled = stream.fill(now);
-        let read = *read_at.insert(Instant::now());
+        let read = *read_at.insert(clock.instant());
         meter.stage(Stage::Read, read - reading);
-        let mut admission = Admission { admitter, policy, sink: &mut **sink, meter };
+        let mut admission =
+            Admission { admitter, policy, sink: &mut **sink, meter: &mut **meter, clock: &**clock };
         loop {
             if closing && self.replication.between_transactions() {
                 return Ok(false);
@@ -451,7 +459,7 @@ impl Feed for SlotFeed {
                     self.status_updates.requested = true;
                 }
                 PacketOutcome::TraceDue(position) => {
-                    if let Err(error) = stream.report(position, unix_now_us(), false) {
+                    if let Err(error) = stream.report(position, clock.unix_us(), false) {
                         return self.ended(&StreamError::Io(error));
                     }
                     self.replication.progress.on_traced(position);
@@ -551,12 +559,12 @@ impl Feed for SlotFeed {
         self.replication.window.overtaken().collect()
     }
 
-    fn status(&self) -> FeedStatus {
+    fn status(&self, now: Instant) -> FeedStatus {
         let connected = self.is_connected();
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
             hold: self.hold,
-            decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
+            decoding_for: self.stall.decoding_since().map(|since| now.saturating_duration_since(since)),
             ..self.replication.status()
         };
         FeedStatus { connected, pass }
@@ -578,12 +586,12 @@ impl Feed for SlotFeed {
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
         let reported =
-            if let Connection::Open(stream) = ending { session::end(stream) } else { false };
+            if let Connection::Open(stream) = ending { session::end(stream, &*self.clock) } else { false };
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let lsn = self.replication.reportable();
-            session::confirm_over_sql(&self.control, slot, lsn);
+            session::confirm_over_sql(&*self.database, slot, lsn);
             down.admitter.state_file.marks.reported(lsn);
         }
         self.replication.window.events()

@@ -31,7 +31,7 @@ use crate::source::stream::Packet;
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PacketOutcome {
+pub enum PacketOutcome {
     Done,
     /// Done, and the server requests a status update.
     ReplyRequested,
@@ -43,7 +43,7 @@ pub(super) enum PacketOutcome {
 
 /// Why no packet can be taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum IntakeStop {
+pub enum IntakeStop {
     /// There is no room, or something is not known yet; offer it again.
     Full,
     /// Its columns can only be read from a stream in text mode.
@@ -57,15 +57,15 @@ pub(super) enum IntakeStop {
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
-pub(super) struct Replication {
-    pub(super) window: Window,
-    pub(super) progress: Progress,
-    pub(super) admitted: Admitted,
-    pub(super) transaction: OpenTransaction,
+pub struct Replication {
+    pub window: Window,
+    pub progress: Progress,
+    pub admitted: Admitted,
+    pub transaction: OpenTransaction,
     ledger: Ledger,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
-    pub(super) sent_lsn: Lsn,
+    pub sent_lsn: Lsn,
     binary: bool,
     catalog: Catalog,
     /// The catalog was read for the next packet.
@@ -74,12 +74,12 @@ pub(super) struct Replication {
     commit_lsn: Lsn,
     xid: u32,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
-    pub(super) untraced: Option<Lsn>,
+    pub untraced: Option<Lsn>,
     source: SourceSettings,
 }
 
 impl Replication {
-    pub(super) fn new(
+    pub fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
     ) -> Result<Replication, Fault> {
@@ -104,7 +104,7 @@ impl Replication {
 
     /// There is a new connection: tables are described again, and transactions begin again with those
     /// that were committed at `slot_confirmed` or later.
-    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
+    pub fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
         self.binary = binary;
         self.outboxes.forget();
         self.refresh(catalog);
@@ -113,7 +113,7 @@ impl Replication {
         self.progress.on_connected(slot_confirmed);
     }
 
-    pub(super) fn refresh(&mut self, mut catalog: Catalog) {
+    pub fn refresh(&mut self, mut catalog: Catalog) {
         self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
         self.catalog = catalog;
         self.catalog_is_fresh = true;
@@ -123,7 +123,7 @@ impl Replication {
     /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
-    pub(super) fn taken_over(
+    pub fn taken_over(
         &mut self,
         floor: Lsn,
         admitter: &mut Admitter,
@@ -141,13 +141,13 @@ impl Replication {
 
     /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
     /// `until_us`. Everything before `received` was received by this relay.
-    pub(super) fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
+    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
         self.admitted.starts_at(floor, until_us, received);
         self.progress.on_reported(floor);
     }
 
     /// Another timeline: its positions cannot be compared with those known here.
-    pub(super) fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
+    pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
         self.admitted.forget();
         self.window.forget();
@@ -158,7 +158,7 @@ impl Replication {
     }
 
     /// Everything from the first unsettled event on will be received and admitted again.
-    pub(super) fn rewind(&mut self, policy: &mut FailurePolicy) {
+    pub fn rewind(&mut self, policy: &mut FailurePolicy) {
         let settled_below = self.window.settled_below();
         if let Some(position) = self.ledger.position_of(settled_below) {
             self.admitted.rewind(position);
@@ -177,19 +177,19 @@ impl Replication {
         policy.rewind(renumbered);
     }
 
-    pub(super) fn between_transactions(&self) -> bool {
+    pub fn between_transactions(&self) -> bool {
         self.admitted.next().is_none()
     }
 
     /// The newest position that may be reported to Postgres.
-    pub(super) fn reportable(&mut self) -> Lsn {
+    pub fn reportable(&mut self) -> Lsn {
         self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
         self.progress.reportable(self.ledger.is_clear())
     }
 
     /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
     /// its mark.
-    pub(super) fn confirmed(
+    pub fn confirmed(
         &mut self,
         event: Sequence,
         is_dead_letter: bool,
@@ -201,7 +201,7 @@ impl Replication {
         Ok((commit_unix_us, mark))
     }
 
-    pub(super) fn status(&self) -> Pass {
+    pub fn status(&self) -> Pass {
         let Replication { window, progress, sent_lsn, .. } = self;
         Pass {
             in_flight_events: window.events() as u64,
@@ -214,12 +214,12 @@ impl Replication {
         }
     }
 
-    pub(super) fn position_of(&self, event: Sequence) -> Position {
+    pub fn position_of(&self, event: Sequence) -> Position {
         let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
         self.ledger.position_of(event).unwrap_or(open)
     }
 
-    pub(super) fn take(
+    pub fn take(
         &mut self,
         packet: Packet<'_>,
         admission: &mut Admission<'_>,
@@ -437,8 +437,8 @@ fn admit(
         return Ok(PacketOutcome::Done);
     }
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
-    let Admission { admitter, policy, sink, meter } = admission;
-    let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink)? {
+    let Admission { admitter, policy, sink, meter, clock } = admission;
+    let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
         Offered::Taken { bytes, commit_unix_us, fingerprint } => {
             window.admit(bytes, commit_unix_us, fingerprint);
             fingerprint
@@ -457,7 +457,3 @@ fn admit(
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
 }
-
-#[cfg(test)]
-#[path = "replication_tests.rs"]
-mod tests;

@@ -9,19 +9,17 @@
 use std::sync::Arc;
 
 use super::faults;
-use super::stops::{Place, Stops};
-use crate::base::clock::unix_now_us;
+use super::ports::{Gauge, Meters, StopKeeper};
+use super::stop_place::Place;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
 use crate::dead_letter::record::StopRecordKind;
-use crate::dead_letter::stop_log::TopicStops;
-use crate::dead_letter::tail;
+use crate::dead_letter::topic_stops::TopicStops;
 use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
-use crate::metrics::Metrics;
 
 /// Class of an event whose route leads into the dead-letter topic.
 const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
@@ -36,7 +34,7 @@ enum History {
     Unreadable,
 }
 
-pub(crate) struct DeadLetterGate {
+pub struct DeadLetterGate {
     on_dead_letter: OnDeadLetter,
     writer: DeadLetterWriter,
     breaker: Breaker,
@@ -45,28 +43,28 @@ pub(crate) struct DeadLetterGate {
     /// It was read once, or nothing of it came for so long that events do not wait for it.
     has_looked: bool,
     requests: ReadRequests,
-    stops: Arc<Stops>,
+    stops: Arc<dyn StopKeeper>,
     /// Those in the topic, as far as it was read.
     in_topic: TopicStops,
     in_doubt: Option<PublicationInDoubt>,
-    metrics: Arc<Metrics>,
+    meters: Arc<dyn Meters>,
 }
 
 /// Rows may be missing, unless this state of the publication was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PublicationInDoubt {
-    pub(super) fault: Fault,
+pub struct PublicationInDoubt {
+    pub fault: Fault,
     /// Names the state.
-    pub(super) digest: String,
+    pub digest: String,
 }
 
 impl DeadLetterGate {
-    pub(super) fn new(
+    pub fn new(
         delivery: &DeliverySettings,
         writer: DeadLetterWriter,
         requests: ReadRequests,
-        metrics: &Arc<Metrics>,
-        stops: Arc<Stops>,
+        meters: &Arc<dyn Meters>,
+        stops: Arc<dyn StopKeeper>,
     ) -> DeadLetterGate {
         DeadLetterGate {
             on_dead_letter: delivery.on_dead_letter,
@@ -79,26 +77,26 @@ impl DeadLetterGate {
             stops,
             in_topic: TopicStops::default(),
             in_doubt: None,
-            metrics: Arc::clone(metrics),
+            meters: Arc::clone(meters),
         }
     }
 
     /// Whether an event that cannot be published stops the relay.
-    pub(super) fn halts(&self) -> bool {
+    pub fn halts(&self) -> bool {
         self.on_dead_letter == OnDeadLetter::Halt
     }
 
     /// Whether events may come in: not before it is known which keys are parked, and, for a process
     /// that begins, whether a stop that only the topic would have stands. One that lives compares
     /// slot and publication itself.
-    pub(super) fn admits(&self) -> bool {
+    pub fn admits(&self) -> bool {
         let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
         let needs = parks_keys || (!self.has_looked && self.stops.waits_for_topic());
         !needs || !self.awaits_history()
     }
 
     /// By what Postgres says, rows may be missing, and no earlier process has left what it knew.
-    pub(super) fn publication_in_doubt(&mut self, doubt: PublicationInDoubt) -> Result<(), Fault> {
+    pub fn publication_in_doubt(&mut self, doubt: PublicationInDoubt) -> Result<(), Fault> {
         match self.stops.place_of_gaps() {
             Place::StateFile => Err(doubt.fault),
             Place::Topic if self.awaits_history() => {
@@ -128,32 +126,32 @@ impl DeadLetterGate {
     }
 
     /// Whether the dead-letter topic must still be read.
-    pub(super) fn awaits_history(&self) -> bool {
+    pub fn awaits_history(&self) -> bool {
         !self.halts() && matches!(self.history, History::Unread | History::Requested(_))
     }
 
     /// Another relay has held the slot since this one held it.
-    pub(super) fn read_again(&mut self) {
+    pub fn read_again(&mut self) {
         self.history = History::Requested(self.requests.request());
     }
 
     /// Dead letters say which database they come from.
-    pub(super) fn learn_system(&self, system_id: &str) {
+    pub fn learn_system(&self, system_id: &str) {
         self.writer.system.learn(system_id);
     }
 
-    pub(super) fn writer(&self) -> &DeadLetterWriter {
+    pub fn writer(&self) -> &DeadLetterWriter {
         &self.writer
     }
 
     /// No key is parked, and the event's destination is not the dead-letter topic.
     #[inline]
-    pub(super) fn is_open_to(&self, event: &Outbound<'_>) -> bool {
+    pub fn is_open_to(&self, event: &Outbound<'_>) -> bool {
         self.parked.is_empty() && !self.leads_here(event)
     }
 
     /// Why the event must become a dead letter (class and text), if it must.
-    pub(super) fn diverts(
+    pub fn diverts(
         &self,
         event: &Outbound<'_>,
         position: Position,
@@ -176,13 +174,13 @@ impl DeadLetterGate {
 
     /// Whether a dead letter of this class parks its key. One of the class `parked` does not park
     /// it again: otherwise a release could never free a busy key.
-    pub(super) fn parks(&self, class: &str) -> bool {
+    pub fn parks(&self, class: &str) -> bool {
         self.on_dead_letter == OnDeadLetter::ParkKey && class != CLASS_PARKED
     }
 
     /// Whether this dead letter may be written now: not before the topic was read. Returns a fault
     /// if there are too many. `counts` is false for one that was allowed before.
-    pub(super) fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
+    pub fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
         if self.awaits_history() {
             return Ok(false);
         }
@@ -195,7 +193,7 @@ impl DeadLetterGate {
     }
 
     /// The sink has taken a dead letter. True when that has parked a key.
-    pub(super) fn written(
+    pub fn written(
         &mut self,
         key: Option<&[u8]>,
         subject: &str,
@@ -217,7 +215,7 @@ impl DeadLetterGate {
         parks.is_some()
     }
 
-    pub(super) fn on_tail_event(&mut self, event: TailEvent) -> Result<(), Fault> {
+    pub fn on_tail_event(&mut self, event: TailEvent, now_unix_us: i64) -> Result<(), Fault> {
         if self.halts() {
             return Ok(());
         }
@@ -240,7 +238,7 @@ impl DeadLetterGate {
                 if is_of_breaker && record.kind == StopRecordKind::Resumed {
                     // Whatever the clocks say, what stands before it in the topic is acknowledged.
                     self.breaker.forget();
-                    self.breaker.resumed(record.body.unix_us.min(unix_now_us()));
+                    self.breaker.resumed(record.body.unix_us.min(now_unix_us));
                 }
             }
             TailEvent::CaughtUp
@@ -263,7 +261,7 @@ impl DeadLetterGate {
             }
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.awaits_history() && parks_keys {
-                    return Err(tail::unreadable(&reason, &self.writer.settings));
+                    return Err(faults::dead_letters_unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
                 self.stops.topic_is_readable(false);
@@ -305,12 +303,12 @@ impl DeadLetterGate {
         }
     }
 
-    pub(super) fn update_breaker_gauge(&self, now_unix_us: i64) {
+    pub fn update_breaker_gauge(&self, now_unix_us: i64) {
         let open = self.breaker.is_open(now_unix_us);
-        self.metrics.dlq_breaker_open.set(i64::from(open));
+        self.meters.set(Gauge::BreakerOpen, u64::from(open));
     }
 
     fn update_parked_gauge(&self) {
-        self.metrics.dlq_parked_keys.set(i64::try_from(self.parked.len()).unwrap_or(i64::MAX));
+        self.meters.set(Gauge::ParkedKeys, self.parked.len() as u64);
     }
 }

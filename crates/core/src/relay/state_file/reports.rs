@@ -11,17 +11,17 @@ use super::header::{REPORTS, REPORTS_MADE, TRACES, TRACES_MADE, Words};
 use crate::base::lsn::Lsn;
 use crate::source::progress;
 
-pub(super) struct Reports<'a>(pub(super) &'a Words);
+pub struct Reports<'a>(pub &'a Words);
 
 impl Reports<'_> {
     /// A process takes the slot, which stands at `confirmed`.
-    pub(super) fn begin(&self, confirmed: Lsn) {
+    pub fn begin(&self, confirmed: Lsn) {
         self.0.store(REPORTS_MADE, 0);
         self.push(confirmed);
     }
 
     /// Called when the report is on its way.
-    pub(super) fn push(&self, position: Lsn) {
+    pub fn push(&self, position: Lsn) {
         let Reports(words) = self;
         let made = words.load(REPORTS_MADE);
         let at = |number: u64| REPORTS.start + number as usize % REPORTS.len();
@@ -32,7 +32,7 @@ impl Reports<'_> {
     }
 
     /// The same, of a trace.
-    pub(super) fn push_trace(&self, position: Lsn) {
+    pub fn push_trace(&self, position: Lsn) {
         let Reports(words) = self;
         let made = words.load(TRACES_MADE);
         words.store(TRACES.start + made as usize % TRACES.len(), position.to_wire());
@@ -41,7 +41,7 @@ impl Reports<'_> {
     }
 
     /// Whether another relay has had the slot, which stands at `confirmed` now.
-    pub(super) fn show_another_relay(&self, confirmed: Lsn) -> bool {
+    pub fn show_another_relay(&self, confirmed: Lsn) -> bool {
         let Reports(words) = self;
         let made = words.load(REPORTS_MADE).min(REPORTS.len() as u64) as usize;
         let reports = || REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));

@@ -9,19 +9,16 @@
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
 use crate::base::event::Outbound;
 use crate::base::lsn::Lsn;
-use crate::base::runtime;
+use super::ports::TopicLink;
 use crate::delivery::stored::{Stored, StoredEvents};
-use crate::sink::Broker;
-use crate::sink::topic_reader::TopicReader;
 
 /// How long the intake waits for all topics together.
-const WITHIN: Duration = Duration::from_secs(10);
+pub const WITHIN: Duration = Duration::from_secs(10);
 /// Commit times do not follow the order of the commits exactly, and clocks differ.
 const MARGIN_US: i64 = 10_000_000;
 /// Bounds the memory: so many records take 26 MB while they are looked for, and one more would double
@@ -31,18 +28,18 @@ const TOPICS_MAX: usize = 64;
 /// The window of an earlier process was hardly larger: what comes behind so many events that are not
 /// stored is not looked for, because that takes time in a long backlog.
 const MISSES_MAX: usize = 1 << 16;
-const UNREAD: &str = "the end of a topic is not read: what an earlier process has published there without reporting it is published again";
+pub const UNREAD: &str = "the end of a topic is not read: what an earlier process has published there without reporting it is published again";
 
 #[derive(Default)]
-pub(crate) struct ReadBack {
-    broker: Option<Arc<dyn Broker>>,
+pub struct ReadBack {
+    open: Option<OpenTopics>,
     stored: StoredEvents,
     topics: HashSet<String>,
     /// Commit LSN from which on events are looked for.
     from: Lsn,
     /// Commit LSN from which on nothing is looked for; zero before the first session.
     until: Lsn,
-    reader: Option<ReaderLink>,
+    reader: Option<TopicLink>,
     /// The topic that is being read.
     awaited: Option<String>,
     /// A topic could not be read, and that was logged.
@@ -53,40 +50,50 @@ pub(crate) struct ReadBack {
     has_refuted: bool,
 }
 
-/// What was found.
-type Answer = Result<FoundRecords, String>;
+/// Begins to read topics; none where published events cannot be read without taking them away.
+pub type OpenTopics = Box<dyn Fn() -> Option<TopicLink> + Send>;
 
-struct FoundRecords {
-    records: StoredEvents,
+pub struct FoundRecords {
+    pub records: StoredEvents,
     /// All partitions of the topic were read.
-    whole: bool,
+    pub whole: bool,
 }
 
-/// The data thread's end. Dropping it ends the thread.
-struct ReaderLink {
-    requests: Sender<ReadRequest>,
-    answers: Receiver<Answer>,
-}
-
-struct ReadRequest {
-    topic: String,
-    from_unix_us: i64,
+pub struct ReadRequest {
+    pub topic: String,
+    pub from_unix_us: i64,
     /// The events of this topic ask for a partition, so the partition of a record matters.
-    by_partition: bool,
+    pub by_partition: bool,
     /// As yet without a record.
-    stored: StoredEvents,
+    pub stored: StoredEvents,
     /// How many it may have.
-    room: usize,
+    pub room: usize,
+}
+
+impl ReadRequest {
+    /// Takes a record of the topic; false once there is no room for more.
+    pub fn take(&mut self, record: &Outbound<'_>) -> bool {
+        let partition = record.partition.filter(|_| self.by_partition);
+        self.stored.add(&Outbound { partition, ..*record });
+        self.stored.records() <= self.room
+    }
+}
+
+impl fmt::Debug for ReadBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadBack").field("until", &self.until).finish_non_exhaustive()
+    }
 }
 
 impl ReadBack {
-    pub(crate) fn new(broker: Arc<dyn Broker>) -> ReadBack {
-        ReadBack { broker: Some(broker), ..ReadBack::default() }
+    #[must_use]
+    pub fn new(open: OpenTopics) -> ReadBack {
+        ReadBack { open: Some(open), ..ReadBack::default() }
     }
 
     /// A session begins: Postgres sends these transactions, by the LSN of their commit, and an earlier
     /// process, or a peer, may have had them.
-    pub(super) fn start(&mut self, transactions: Range<Lsn>) {
+    pub fn start(&mut self, transactions: Range<Lsn>) {
         self.stop();
         if !transactions.is_empty() {
             (self.from, self.until) = (transactions.start, transactions.end);
@@ -97,7 +104,7 @@ impl ReadBack {
     /// Everything before this position was received. False if the topics have turned out to hold
     /// nothing of what comes.
     #[inline]
-    pub(super) fn received(&mut self, position: Lsn) -> bool {
+    pub fn received(&mut self, position: Lsn) -> bool {
         let (ends, gives_up) = (position >= self.until, self.misses > MISSES_MAX);
         let refuted = gives_up && !ends && self.has_refuted;
         if self.is_active() && (ends || gives_up) {
@@ -107,29 +114,29 @@ impl ReadBack {
     }
 
     #[inline]
-    pub(super) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.until != Lsn::ZERO
     }
 
     /// Whether events of this transaction are looked for.
     #[inline]
-    pub(super) fn covers(&self, commit_lsn: Lsn) -> bool {
+    pub fn covers(&self, commit_lsn: Lsn) -> bool {
         self.is_active() && commit_lsn >= self.from
     }
 
     /// An event waits until its topic has been read.
-    pub(super) fn awaits_topic(&self) -> bool {
+    pub fn awaits_topic(&self) -> bool {
         self.awaited.is_some()
     }
 
     /// What comes is no repetition of what an earlier process has received.
-    pub(super) fn stop(&mut self) {
-        *self = ReadBack { broker: self.broker.take(), ..ReadBack::default() };
+    pub fn stop(&mut self) {
+        *self = ReadBack { open: self.open.take(), ..ReadBack::default() };
     }
 
     /// What its topic says of the event; none if that is not known yet, and then the event is offered
     /// again. Asked for all events, published again or not, in order.
-    pub(super) fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
+    pub fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
         let is_new = || !self.topics.contains(event.topic);
         if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {
             return None;
@@ -142,13 +149,9 @@ impl ReadBack {
     }
 
     /// Whether a topic is being read.
-    pub(super) fn is_reading(&mut self) -> bool {
+    pub fn is_reading(&mut self) -> bool {
         let (Some(topic), Some(reader)) = (&self.awaited, &self.reader) else { return false };
-        let found = match reader.answers.try_recv() {
-            Err(TryRecvError::Empty) => return true,
-            Err(TryRecvError::Disconnected) => Err("its thread has ended".to_owned()),
-            Ok(found) => found,
-        };
+        let Some(found) = reader.answer() else { return true };
         match found {
             Ok(FoundRecords { records: found, whole }) => {
                 let records = found.records();
@@ -171,7 +174,7 @@ impl ReadBack {
             return false;
         }
         if self.reader.is_none() {
-            self.reader = self.broker.as_deref().and_then(open);
+            self.reader = self.open.as_ref().and_then(|open| open());
         }
         let Some(reader) = &self.reader else {
             self.stop();
@@ -184,48 +187,10 @@ impl ReadBack {
             stored: self.stored.another(),
             room: RECORDS_MAX.saturating_sub(self.stored.records()),
         };
-        // If the thread has ended, its answer says so.
-        let _sent = reader.requests.send(request).is_ok();
+        // One topic is read at a time. If its reader has ended, its answer says so.
+        let _is_read = reader.request(request);
         self.topics.insert(event.topic.to_owned());
         self.awaited = Some(event.topic.to_owned());
         true
-    }
-}
-
-/// Starts the thread, unless this kind of broker cannot be read.
-fn open(broker: &dyn Broker) -> Option<ReaderLink> {
-    let (requests, inbox) = channel();
-    let (outbox, answers) = channel();
-    let opened = broker.topic_reader().and_then(|reader| {
-        let Some(reader) = reader else { return Ok(None) };
-        runtime::spawn("topic-reader", move || serve(reader, &inbox, &outbox))?;
-        Ok(Some(ReaderLink { requests, answers }))
-    });
-    opened.unwrap_or_else(|fault| {
-        tracing::warn!(code = "sink.topic-unread", reason = fault.what, "{UNREAD}");
-        None
-    })
-}
-
-fn serve(
-    mut reader: Box<dyn TopicReader>,
-    requests: &Receiver<ReadRequest>,
-    answers: &Sender<Answer>,
-) {
-    let mut left = WITHIN;
-    while let Ok(ReadRequest { topic, from_unix_us, by_partition, mut stored, room }) =
-        requests.recv()
-    {
-        let began = Instant::now();
-        let read = reader.read(&topic, from_unix_us, left, &mut |record| {
-            let partition = record.partition.filter(|_| by_partition);
-            stored.add(&Outbound { partition, ..*record });
-            stored.records() <= room
-        });
-        left = left.saturating_sub(began.elapsed());
-        let answer = read.map(|whole| FoundRecords { records: stored, whole });
-        if answers.send(answer).is_err() {
-            return;
-        }
     }
 }
