@@ -28,6 +28,8 @@ pub(crate) struct Record {
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) commit_unix_us: i64,
     pub(crate) stored_unix_us: i64,
+    /// The relay and the sink that published it.
+    pub(crate) by: (usize, u64),
 }
 
 impl Record {
@@ -41,6 +43,7 @@ impl Record {
             headers: headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect(),
             commit_unix_us: event.commit_unix_us,
             stored_unix_us: 0,
+            by: (0, 0),
         }
     }
 
@@ -83,6 +86,7 @@ pub(crate) struct Publish {
     pub(crate) sink: u64,
     pub(crate) relay: usize,
     pub(crate) sequence: Sequence,
+    pub(crate) sent_us: u64,
     pub(crate) record: Record,
     answers: Answers,
 }
@@ -136,7 +140,8 @@ impl Broker {
     /// Takes the publish at this place of the inbox; with `answer`, the sink hears of it.
     pub(crate) fn take(&mut self, index: usize, refusal: Option<Disposition>, answers: bool) {
         let Some(publish) = self.inbox.remove(index) else { return };
-        let Publish { sequence, record, answers: to, .. } = publish;
+        let Publish { sequence, record, answers: to, relay, sink, .. } = publish;
+        let record = Record { by: (relay, sink), ..record };
         let answer = match refusal {
             None if record.is_poison() => Answer::Refused(Disposition::Terminal),
             None => {
@@ -158,6 +163,19 @@ impl Broker {
         let is_silent = |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
         let inbox = self.inbox.iter().enumerate();
         inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
+    }
+
+    /// What has been under way for so long has arrived.
+    pub(crate) fn arrive(&mut self, sent_before_us: u64) {
+        if self.is_away {
+            return;
+        }
+        while let Some(index) = self.inbox.iter().position(|publish| {
+            publish.sent_us < sent_before_us
+                && Some(&publish.record.topic) != self.silent_topic.as_ref()
+        }) {
+            self.take(index, None, true);
+        }
     }
 
     /// A relay gets the slot: what others have sent arrives before, or never.
@@ -269,6 +287,7 @@ impl DirectSink {
                 sink: self.id,
                 relay: self.relay,
                 sequence: *sequence,
+                sent_us: self.life.now_us(),
                 record: item.record.clone(),
                 answers: Arc::clone(&self.answers),
             });

@@ -17,6 +17,8 @@ use crate::process::{Machine, Process, Site};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
+/// A publish is not under way to the broker for longer.
+const UNDER_WAY_MAX_US: u64 = 30_000;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
@@ -74,6 +76,7 @@ pub struct World {
     silent_until_us: Option<u64>,
     refuses_until_us: u64,
     last_holder: Option<usize>,
+    stored_until: usize,
 }
 
 impl World {
@@ -135,6 +138,7 @@ impl World {
             silent_until_us: None,
             refuses_until_us: 0,
             last_holder: None,
+            stored_until: 0,
         }
     }
 
@@ -215,6 +219,17 @@ impl World {
         self.mend(self.clock.us());
         self.walsenders()?;
         self.store();
+        let known = self.stored_until;
+        let new: Vec<String> = {
+            let broker = locked(&self.broker);
+            self.stored_until = broker.stored.len();
+            let tells = self.tells;
+            let records = broker.stored[known..].iter().filter(|_| tells);
+            records.map(|it| format!("stored {} {:?} in {} by {:?}", it.id, it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()), it.topic, it.by)).collect()
+        };
+        for line in new {
+            self.tell(|| line);
+        }
         self.checker.look(&locked(&self.broker))?;
         self.relays();
         Ok(())
@@ -316,6 +331,8 @@ impl World {
     }
 
     fn store(&mut self) {
+        let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
+        locked(&self.broker).arrive(late_us);
         if !self.chance(self.rates.store) {
             return;
         }
