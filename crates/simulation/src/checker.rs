@@ -42,9 +42,12 @@ impl Checker {
                 self.dead.insert(number);
                 continue;
             }
-            let is_first = self.published.insert(number);
+            // What is a dead letter was given up in its place.
+            let is_first = self.published.insert(number) && !self.dead.contains(&number);
             self.repeats += u64::from(!is_first);
-            let Some(key) = record.key.clone() else { continue };
+            // Where somebody else has moved the slot, or put the database back, nothing has an order.
+            let is_excused = self.excused.contains(&number);
+            let Some(key) = record.key.clone().filter(|_| !is_excused) else { continue };
             let newest = self.newest.entry(key.clone()).or_default();
             if is_first && number < *newest {
                 let key = String::from_utf8_lossy(&key);
@@ -65,7 +68,11 @@ impl Checker {
     }
 
     /// The slot has moved to a position that a relay has confirmed.
-    pub(crate) fn confirmed(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
+    pub(crate) fn confirmed(
+        &mut self,
+        postgres: &Postgres,
+        broker: &Broker,
+    ) -> Result<(), Violation> {
         self.look(broker)?;
         let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
         while let Some(transaction) = postgres.wal.get(self.confirmed_until) {
