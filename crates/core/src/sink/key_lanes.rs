@@ -8,7 +8,7 @@
 //! Pure: no socket, no clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
@@ -31,12 +31,23 @@ pub trait LaneItem {
 }
 
 /// Chooses the lane of a key. Two keys may share one: they only wait for each other.
-#[derive(Debug, Default)]
-pub struct KeyHasher(RandomState);
+#[derive(Debug)]
+pub struct KeyHasher(DefaultHasher);
 
 impl KeyHasher {
+    /// Who writes keys must not know the salt, or all of them could share a lane.
+    #[must_use]
+    pub fn new(salt: u64) -> KeyHasher {
+        let mut salted = DefaultHasher::new();
+        salted.write_u64(salt);
+        KeyHasher(salted)
+    }
+
+    #[must_use]
     pub fn lane(&self, key: &[u8]) -> u64 {
-        self.0.hash_one(key)
+        let mut hasher = self.0.clone();
+        hasher.write(key);
+        hasher.finish()
     }
 }
 

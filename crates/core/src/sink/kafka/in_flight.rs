@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::producer_ffi::TopicId;
+use super::port::TopicId;
 use crate::base::event::Sequence;
 
 #[derive(Debug, Default)]

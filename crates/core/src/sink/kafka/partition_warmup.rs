@@ -3,15 +3,15 @@
 //! A broker knows nothing of a fresh producer. If it refuses the first batch of such a producer for
 //! a partition, it takes the second batch as if it were the first, and the retry of the first
 //! arrives behind it. So until a partition has confirmed an event of this producer, at most one
-//! event is under way to it, and others wait here; the window bounds them. A topic counts as one partition until the number
-//! of its partitions is known.
+//! event is under way to it, and others wait here; the window bounds them. A topic counts as one
+//! partition until the number of its partitions is known.
 //!
 //! Pure: no producer, no clock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::port::TopicId;
 use crate::base::event::Sequence;
-use crate::sink::kafka::producer_ffi::TopicId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartitionState {
@@ -56,7 +56,7 @@ struct Topic {
 pub(super) struct PartitionWarmup {
     topics: Vec<Topic>,
     /// Events under way to partitions that are not open.
-    under_way: HashMap<Sequence, TopicId>,
+    under_way: BTreeMap<Sequence, TopicId>,
     /// Topics whose partitions must be counted.
     uncounted: Vec<TopicId>,
 }
