@@ -163,11 +163,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
 
     /// Collects answers, waiting at most `patience` for the first. Returns whether anything was
     /// confirmed, and the errors of the client.
-    pub(super) fn poll(
-        &mut self,
-        now: Instant,
-        patience: Duration,
-    ) -> (bool, Vec<(Code, String)>) {
+    pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
         let Some(client) = &mut self.client else { return (false, Vec::new()) };
         let answers = client.poll(now, patience);
         for (sequence, _) in &answers.confirmed {

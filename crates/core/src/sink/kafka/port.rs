@@ -19,11 +19,8 @@ pub trait ProducerFactory {
 
     /// A producer that connects in the background. Its batches of more than one record have at most
     /// `batch_bytes_max` bytes, before they are compressed.
-    fn open(
-        &mut self,
-        kind: ProducerKind,
-        batch_bytes_max: usize,
-    ) -> Result<Self::Producer, Fault>;
+    fn open(&mut self, kind: ProducerKind, batch_bytes_max: usize)
+    -> Result<Self::Producer, Fault>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
