@@ -44,6 +44,7 @@ impl KeyHasher {
     }
 
     #[must_use]
+    #[inline]
     pub fn lane(&self, key: &[u8]) -> u64 {
         let mut hasher = self.0.clone();
         hasher.write(key);

@@ -63,16 +63,19 @@ pub(super) struct PartitionWarmup {
 
 impl PartitionWarmup {
     /// Whether all partitions of the topic are open.
+    #[inline]
     pub(super) fn is_open(&self, topic: TopicId) -> bool {
         self.topics.get(topic).is_some_and(|topic| topic.is_open)
     }
 
     /// Whether nothing is under way to a partition that is not open.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
     /// How many partitions the topic has, once events are sent by that number.
+    #[inline]
     pub(super) fn partitions(&self, topic: TopicId) -> Option<i32> {
         let count = self.topics.get(topic).map_or(0, |topic| topic.partitions.len());
         i32::try_from(count).ok().filter(|count| *count > 0)

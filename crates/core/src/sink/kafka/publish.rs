@@ -453,3 +453,7 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         self.isolated.replace_with_dead_letter(sequence, writer, cause);
     }
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;
