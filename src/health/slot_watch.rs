@@ -22,6 +22,7 @@ use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
 use crate::source::faults::{TWO_SERVERS, slot_lost, two_servers};
 use crate::source::oldest_transaction::oldest_transaction;
+use crate::source::publication::published_unless_locked;
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::Sightings;
 use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
@@ -153,9 +154,10 @@ async fn observe(
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
-            let look = PublicationFingerprint::take(&sql.client, settings, version);
+            let look = published_unless_locked(&sql.client, settings);
             match answer(watch, sql.within(QUERY_WITHIN, look)).await? {
-                Some(found) => {
+                Some(published) => {
+                    let found = PublicationFingerprint::new(published, version);
                     let (system_id, wal_end) = (system_id.clone(), state.current_lsn);
                     let look = PublicationLook { system_id, wal_end, found };
                     if let Comparison::Fault(fault) = watch.known.compare(look, settings, false) {

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::slot_history::SystemTimeline;
+use walrelay_core::relay::control::{ConfirmedPosition, SystemTimeline};
+
 use crate::base::backoff::Backoff;
-use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
 use crate::source::connect::{ConnectCause, ConnectError, ServerStart};
 use crate::source::settings::SourceSettings;
@@ -22,18 +22,6 @@ pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 const UNKNOWN_WALSENDER_WITHIN: Duration = Duration::from_secs(1);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
-
-/// A position that the broker has confirmed, and where it means something.
-#[derive(Clone, Debug)]
-pub struct ConfirmedPosition {
-    /// Everything before it is confirmed.
-    pub lsn: Lsn,
-    pub place: SystemTimeline,
-    /// The server of this relay's last session.
-    pub server: ServerStart,
-    /// The walsender of that session.
-    pub own_pid: i32,
-}
 
 /// Retries until the catalog of the server that the stream comes from has been read.
 pub(super) async fn read_catalog(

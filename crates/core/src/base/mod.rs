@@ -1,6 +1,7 @@
 //! What every other folder may use, and what uses none of them.
 
 pub mod backoff;
+pub mod clock;
 pub mod encoding;
 pub mod error;
 pub mod event;
