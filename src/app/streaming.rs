@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::threads::{Observability, ReceivedSignals, Running, stop};
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
+use crate::base::random::{self, Random};
 use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
@@ -38,6 +39,7 @@ pub(super) fn run(
         flags: Arc::clone(flags),
         meters: Arc::clone(metrics) as Arc<dyn Meters>,
         clock: Arc::new(SystemClock),
+        random: Random::new(random::seed()),
     };
     let watch = SlotWatch {
         settings: config.source.clone(),

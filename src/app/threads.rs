@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
 use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
+use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
 use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
@@ -150,6 +151,7 @@ impl Observability {
             pass_meter: Box::new(DataMeter(PassMeter::new(metrics))),
             recorder: Box::new(FactsRecorder { recorder, origin: *origin }),
             clock: Arc::new(SystemClock),
+            random: Random::new(random::seed()),
         };
         let (sender, ended) = oneshot::channel();
         let data = runtime::spawn("relay", move || {

@@ -45,7 +45,7 @@ pub(super) struct ScratchSource {
 }
 
 pub(super) fn fresh_name() -> String {
-    format!("{PREFIX}{:08x}", random::number() as u32)
+    format!("{PREFIX}{:08x}", random::seed() as u32)
 }
 
 pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {

@@ -171,7 +171,7 @@ impl<'a> Replay<'a> {
             return Ok(None);
         }
         // Tells two replays of one person apart.
-        let by = format!("{who}#{:08x}", random::number() as u32);
+        let by = format!("{who}#{:08x}", random::seed() as u32);
         Ok(Some(Replay {
             topic,
             job,

@@ -24,6 +24,7 @@ use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::{DeadLetterSettings, SystemId};
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
+use crate::base::random;
 use walrelay_core::relay::faults;
 
 use crate::base::error::Fault;
@@ -167,7 +168,7 @@ impl TailThread {
             met: 0,
             state: TailState::new(owner(&config), breaker_since(&config.settings)),
             config,
-            backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
+            backoff: random::backoff(BACKOFF.0, BACKOFF.1),
             gauges_set_at: None,
             has_reported: false,
             trouble: None,

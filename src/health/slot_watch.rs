@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::Phase;
 use super::facts::Facts;
 use super::slot_pin::{PinWatch, SlotPin};
-use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
+use crate::base::random;
 use crate::doctor::fingerprint::{
     Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
 };
@@ -67,7 +67,7 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     while begins.contains(&watch.facts.snapshot().pass.phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }
-    let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
+    let mut backoff = random::backoff(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
     let mut is_logged = false;
     loop {

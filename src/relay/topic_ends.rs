@@ -8,14 +8,14 @@ use walrelay_core::relay::ReadBack;
 use walrelay_core::relay::ports::{Link, TopicLink};
 use walrelay_core::relay::read_back::{FoundRecords, ReadRequest, UNREAD, WITHIN};
 
-use crate::base::runtime;
+use crate::base::{random, runtime};
 use crate::sink::Broker;
 use crate::sink::topic_reader::TopicReader;
 
 type Answer = Result<FoundRecords, String>;
 
 pub(crate) fn read_back(broker: Arc<dyn Broker>) -> ReadBack {
-    ReadBack::new(Box::new(move || open(&*broker)))
+    ReadBack::new(Box::new(move || open(&*broker)), random::seed())
 }
 
 /// The data thread's end. Dropping it ends the thread.

@@ -18,6 +18,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
+use crate::base::random;
 use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
@@ -133,7 +134,7 @@ impl<'a> SessionOpener<'a> {
             known,
             sightings,
             news,
-            backoff: Backoff::new(settings.reconnect_base, settings.reconnect_cap),
+            backoff: random::backoff(settings.reconnect_base, settings.reconnect_cap),
             grace_until: Some(Instant::now() + STARTUP_GRACE),
             shown: Phase::Connecting,
             text_only: false,

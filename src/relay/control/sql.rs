@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use walrelay_core::relay::control::{ConfirmedPosition, SystemTimeline};
 
-use crate::base::backoff::Backoff;
+use crate::base::random;
 use crate::source::catalog::{self, Catalog};
 use crate::source::connect::{ConnectCause, ConnectError, ServerStart};
 use crate::source::settings::SourceSettings;
@@ -28,7 +28,7 @@ pub(super) async fn read_catalog(
     settings: &SourceSettings,
     server: Option<&ServerStart>,
 ) -> Catalog {
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
+    let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let late = |_| {
             let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
@@ -81,7 +81,7 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
     let began = Instant::now();
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
+    let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;
         match advance.map_err(|fault| fault.what)? {

@@ -35,7 +35,7 @@ pub(super) type KafkaSink = kafka::KafkaSink<Producers>;
 /// The producer connects in the background.
 pub(super) fn open_sink(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
     let producers = Producers(settings.clone());
-    KafkaSink::new(producers, settings.learned.clone(), random::number(), Instant::now())
+    KafkaSink::new(producers, settings.learned.clone(), random::seed(), Instant::now())
 }
 
 /// Opens the producers of a sink.

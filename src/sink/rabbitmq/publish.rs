@@ -72,7 +72,7 @@ impl RabbitSink {
             runtime.shutdown_background();
         })?;
         let (gathered, has_ended, key_hasher) =
-            (Vec::new(), false, KeyHasher::new(random::number()));
+            (Vec::new(), false, KeyHasher::new(random::seed()));
         Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
     }
 

@@ -26,6 +26,7 @@ use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::random;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
 use crate::sink::{Failure, SinkReport};
@@ -108,7 +109,7 @@ impl Publisher {
             unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
             refusals: Refusals::default(),
-            backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+            backoff: random::backoff(RECONNECT_BASE, RECONNECT_CAP),
             waiting_reason: None,
             overdue: false,
             channels_max: CHANNELS_MAX,

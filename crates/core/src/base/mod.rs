@@ -9,6 +9,7 @@ pub mod figures;
 pub mod finding;
 pub mod fingerprint;
 pub mod lsn;
+pub mod random;
 pub mod secret;
 pub mod settings;
 pub mod stop;

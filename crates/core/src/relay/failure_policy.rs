@@ -88,8 +88,9 @@ impl FailurePolicy {
         gate: DeadLetterGate,
         spans: EventSpans,
         meters: &Arc<dyn Meters>,
+        seed: u64,
     ) -> FailurePolicy {
-        let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
+        let backoff = Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed);
         FailurePolicy {
             gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),

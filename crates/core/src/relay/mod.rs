@@ -80,6 +80,7 @@ use self::state_file::StateFile;
 use crate::base::clock::{Clocks, Moment};
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
+use crate::base::random::Random;
 use crate::base::text::ShortText;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
@@ -120,6 +121,8 @@ pub struct Parts {
     pub pass_meter: Box<dyn PassMeter>,
     pub recorder: Box<dyn Recorder>,
     pub clock: Arc<dyn Clock>,
+    /// From which all is drawn that others must not foresee.
+    pub random: Random,
 }
 
 pub struct Relay<F> {
@@ -143,14 +146,14 @@ impl<F: Feed> Relay<F> {
     /// Opens the state file and the first sink.
     pub fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, meters, clock, .. } = parts;
-        let requests = parts.tail_requests;
+        let (requests, mut random) = (parts.tail_requests, parts.random);
         let gate =
             DeadLetterGate::new(&delivery, dead_letter_writer, requests, &meters, parts.stops);
         let now = clock.now();
         let down = Downstream {
             admitter: Admitter::new(parts.state_file, parts.read_back, &source, feed.origin()),
-            policy: FailurePolicy::new(&delivery, gate, parts.spans, &meters),
-            driver: SinkDriver::open(sink_factory, &delivery, now.instant)?,
+            policy: FailurePolicy::new(&delivery, gate, parts.spans, &meters, random.number()),
+            driver: SinkDriver::open(sink_factory, &delivery, now.instant, random.number())?,
             meter: parts.pass_meter,
             clock: Arc::clone(&clock),
             recorder: parts.recorder,

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::base::event::Outbound;
 use crate::base::lsn::Lsn;
+use crate::base::random::Random;
 use super::ports::TopicLink;
 use crate::delivery::stored::{Stored, StoredEvents};
 
@@ -33,6 +34,7 @@ pub const UNREAD: &str = "the end of a topic is not read: what an earlier proces
 #[derive(Default)]
 pub struct ReadBack {
     open: Option<OpenTopics>,
+    random: Random,
     stored: StoredEvents,
     topics: HashSet<String>,
     /// Commit LSN from which on events are looked for.
@@ -87,8 +89,8 @@ impl fmt::Debug for ReadBack {
 
 impl ReadBack {
     #[must_use]
-    pub fn new(open: OpenTopics) -> ReadBack {
-        ReadBack { open: Some(open), ..ReadBack::default() }
+    pub fn new(open: OpenTopics, seed: u64) -> ReadBack {
+        ReadBack { open: Some(open), random: Random::new(seed), ..ReadBack::default() }
     }
 
     /// A session begins: Postgres sends these transactions, by the LSN of their commit, and an earlier
@@ -97,7 +99,8 @@ impl ReadBack {
         self.stop();
         if !transactions.is_empty() {
             (self.from, self.until) = (transactions.start, transactions.end);
-            self.stored = StoredEvents::of(transactions);
+            let salts = [self.random.salt(), self.random.salt()];
+            self.stored = StoredEvents::of(transactions).salted(salts);
         }
     }
 
@@ -131,7 +134,8 @@ impl ReadBack {
 
     /// What comes is no repetition of what an earlier process has received.
     pub fn stop(&mut self) {
-        *self = ReadBack { open: self.open.take(), ..ReadBack::default() };
+        let (open, random) = (self.open.take(), self.random.clone());
+        *self = ReadBack { open, random, ..ReadBack::default() };
     }
 
     /// What its topic says of the event; none if that is not known yet, and then the event is offered

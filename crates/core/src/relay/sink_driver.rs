@@ -46,12 +46,13 @@ impl SinkDriver {
         mut factory: SinkFactory,
         delivery: &DeliverySettings,
         now: Instant,
+        seed: u64,
     ) -> Result<SinkDriver, Fault> {
         Ok(SinkDriver {
             sink: Some(factory()?),
             factory,
             rebuild_at: now,
-            backoff: Backoff::new(delivery.backoff_base, delivery.backoff_cap),
+            backoff: Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed),
             reports: Vec::new(),
             settled_events: 0,
             broken: false,

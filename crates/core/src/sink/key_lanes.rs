@@ -8,10 +8,11 @@
 //! Pure: no socket, no clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
+use crate::base::random::{Random, Salt};
 
 /// Keeps a broker busy: four times as many are no faster.
 const IN_FLIGHT_EVENTS_MAX: usize = 1024;
@@ -32,23 +33,19 @@ pub trait LaneItem {
 
 /// Chooses the lane of a key. Two keys may share one: they only wait for each other.
 #[derive(Debug)]
-pub struct KeyHasher(DefaultHasher);
+pub struct KeyHasher(Salt);
 
 impl KeyHasher {
-    /// Who writes keys must not know the salt, or all of them could share a lane.
+    /// Whoever writes keys must not know the seed, or all of them could share a lane.
     #[must_use]
-    pub fn new(salt: u64) -> KeyHasher {
-        let mut salted = DefaultHasher::new();
-        salted.write_u64(salt);
-        KeyHasher(salted)
+    pub fn new(seed: u64) -> KeyHasher {
+        KeyHasher(Random::new(seed).salt())
     }
 
     #[must_use]
     #[inline]
     pub fn lane(&self, key: &[u8]) -> u64 {
-        let mut hasher = self.0.clone();
-        hasher.write(key);
-        hasher.finish()
+        self.0.hash_one(key)
     }
 }
 

@@ -58,11 +58,11 @@ pub struct KafkaSink<F: ProducerFactory> {
 }
 
 impl<F: ProducerFactory> KafkaSink<F> {
-    /// The producer connects in the background. Keys are hashed with `key_salt`.
+    /// The producer connects in the background. `seed` is for the hashes of keys.
     pub fn new(
         mut producers: F,
         learned: Learned,
-        key_salt: u64,
+        seed: u64,
         now: Instant,
     ) -> Result<KafkaSink<F>, Fault> {
         let (kind, limit) = (ProducerKind::Normal, &learned.record_limit);
@@ -71,7 +71,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             normal.producer.ask_record_limit(&topic);
         }
         Ok(KafkaSink {
-            key_hasher: KeyHasher::new(key_salt),
+            key_hasher: KeyHasher::new(seed),
             normal,
             learned: learned.clone(),
             in_flight: InFlight::default(),

@@ -23,6 +23,7 @@ use super::{Downstream, Feed, FeedStatus};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
+use crate::base::random::Random;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
 use crate::delivery::prefix::ConfirmedPrefix;
@@ -79,6 +80,7 @@ pub struct SlotParts {
     pub flags: Arc<StopFlags>,
     pub meters: Arc<dyn Meters>,
     pub clock: Arc<dyn Clock>,
+    pub random: Random,
 }
 
 enum Connection {
@@ -93,10 +95,10 @@ enum Connection {
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
     pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
-        let SlotParts { source, delivery, database, stops, flags, meters, clock } = parts;
+        let SlotParts { source, delivery, database, stops, flags, meters, clock, random } = parts;
         let now = clock.instant();
         let mut feed = SlotFeed {
-            replication: Replication::new(&source, &delivery)?,
+            replication: Replication::new(&source, &delivery, random)?,
             connection: Connection::Closed,
             awaited: Phase::Connecting,
             slot: None,

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
+use crate::base::random::Random;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::history::{CommitId, OtherHistory};
 use crate::delivery::known::{Fingerprint, Mark};
@@ -76,12 +77,14 @@ pub struct Replication {
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
     source: SourceSettings,
+    random: Random,
 }
 
 impl Replication {
     pub fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
+        random: Random,
     ) -> Result<Replication, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
@@ -99,6 +102,7 @@ impl Replication {
             xid: 0,
             untraced: None,
             source: source.clone(),
+            random,
         })
     }
 
@@ -315,7 +319,7 @@ impl Replication {
         let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
         let reported = self.progress.reported();
         // What was reported since shows it too.
-        if reported == floor { progress::trace(floor, commit_lsn) } else { Some(reported) }
+        if reported == floor { progress::trace(floor, commit_lsn, self.random.number()) } else { Some(reported) }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
