@@ -131,6 +131,8 @@ pub struct Relay<F> {
     tail_events: Option<Receiver<TailEvent>>,
     /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
     ending: Option<Phase>,
+    /// Once the loop is to end.
+    drain: Option<Drain>,
     /// It was logged that the dead-letter topic must be read first.
     history_wait_logged: bool,
     drain_timeout: Duration,
@@ -140,6 +142,17 @@ pub struct Relay<F> {
     flags: Arc<StopFlags>,
     meters: Arc<dyn Meters>,
     clock: Arc<dyn Clock>,
+}
+
+/// How far a loop is with its end.
+struct Drain {
+    /// What ends it.
+    outcome: Result<(), Fault>,
+    deadline: Instant,
+    /// The open transaction is read until then.
+    read_until: Instant,
+    /// How many events are settled, and when the last one was.
+    settled: (u64, Instant),
 }
 
 impl<F: Feed> Relay<F> {
@@ -164,6 +177,7 @@ impl<F: Feed> Relay<F> {
             down,
             tail_events: parts.tail_events,
             ending: None,
+            drain: None,
             history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
             clocks: Clocks::new(now),
@@ -177,20 +191,26 @@ impl<F: Feed> Relay<F> {
 
     /// Carries events until a stop is requested, or until a fault stops the relay.
     pub fn run(mut self) -> Result<(), Fault> {
-        let carried = self.carry();
-        let outcome = self.drain(carried);
-        self.ending = Some(Phase::Stopped);
-        self.publish_status();
-        outcome
-    }
-
-    fn carry(&mut self) -> Result<(), Fault> {
-        while !self.flags.stop.load(Ordering::Relaxed) {
-            if !self.pass()? {
-                self.rest()?;
+        loop {
+            if let Some(outcome) = self.step() {
+                return outcome;
             }
         }
-        Ok(())
+    }
+
+    /// One pass, and the wait behind it. How the loop has ended, once it has.
+    pub fn step(&mut self) -> Option<Result<(), Fault>> {
+        if let Some(drain) = self.drain.take() {
+            return self.drain_step(drain);
+        }
+        let carried = if self.flags.stop.load(Ordering::Relaxed) {
+            Some(Ok(()))
+        } else {
+            let pass = self.pass();
+            pass.and_then(|more| if more { Ok(()) } else { self.rest() }).err().map(Err)
+        };
+        self.drain = carried.map(|carried| self.begin_drain(carried));
+        None
     }
 
     /// Does everything that can be done without waiting. True when there is probably more.
@@ -398,34 +418,51 @@ impl<F: Feed> Relay<F> {
     /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
     /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
     /// what was admitted before it is still settled.
-    fn drain(&mut self, carried: Result<(), Fault>) -> Result<(), Fault> {
+    fn begin_drain(&mut self, outcome: Result<(), Fault>) -> Drain {
         self.ending = Some(Phase::Draining);
         self.feed.close();
-        let deadline = self.clock.instant() + self.drain_timeout;
+        let now = self.clock.instant();
+        let deadline = now + self.drain_timeout;
         let read_until = deadline - self.drain_timeout / 4;
-        let mut outcome = carried;
-        let mut last_settled = (self.down.driver.settled_events, self.clock.instant());
-        while self.clock.instant() < deadline {
-            let has_sink = self.down.driver.sink.is_some();
-            let reads = outcome.is_ok() && has_sink && self.clock.instant() < read_until;
-            let reading = reads && self.feed.is_mid_transaction();
-            let in_flight = self.feed.in_flight();
-            if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable) {
-                break;
-            }
-            if last_settled.0 != self.down.driver.settled_events {
-                last_settled = (self.down.driver.settled_events, self.clock.instant());
-            }
-            // Events that wait behind a refused event of their key will never settle, nor do those that
-            // may not be sent.
-            let is_cut_off = self.is_cut_off(self.clock.instant());
-            let in_vain = outcome.is_err() || self.feed.awaits_retries() || is_cut_off;
-            if in_vain && self.clock.instant() - last_settled.1 > F::LAST_CONFIRM_WITHIN {
-                break;
-            }
-            let step = self.drain_pass(reading);
-            outcome = outcome.and(step);
+        let settled = (self.down.driver.settled_events, now);
+        Drain { outcome, deadline, read_until, settled }
+    }
+
+    fn drain_step(&mut self, mut drain: Drain) -> Option<Result<(), Fault>> {
+        let now = self.clock.instant();
+        let has_sink = self.down.driver.sink.is_some();
+        let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
+        let reading = reads && self.feed.is_mid_transaction();
+        if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
+            let outcome = self.end(drain.outcome);
+            self.ending = Some(Phase::Stopped);
+            self.publish_status();
+            return Some(outcome);
         }
+        let step = self.drain_pass(reading);
+        drain.outcome = drain.outcome.and(step);
+        self.drain = Some(drain);
+        None
+    }
+
+    /// Whether nothing more can be settled.
+    fn has_drained(&self, drain: &mut Drain, reading: bool, now: Instant) -> bool {
+        let Relay { feed, down, .. } = self;
+        if !reading && (down.driver.sink.is_none() || feed.in_flight() <= down.policy.unpublishable)
+        {
+            return true;
+        }
+        if drain.settled.0 != down.driver.settled_events {
+            drain.settled = (down.driver.settled_events, now);
+        }
+        // Events that wait behind a refused event of their key will never settle, nor do those that
+        // may not be sent.
+        let in_vain = drain.outcome.is_err() || feed.awaits_retries() || self.is_cut_off(now);
+        in_vain && now.saturating_duration_since(drain.settled.1) > F::LAST_CONFIRM_WITHIN
+    }
+
+    /// Reports what is settled, and closes the source.
+    fn end(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
         if outcome.is_ok() && self.feed.is_mid_transaction() {
             tracing::warn!(
                 code = "stop.unfinished",
