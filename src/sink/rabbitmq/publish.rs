@@ -71,8 +71,7 @@ impl RabbitSink {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
-        let (gathered, has_ended, key_hasher) =
-            (Vec::new(), false, KeyHasher::new(random::seed()));
+        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::new(random::seed()));
         Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
     }
 
