@@ -21,6 +21,8 @@ const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 const UNDER_WAY_MAX_US: u64 = 30_000;
 /// Postgres does not come back sooner.
 const DOWN_MIN_US: u64 = 200_000;
+/// Of one schedule.
+const FAULTS_MAX: usize = 14;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
@@ -173,7 +175,7 @@ impl World {
             if self.chance(self.rates.commit) {
                 self.commit();
             }
-            if self.chance(self.rates.fault) {
+            if self.report.faults.len() < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.fault();
             }
         }
