@@ -249,7 +249,9 @@ impl Postgres {
 
     /// The walsender ends, and the slot is free.
     pub(crate) fn end_walsender(&mut self, pid: i32) {
-        self.walsenders.retain(|it| it.pid != pid);
+        if let Some(index) = self.walsenders.iter().position(|it| it.pid == pid) {
+            self.walsenders.swap_remove(index).connection.reset();
+        }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
             slot.on_disk = slot.confirmed;

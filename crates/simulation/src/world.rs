@@ -205,6 +205,13 @@ impl World {
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
+        for process in self.processes.iter().flatten() {
+            let shown = locked(&process.shown).pass;
+            text += &format!(
+                "; a relay is {:?}, hold {:?}, in flight {}",
+                shown.phase, shown.hold, shown.in_flight_events
+            );
+        }
         if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
             text += &format!("; {violation}");
         }
