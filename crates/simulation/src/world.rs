@@ -12,9 +12,21 @@ use crate::broker::{Broker, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
 use crate::faults::{FAULTS, FaultKind};
 use crate::life::WorldClock;
+use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS};
 use crate::process::{Machine, Process, Site};
+use crate::story::Line;
 use crate::surroundings::{Counts, Kept, SharedPostgres};
+
+/// The parts of a round that draw numbers.
+const COMMIT: u64 = 1;
+const FAULT: u64 = 2;
+const JUMP: u64 = 3;
+const STORE: u64 = 4;
+const SETTLE: u64 = 5;
+/// Of each session, and of each relay.
+const WALSENDER: u64 = 16;
+const RELAY: u64 = 32;
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
@@ -22,8 +34,9 @@ const UNDER_WAY_MAX_US: u64 = 30_000;
 /// Postgres does not come back sooner.
 const DOWN_MIN_US: u64 = 200_000;
 /// Of one schedule.
-const FAULTS_MAX: usize = 14;
+const FAULTS_MAX: u32 = 14;
 const KEYS: u64 = 6;
+const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
 
@@ -31,14 +44,22 @@ const SETTLE_ROUNDS: u32 = 4_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub events: u64,
-    pub faults: Vec<FaultKind>,
+    /// The faults that have happened, with their index among those that were planned.
+    pub happened: Vec<(u32, FaultKind)>,
     pub counts: Counts,
     pub takeovers: u64,
     pub stops: Vec<&'static str>,
+    /// Processes that were asked to stop, and did.
+    pub drained: u64,
+    /// Dead letters of events whose key is parked.
+    pub parked: u64,
     pub repeats: u64,
     pub rounds: u64,
     pub violation: Option<Violation>,
-    pub story: Vec<String>,
+    pub story: Vec<Line>,
+    /// The key of each event, from the first on.
+    pub keys: Vec<Option<u8>>,
+    pub relays: usize,
     /// Fingerprint of all that was stored.
     pub digest: u64,
 }
@@ -58,7 +79,11 @@ struct Rates {
 }
 
 pub struct World {
+    options: Options,
+    /// Of one part of one round: what a fault changes shifts no others.
     random: Random,
+    /// Faults that were planned, whether they happen or not.
+    planned: u32,
     clock: WorldClock,
     postgres: SharedPostgres,
     broker: SharedBroker,
@@ -84,11 +109,14 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, tells: bool) -> World {
-        let mut random = Random::new(seed);
+    pub fn new(options: &Options, tells: bool) -> World {
+        let mut random = Random::new(options.seed);
         let clock = WorldClock::default();
         let broker = Arc::new(Mutex::new(Broker::new(&clock)));
-        let relays = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let relays = options.relays.unwrap_or(drawn);
+        let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
+        let sink = options.sink.unwrap_or(drawn);
         let policy = match below(&mut random, 4) {
             0 => OnDeadLetter::ParkKey,
             _ => OnDeadLetter::Continue,
@@ -100,8 +128,11 @@ impl World {
             kept: Arc::<Mutex<Kept>>::default(),
             policy,
             window,
+            sink,
         };
-        let machines: Vec<Machine> = (0..relays).map(|index| machine(index, &mut random)).collect();
+        let mut machines: Vec<Machine> =
+            (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
+        machines.truncate(relays);
         let mut kinds = FAULTS.to_vec();
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
@@ -132,10 +163,12 @@ impl World {
             rates,
             kinds,
             checker: Checker::default(),
-            report: Report::default(),
+            report: Report { relays, ..Report::default() },
             tells,
-            target: 150 + below(&mut random, 150),
+            target: options.events.unwrap_or(150 + below(&mut random, 150)),
+            options: options.clone(),
             random,
+            planned: 0,
             postgres_back_us: None,
             broker_back_us: None,
             silent_until_us: None,
@@ -153,16 +186,30 @@ impl World {
         }
         self.report.counts = locked(&self.counts).clone();
         self.report.repeats = self.checker.repeats;
-        self.report.digest = digest(&locked(&self.broker));
+        let broker = locked(&self.broker);
+        self.report.parked = broker.stored.iter().filter(|it| it.is_parked()).count() as u64;
+        self.report.digest = digest(&broker);
+        drop(broker);
         self.report
     }
 
-    fn tell(&mut self, line: impl FnOnce() -> String) {
+    fn tell(&mut self, text: impl FnOnce() -> String) {
+        self.tell_of(None, false, text);
+    }
+
+    /// Lines that follow each other and say the same of another place `merge`.
+    fn tell_of(&mut self, event: Option<u64>, merges: bool, text: impl FnOnce() -> String) {
         if self.tells {
-            let ms = self.clock.us() as f64 / 1e3;
-            let line = line();
-            self.report.story.push(format!("{ms:>10.1} ms  {line}"));
+            let (at_us, text) = (self.clock.us(), text());
+            self.report.story.push(Line { at_us, event, merges, text });
         }
+    }
+
+    /// The numbers for one part of this round.
+    fn draws_for(&mut self, part: u64) {
+        let round = self.report.rounds << 8 | part;
+        self.random =
+            Random::new(Random::new(self.options.seed).number() ^ Random::new(round).number());
     }
 
     fn chance(&mut self, of_256: u64) -> bool {
@@ -172,11 +219,16 @@ impl World {
     fn play(&mut self) -> Result<(), Violation> {
         while self.report.events < self.target {
             self.round()?;
+            self.draws_for(COMMIT);
             if self.chance(self.rates.commit) {
                 self.commit();
             }
-            if self.report.faults.len() < FAULTS_MAX && self.chance(self.rates.fault) {
-                self.fault();
+            self.draws_for(FAULT);
+            if self.planned < FAULTS_MAX && self.chance(self.rates.fault) {
+                self.planned += 1;
+                if self.options.keeps(self.planned - 1) {
+                    self.fault();
+                }
             }
         }
         Ok(())
@@ -200,6 +252,7 @@ impl World {
             if quiet > 30 {
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
             }
+            self.draws_for(SETTLE);
             if !is_settled && below(&mut self.random, 8) == 0 {
                 self.clock.advance(200_000);
             }
@@ -222,40 +275,37 @@ impl World {
                 shown.phase, shown.hold, shown.in_flight_events
             );
         }
-        Err(text)
+        Err(text.into())
     }
 
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
+        self.draws_for(JUMP);
         let jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
         self.clock.advance(jump);
         self.mend(self.clock.us());
         self.walsenders()?;
         self.store();
-        let known = self.stored_until;
-        let new: Vec<String> = {
-            let broker = locked(&self.broker);
-            self.stored_until = broker.stored.len();
-            let tells = self.tells;
-            let records = broker.stored[known..].iter().filter(|_| tells);
-            records
-                .map(|it| {
-                    format!(
-                        "stored {} {:?} in {} by {:?}",
-                        it.id,
-                        it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()),
-                        it.topic,
-                        it.by
-                    )
-                })
-                .collect()
-        };
-        for line in new {
-            self.tell(|| line);
-        }
+        self.tell_stored();
         self.checker.look(&locked(&self.broker))?;
         self.relays();
         Ok(())
+    }
+
+    fn tell_stored(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let records = locked(&self.broker).stored[self.stored_until..].to_vec();
+        self.stored_until += records.len();
+        for record in records {
+            let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
+            let (relay, sink) = record.by;
+            self.tell_of(event, false, || {
+                let (id, topic) = (&record.id, &record.topic);
+                format!("stored: {id} in {topic}, from relay {relay}, sink {sink}")
+            });
+        }
     }
 
     fn commit(&mut self) {
@@ -277,6 +327,7 @@ impl World {
             let number = self.report.events + 1;
             self.report.events = number;
             let key = below(&mut self.random, KEYS + 1);
+            self.report.keys.push((key < KEYS).then_some(key as u8));
             all.push(Change::Event(Event {
                 number,
                 key: (key < KEYS).then_some(key as u8),
@@ -285,12 +336,30 @@ impl World {
             }));
         }
         locked(&self.postgres).commit(all, now);
+        self.tell_committed();
+    }
+
+    fn tell_committed(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let Some(transaction) = locked(&self.postgres).wal.last().cloned() else { return };
+        let (xid, lsn) = (transaction.xid, transaction.commit_lsn);
+        for event in transaction.events() {
+            let key = event.key.map_or("no key".to_owned(), |key| format!("k{key}"));
+            let poison = if event.poison { ", refused for ever" } else { "" };
+            let (number, topic) = (event.number, TOPICS[usize::from(event.topic)]);
+            self.tell_of(Some(number), false, || {
+                format!("committed: e{number} ({key}, {topic}{poison}) by {xid} at {lsn:x}")
+            });
+        }
     }
 
     fn walsenders(&mut self) -> Result<(), Violation> {
         let now_us = self.clock.us();
         let senders = locked(&self.postgres).walsenders.len();
         for index in (0..senders).rev() {
+            self.draws_for(WALSENDER + index as u64);
             if self.chance(self.rates.send) {
                 let messages = 1 + below(&mut self.random, 24) as usize;
                 locked(&self.postgres).send(index, messages, now_us);
@@ -318,6 +387,7 @@ impl World {
         let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
         let pid = sender.pid;
+        let before = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
         let mut updates = Vec::new();
         let (mut ends, mut wants_keepalive) = (false, false);
         {
@@ -350,12 +420,19 @@ impl World {
         if ends {
             postgres.end_walsender(pid);
         }
-        self.checker.confirmed(&postgres, &locked(&self.broker))
+        let after = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        let outcome = self.checker.confirmed(&postgres, &locked(&self.broker));
+        drop(postgres);
+        if after > before {
+            self.tell_of(None, true, || format!("the slot is confirmed up to {after:x}"));
+        }
+        outcome
     }
 
     fn store(&mut self) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
         locked(&self.broker).arrive(late_us);
+        self.draws_for(STORE);
         if !self.chance(self.rates.store) {
             return;
         }
@@ -379,6 +456,7 @@ impl World {
 
     fn relays(&mut self) {
         for index in 0..self.machines.len() {
+            self.draws_for(RELAY + index as u64);
             if self.processes[index].is_none() {
                 self.start(index);
                 continue;
@@ -427,7 +505,8 @@ impl World {
                 self.report.takeovers += 1;
                 self.allow_repeats();
             }
-            self.tell(|| format!("relay {holder:?} has the slot"));
+            let relay = holder.unwrap_or_default();
+            self.tell(|| format!("relay {relay} has the slot"));
             self.last_holder = holder;
         }
     }
@@ -476,6 +555,7 @@ impl World {
                 (kept.last, kept.stop) = (None, None);
             }
         } else {
+            self.report.drained += 1;
             self.tell(|| format!("relay {index} has ended"));
         }
         self.starts_again(index);
@@ -505,8 +585,9 @@ impl World {
         let kind = self.kinds[below(&mut self.random, self.kinds.len() as u64) as usize];
         let index = below(&mut self.random, self.machines.len() as u64) as usize;
         let soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
-        self.report.faults.push(kind);
-        self.tell(|| format!("fault {kind:?}, relay {index}"));
+        let planned = self.planned - 1;
+        self.report.happened.push((planned, kind));
+        self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
         match kind {
             FaultKind::Kill
             | FaultKind::Stop
@@ -527,8 +608,6 @@ impl World {
             | FaultKind::Refusals
             | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
         }
-        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        drop((postgres, broker));
     }
 
     fn process_fault(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
