@@ -131,7 +131,7 @@ impl World {
             machines,
             rates,
             kinds,
-            checker: Checker::default(),
+            checker: Checker::new(policy == OnDeadLetter::ParkKey),
             report: Report::default(),
             tells,
             target: 150 + below(&mut random, 150),
