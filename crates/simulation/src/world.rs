@@ -162,7 +162,7 @@ impl World {
             machines,
             rates,
             kinds,
-            checker: Checker::default(),
+            checker: Checker::new(policy == OnDeadLetter::ParkKey),
             report: Report { relays, ..Report::default() },
             tells,
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
