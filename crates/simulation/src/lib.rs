@@ -6,6 +6,8 @@ mod checker;
 mod faults;
 mod fleet;
 mod life;
+#[cfg(feature = "mutants")]
+pub mod mutants;
 mod network;
 mod options;
 mod postgres;
@@ -33,6 +35,8 @@ pub use self::world::{Report, World};
 /// Plays one schedule. A panic of the core is a violation.
 #[must_use]
 pub fn run(options: &Options, tells: bool) -> Report {
+    #[cfg(feature = "mutants")]
+    mutants::set(options);
     let played = catch_unwind(AssertUnwindSafe(|| World::new(options, tells).run()));
     played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -42,5 +46,8 @@ pub fn run(options: &Options, tells: bool) -> Report {
 }
 
 pub(crate) fn mutant_named(name: &str) -> Result<&'static str, String> {
+    #[cfg(feature = "mutants")]
+    return mutants::named(name);
+    #[cfg(not(feature = "mutants"))]
     Err(format!("--mutant {name} needs a build with the feature `mutants`"))
 }

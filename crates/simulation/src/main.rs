@@ -27,6 +27,9 @@ fn main() -> ExitCode {
     }
     // A panic is a violation of its seed, and told of there.
     std::panic::set_hook(Box::new(|_| {}));
+    if arguments.all_mutants {
+        return judge_mutants(&arguments);
+    }
     if arguments.tells {
         tell_story(&arguments.options);
     }
@@ -41,6 +44,28 @@ fn main() -> ExitCode {
     let (faults, violations) = (totals.faults, totals.violations.len());
     println!("{} seeds, {faults} faults, {violations} violations", totals.seeds);
     if totals.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(not(feature = "mutants"))]
+fn judge_mutants(_: &Arguments) -> ExitCode {
+    eprintln!("walrelay-simulation: --mutants needs a build with the feature `mutants`");
+    ExitCode::from(2)
+}
+
+#[cfg(feature = "mutants")]
+fn judge_mutants(arguments: &Arguments) -> ExitCode {
+    use walrelay_simulation::mutants;
+    let verdicts = mutants::judge_all(&arguments.options, arguments.threads, |verdict| {
+        eprintln!("{verdict}");
+        if verdict.is_caught() {
+            eprintln!("    {}", verdict.options);
+        }
+    });
+    println!("| mutant | what it does | seeds until caught | what the checker says |\n|---|---|---|---|");
+    verdicts.iter().for_each(|verdict| println!("{verdict}"));
+    let caught = verdicts.iter().filter(|verdict| verdict.is_caught()).count();
+    println!("{} mutants, {caught} caught", verdicts.len());
+    if caught == verdicts.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell_story(options: &Options) {

@@ -696,7 +696,10 @@ impl World {
                 if self.tells {
                     for it in &gone {
                         let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                        self.report.story.push(format!("gone {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len()));
+                        let (at_us, lsn) = (self.clock.us(), it.commit_lsn);
+                        let text = format!("gone: {numbers:?} by {} at {lsn:x}", it.xid);
+                        let line = Line { at_us, event: None, merges: false, text };
+                        self.report.story.push(line);
                     }
                 }
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
