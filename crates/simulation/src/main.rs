@@ -55,7 +55,8 @@ fn judge_mutants(_: &Arguments) -> ExitCode {
 #[cfg(feature = "mutants")]
 fn judge_mutants(arguments: &Arguments) -> ExitCode {
     use walrelay_simulation::mutants;
-    let verdicts = mutants::judge_all(&arguments.options, arguments.threads, |verdict| {
+    let Arguments { options, seeds, threads, .. } = arguments;
+    let verdicts = mutants::judge_all(options, *seeds, *threads, |verdict| {
         eprintln!("{verdict}");
         if verdict.is_caught() {
             eprintln!("    {}", verdict.options);

@@ -10,8 +10,6 @@ use walrelay_core::mutants::Mutant;
 use crate::options::Options;
 use crate::run;
 
-/// A mutant that survives so many seeds is not caught.
-pub const SEEDS_MAX: u64 = 100_000;
 /// Where the seeds of the three attempts begin.
 const STARTS: [u64; 3] = [1_000_001, 2_000_001, 3_000_001];
 
@@ -50,14 +48,20 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges all, in their order, on so many threads. `tell` hears of each as it is done.
-pub fn judge_all(options: &Options, threads: usize, tell: impl Fn(&Verdict) + Sync) -> Vec<Verdict> {
+/// Judges all on so many threads; one that survives `seeds_max` seeds is not caught. `tell` hears of
+/// each as it is done.
+pub fn judge_all(
+    options: &Options,
+    seeds_max: u64,
+    threads: usize,
+    tell: impl Fn(&Verdict) + Sync,
+) -> Vec<Verdict> {
     let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let verdict = judge(*mutant, options);
+                    let verdict = judge(*mutant, options, seeds_max);
                     tell(&verdict);
                     verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
                 }
@@ -71,12 +75,12 @@ pub fn judge_all(options: &Options, threads: usize, tell: impl Fn(&Verdict) + Sy
 
 /// Plays seeds to one until it is caught, three times. One that survives the first attempt gets no
 /// other.
-pub fn judge(mutant: Mutant, options: &Options) -> Verdict {
+pub fn judge(mutant: Mutant, options: &Options, seeds_max: u64) -> Verdict {
     let mut verdict =
         Verdict { mutant, seeds: Vec::new(), said: String::new(), options: Options::default() };
     for start in STARTS {
         let mut caught = None;
-        for index in 0..SEEDS_MAX {
+        for index in 0..seeds_max {
             let seed = start + index;
             let options = Options { seed, mutant: Some(mutant.name()), ..options.clone() };
             let Some(violation) = run(&options, false).violation else { continue };
