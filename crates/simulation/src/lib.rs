@@ -28,7 +28,7 @@ pub use self::fleet::{Fleet, Progress, Totals};
 pub use self::options::{Options, SinkKind};
 pub use self::shrink::{Shrunk, shrink};
 pub use self::sometimes::Sometimes;
-pub use self::story::Line;
+pub use self::story::{About, Line};
 pub use self::surroundings::Counts;
 pub use self::world::{Report, World};
 

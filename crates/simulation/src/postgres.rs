@@ -101,6 +101,8 @@ pub(crate) struct Postgres {
     /// What the standby knows of the slot.
     pub(crate) synced: u64,
     pub(crate) clock_ahead_us: i64,
+    /// The relays of the sessions that have begun, and where each began.
+    pub(crate) begun: Vec<(usize, u64)>,
 }
 
 impl Postgres {
@@ -120,6 +122,7 @@ impl Postgres {
             publishes: true,
             synced: end,
             clock_ahead_us: 0,
+            begun: Vec::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Postgres {
         self.next_pid += 1;
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
+        self.begun.push((relay, confirmed));
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,

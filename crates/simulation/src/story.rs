@@ -8,14 +8,23 @@ use crate::checker::Violation;
 /// Lines of a story that fit on a page.
 const PAGE: usize = 60;
 
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// It concerns all.
+    All,
+    /// The same, and the last of several that follow each other is enough.
+    LastOf,
+    Event(u64),
+    /// Only the whole story has it.
+    Detail,
+}
+
 /// One thing that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     pub at_us: u64,
-    /// The event that it is about; none if it concerns all.
-    pub event: Option<u64>,
-    /// Lines of one topic that follow each other are one.
-    pub merges: bool,
+    pub about: About,
     pub text: String,
 }
 
@@ -30,10 +39,11 @@ impl fmt::Display for Line {
 pub(crate) fn page(story: &[Line], violation: &Violation, keys: &[Option<u8>]) -> Vec<String> {
     let key = |event: u64| keys.get(event as usize - 1).copied().flatten();
     let of_interest: BTreeSet<u8> = violation.events.iter().filter_map(|it| key(*it)).collect();
-    let concerns = |line: &&Line| match line.event {
-        None => true,
-        Some(_) if violation.events.is_empty() => true,
-        Some(event) => {
+    let concerns = |line: &&Line| match line.about {
+        About::All | About::LastOf => true,
+        About::Detail => false,
+        About::Event(_) if violation.events.is_empty() => true,
+        About::Event(event) => {
             violation.events.contains(&event)
                 || key(event).is_some_and(|key| of_interest.contains(&key))
         }
@@ -41,7 +51,9 @@ pub(crate) fn page(story: &[Line], violation: &Violation, keys: &[Option<u8>]) -
     let mut lines: Vec<(&Line, u32)> = Vec::new();
     for line in story.iter().filter(concerns) {
         match lines.last_mut() {
-            Some((last, merged)) if line.merges && last.merges => {
+            Some((last, merged))
+                if line.about == About::LastOf && last.about == About::LastOf =>
+            {
                 (*last, *merged) = (line, *merged + 1);
             }
             _ => lines.push((line, 0)),

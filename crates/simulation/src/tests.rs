@@ -3,7 +3,7 @@ use std::path::Path;
 
 use crate::arguments::{self, Arguments};
 use crate::checker::Violation;
-use crate::story::{Line, page};
+use crate::story::{About, Line, page};
 use crate::{Fleet, Options, run};
 
 const SEEDS: u64 = 20_000;
@@ -115,13 +115,14 @@ fn a_page_has_the_key_in_question_and_what_concerns_all() {
     let line =
         |at_us, event, merges, text: &str| Line { at_us, event, merges, text: text.to_owned() };
     let story = [
-        line(1_000, None, false, "relay 0 starts"),
-        line(2_000, Some(1), false, "stored: e1"),
-        line(3_000, Some(2), false, "stored: e2"),
-        line(4_000, None, true, "confirmed up to 10"),
-        line(5_000, Some(2), false, "stored: e2"),
-        line(6_000, None, true, "confirmed up to 20"),
-        line(7_000, Some(3), false, "stored: e3"),
+        line(1_000, About::All, "relay 0 starts"),
+        line(2_000, About::Event(1), "stored: e1"),
+        line(3_000, About::Event(2), "stored: e2"),
+        line(4_000, About::LastOf, "confirmed up to 10"),
+        line(5_000, About::Event(2), "stored: e2"),
+        line(6_000, About::LastOf, "confirmed up to 20"),
+        line(6_500, About::Detail, "step relay 0"),
+        line(7_000, About::Event(3), "stored: e3"),
     ];
     let violation = Violation { what: "order".to_owned(), events: vec![3] };
     let shown = page(&story, &violation, &[Some(1), Some(2), Some(1)]);

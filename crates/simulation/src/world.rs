@@ -15,7 +15,7 @@ use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS};
 use crate::process::{Machine, Process, Site};
-use crate::story::Line;
+use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
 /// The parts of a round that draw numbers.
@@ -23,7 +23,6 @@ const COMMIT: u64 = 1;
 const FAULT: u64 = 2;
 const JUMP: u64 = 3;
 const STORE: u64 = 4;
-const SETTLE: u64 = 5;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
@@ -35,10 +34,14 @@ const UNDER_WAY_MAX_US: u64 = 30_000;
 const DOWN_MIN_US: u64 = 200_000;
 /// Of one schedule.
 const FAULTS_MAX: u32 = 14;
+/// The last event that a sink takes may exceed its window.
+const SLACK: u64 = 1;
 const KEYS: u64 = 6;
 const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
+/// So long nothing more must happen.
+const QUIET_ROUNDS: u32 = 20;
 
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +109,11 @@ pub struct World {
     refuses_until_us: u64,
     last_holder: Option<usize>,
     stored_until: usize,
+    /// How often each relay was started.
+    starts: Vec<u32>,
+    /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
+    last_session: Option<(usize, u32, u32)>,
+    last_sinks: u64,
 }
 
 impl World {
@@ -151,6 +159,7 @@ impl World {
             huge: rate(0, 6),
             round_us: [200, 1_000, 5_000, 20_000][rate(0, 4) as usize],
         };
+        let starts = vec![0; machines.len()];
         World {
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
@@ -175,17 +184,31 @@ impl World {
             refuses_until_us: 0,
             last_holder: None,
             stored_until: 0,
+            starts,
+            last_session: None,
+            last_sinks: 0,
         }
     }
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
         if self.tells {
-            let lines: Vec<String> = locked(&self.postgres).wal.iter().map(|it| {
-                let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                format!("wal {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len())
-            }).collect();
-            lines.into_iter().for_each(|line| self.tell(|| line));
+            let lines: Vec<String> = locked(&self.postgres)
+                .wal
+                .iter()
+                .map(|it| {
+                    let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                    format!(
+                        "wal {} {:x} {:x} at {} {numbers:?} {}",
+                        it.xid,
+                        it.commit_lsn,
+                        it.end_lsn,
+                        it.commit_unix_us,
+                        it.changes.len()
+                    )
+                })
+                .collect();
+            lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
         }
         if let Err(violation) = outcome {
             self.tell(|| format!("VIOLATION: {violation}"));
@@ -201,14 +224,13 @@ impl World {
     }
 
     fn tell(&mut self, text: impl FnOnce() -> String) {
-        self.tell_of(None, false, text);
+        self.tell_of(About::All, text);
     }
 
-    /// Lines that follow each other and say the same of another place `merge`.
-    fn tell_of(&mut self, event: Option<u64>, merges: bool, text: impl FnOnce() -> String) {
+    fn tell_of(&mut self, about: About, text: impl FnOnce() -> String) {
         if self.tells {
             let (at_us, text) = (self.clock.us(), text());
-            self.report.story.push(Line { at_us, event, merges, text });
+            self.report.story.push(Line { at_us, about, text });
         }
     }
 
@@ -248,20 +270,21 @@ impl World {
         self.frozen_until_us.fill(0);
         self.refuses_until_us = 0;
         self.starts_us.fill(0);
-        let mut quiet = 0;
+        let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
-            self.rates.round_us = 2_000 + 18_000 * u64::from(quiet > 0);
+            // Where nothing moves, a timeout is waited for.
+            self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
+            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (locked(&self.broker).stored.len(), slot);
+            still = if now == seen { still + 1 } else { 0 };
+            seen = now;
             self.checker.look(&locked(&self.broker))?;
             let is_settled = self.checker.all_settled(&locked(&self.postgres));
             let is_empty = locked(&self.broker).inbox.is_empty();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
-            if quiet > 30 {
+            if quiet > QUIET_ROUNDS {
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
-            }
-            self.draws_for(SETTLE);
-            if !is_settled && below(&mut self.random, 8) == 0 {
-                self.clock.advance(200_000);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
@@ -288,7 +311,10 @@ impl World {
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
         self.draws_for(JUMP);
-        let jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        let mut jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        if let Some(back) = self.postgres_back_us {
+            jump = jump.max(back.saturating_sub(self.clock.us()) / 8);
+        }
         self.clock.advance(jump);
         self.mend(self.clock.us());
         self.walsenders()?;
@@ -308,7 +334,7 @@ impl World {
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
-            self.tell_of(event, false, || {
+            self.tell_of(event.map_or(About::All, About::Event), || {
                 let (id, topic) = (&record.id, &record.topic);
                 format!("stored: {id} in {topic}, from relay {relay}, sink {sink}")
             });
@@ -356,7 +382,7 @@ impl World {
             let key = event.key.map_or("no key".to_owned(), |key| format!("k{key}"));
             let poison = if event.poison { ", refused for ever" } else { "" };
             let (number, topic) = (event.number, TOPICS[usize::from(event.topic)]);
-            self.tell_of(Some(number), false, || {
+            self.tell_of(About::Event(number), || {
                 format!("committed: e{number} ({key}, {topic}{poison}) by {xid} at {lsn:x}")
             });
         }
@@ -399,7 +425,7 @@ impl World {
                 let updates = state.updates.iter();
                 updates.map(|(lsn, _)| format!("relay {} reports {lsn:x}", sender.relay)).collect()
             };
-            lines.into_iter().for_each(|line| self.tell(|| line));
+            lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
         }
         let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
@@ -441,7 +467,7 @@ impl World {
         let outcome = self.checker.confirmed(&postgres, &locked(&self.broker));
         drop(postgres);
         if after > before {
-            self.tell_of(None, true, || format!("the slot is confirmed up to {after:x}"));
+            self.tell_of(About::LastOf, || format!("the slot is confirmed up to {after:x}"));
         }
         outcome
     }
@@ -501,7 +527,15 @@ impl World {
             }
             let is_due = process.wakes_us <= self.clock.us();
             let ended = if steps && is_due { process.step() } else { None };
-            if process.life.is_dead() {
+            let shown = locked(&process.shown).pass;
+            let died = process.life.is_dead();
+            if steps && is_due {
+                let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
+                self.tell_of(About::Detail, || {
+                    format!("step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}")
+                });
+            }
+            if died {
                 self.died(index);
             } else if let Some(ended) = ended {
                 self.ended(index, ended);
@@ -511,6 +545,10 @@ impl World {
     }
 
     fn note_holder(&mut self) {
+        let begun = std::mem::take(&mut locked(&self.postgres).begun);
+        for (relay, position) in begun {
+            self.session_begins(relay, position);
+        }
         let holder = {
             let postgres = locked(&self.postgres);
             let active = postgres.slot.as_ref().and_then(|slot| slot.active);
@@ -520,7 +558,6 @@ impl World {
         if holder.is_some() && holder != self.last_holder {
             if self.last_holder.is_some() {
                 self.report.takeovers += 1;
-                self.allow_repeats();
             }
             let relay = holder.unwrap_or_default();
             self.tell(|| format!("relay {relay} has the slot"));
@@ -539,6 +576,7 @@ impl World {
             counts: &self.counts,
         };
         let seed = self.random.number();
+        self.starts[index] += 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
             Err(fault) => panic!("a relay does not start: {fault}"),
@@ -550,7 +588,6 @@ impl World {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
         locked(&self.broker).forget(index);
-        self.allow_repeats();
         self.starts_again(index);
     }
 
@@ -562,7 +599,6 @@ impl World {
     fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.processes[index] = None;
         locked(&self.broker).forget(index);
-        self.allow_repeats();
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
@@ -578,9 +614,24 @@ impl World {
         self.starts_again(index);
     }
 
-    /// As many events may be repeated as were in flight, and reported to nobody.
-    fn allow_repeats(&mut self) {
-        self.checker.allowed_repeats += 400;
+    /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
+    /// except what its last sink was not answered; what another has sent may be sent once more.
+    fn session_begins(&mut self, relay: usize, position: u64) {
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let identity = (relay, self.starts[relay], postgres.timeline);
+        // Where there is a peer, a relay may not know whether that had the slot in between.
+        let is_alone = self.machines.len() == 1;
+        let allowed = if self.last_session != Some(identity) || !is_alone {
+            let in_hand = self.machines[relay].window as u64 + SLACK;
+            self.checker.stored_since(&postgres, &broker, position) + in_hand
+        } else if self.last_sinks != broker.sinks {
+            self.machines[relay].window as u64 + SLACK
+        } else {
+            0
+        };
+        self.checker.allowed_repeats += allowed;
+        self.last_session = Some(identity);
+        self.last_sinks = broker.sinks;
     }
 
     fn mend(&mut self, now_us: u64) {
@@ -670,8 +721,6 @@ impl World {
                 (state.down_is_cut, state.up_is_cut) = (true, true);
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn postgres_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -698,7 +747,7 @@ impl World {
                         let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
                         let (at_us, lsn) = (self.clock.us(), it.commit_lsn);
                         let text = format!("gone: {numbers:?} by {} at {lsn:x}", it.xid);
-                        let line = Line { at_us, event: None, merges: false, text };
+                        let line = Line { at_us, about: About::All, text };
                         self.report.story.push(line);
                     }
                 }
@@ -716,8 +765,6 @@ impl World {
                 }
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -747,8 +794,6 @@ impl World {
                 self.silent_until_us = Some(soon_us);
             }
         }
-        drop(broker);
-        self.allow_repeats();
     }
 }
 
