@@ -37,6 +37,10 @@ const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
 const KEYS: u64 = 6;
+/// After some faults timeouts pass: rounds are long, and rarely commit.
+const SLOW_ROUND_US: u64 = 200_000;
+const SLOW_COMMIT: u64 = 32;
+const SLOW_ROUNDS_MAX: u64 = 100;
 const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
@@ -109,6 +113,8 @@ pub struct World {
     refuses_until_us: u64,
     last_holder: Option<usize>,
     stored_until: usize,
+    /// Rounds in which little is committed and timeouts pass.
+    slow_rounds: u64,
     /// How often each relay was started.
     starts: Vec<u32>,
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
@@ -184,6 +190,7 @@ impl World {
             refuses_until_us: 0,
             last_holder: None,
             stored_until: 0,
+            slow_rounds: 0,
             starts,
             last_session: None,
             last_sinks: 0,
@@ -249,7 +256,9 @@ impl World {
         while self.report.events < self.target {
             self.round()?;
             self.draws_for(COMMIT);
-            if self.chance(self.rates.commit) {
+            let is_slow = self.slow_rounds > 0;
+            self.slow_rounds = self.slow_rounds.saturating_sub(1);
+            if self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit }) {
                 self.commit();
             }
             self.draws_for(FAULT);
@@ -311,7 +320,8 @@ impl World {
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
         self.draws_for(JUMP);
-        let mut jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        let round_us = if self.slow_rounds > 0 { SLOW_ROUND_US } else { self.rates.round_us };
+        let mut jump = 1 + below(&mut self.random, 2 * round_us);
         if let Some(back) = self.postgres_back_us {
             jump = jump.max(back.saturating_sub(self.clock.us()) / 8);
         }
@@ -653,6 +663,9 @@ impl World {
         let kind = self.kinds[below(&mut self.random, self.kinds.len() as u64) as usize];
         let index = below(&mut self.random, self.machines.len() as u64) as usize;
         let soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
+        if below(&mut self.random, 4) == 0 {
+            self.slow_rounds = below(&mut self.random, SLOW_ROUNDS_MAX);
+        }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
         self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
