@@ -17,6 +17,8 @@ pub enum FaultKind {
     CutBoth,
     PostgresCrash,
     Failover,
+    /// To a standby that has not got all.
+    FailoverBehind,
     Restore,
     SlotAdvanced,
     BrokerAway,
@@ -25,7 +27,7 @@ pub enum FaultKind {
     SilentTopic,
 }
 
-pub const FAULTS: [FaultKind; 18] = [
+pub const FAULTS: [FaultKind; 19] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -38,6 +40,7 @@ pub const FAULTS: [FaultKind; 18] = [
     FaultKind::CutBoth,
     FaultKind::PostgresCrash,
     FaultKind::Failover,
+    FaultKind::FailoverBehind,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
     FaultKind::BrokerAway,

@@ -258,7 +258,6 @@ impl Postgres {
         }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
-            slot.on_disk = slot.confirmed;
         }
     }
 
@@ -312,6 +311,17 @@ impl Postgres {
             (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
         }
         self.synced = self.synced.min(end);
+        gone
+    }
+
+    /// The standby has not got the last `transactions`.
+    pub(crate) fn fail_over_behind(&mut self, transactions: usize) -> Vec<Transaction> {
+        let gone = self.restore(transactions);
+        self.timeline += 1;
+        let synced = self.synced;
+        if let Some(slot) = &mut self.slot {
+            (slot.confirmed, slot.on_disk) = (synced, synced);
+        }
         gone
     }
 
