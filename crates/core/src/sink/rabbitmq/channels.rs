@@ -256,10 +256,8 @@ impl PublishChannels {
 
     /// Takes out all that wait: the connection is lost.
     pub(super) fn release_all(&mut self) -> Vec<Sequence> {
-        std::mem::take(&mut self.waiting)
-            .into_iter()
-            .flat_map(|(_, waiting)| waiting.messages)
-            .collect()
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        waiting.flat_map(|waiting| waiting.messages).collect()
     }
 
     /// The oldest publish in flight, and when it was sent.

@@ -59,3 +59,7 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
         self.port.publish_until(limits);
     }
 }
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;
