@@ -236,7 +236,8 @@ fn publish(sink: &mut LocalSink<ModelBroker>, number: u64) -> Result<(), Publish
 }
 
 fn key(number: u64) -> Option<[u8; 1]> {
-    (number % 4 > 0).then_some([(number % 4) as u8])
+    let lane = (number % 4) as u8;
+    (lane > 0).then_some([lane])
 }
 
 proptest! {
@@ -274,7 +275,7 @@ proptest! {
         }
         prop_assert_eq!(settled.get(&CLOSES), Some(&false));
         let stored = &sink.link().port().stored;
-        for lane in (0..4).map(|number| key(number)).filter(Option::is_some) {
+        for lane in (0..4).map(key).filter(Option::is_some) {
             let mut seen = BTreeSet::new();
             let of_key = stored.iter().filter(|it| key(**it) == lane);
             let first: Vec<u64> = of_key.copied().filter(|it| seen.insert(*it)).collect();
