@@ -1,14 +1,14 @@
 //! The connection's thread: moves what the publisher decides to lapin and the multiplexer, and what
 //! those hear to the publisher.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lapin::{Channel, Event};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::sleep_until;
+use tokio::time::{Sleep, sleep_until};
 
 use super::answer::Answer;
 use super::connection::AmqpConnection;
@@ -76,6 +76,7 @@ impl Driver {
 
     /// Runs until the sink is dropped.
     pub(super) async fn run(mut self) {
+        let mut timer = pin!(sleep_until(Instant::now().into()));
         loop {
             while let Ok(orders) = self.orders.try_recv() {
                 orders.into_iter().for_each(|order| self.publisher.take(order));
@@ -85,8 +86,7 @@ impl Driver {
                 break;
             }
             self.advance();
-            let event = self.event().await;
-            if let Some(event) = event {
+            if let Some(event) = self.event(timer.as_mut()).await {
                 // What has arrived before it counts before it.
                 self.collect();
                 self.publisher.handle(event, Instant::now());
@@ -129,8 +129,11 @@ impl Driver {
     }
 
     /// Waits for an event, or for anything else that there is to do.
-    async fn event(&mut self) -> Option<AmqpEvent> {
+    async fn event(&mut self, mut timer: Pin<&mut Sleep>) -> Option<AmqpEvent> {
         let wake_at = self.publisher.wake_at();
+        if let Some(at) = wake_at.filter(|at| timer.deadline() != (*at).into()) {
+            timer.as_mut().reset(at.into());
+        }
         let LapinPort { settings, connection, connecting, question, opening, .. } = &mut self.port;
         let answers = connection.as_ref().map(|connection| connection.multiplexer.answered());
         tokio::select! {
@@ -158,7 +161,7 @@ impl Driver {
                 }
                 _ => AmqpEvent::ChannelRefused,
             }),
-            () = outcome(wake_at.map(|at| sleep_until(at.into()))) => {
+            () = timer, if wake_at.is_some() => {
                 // A connection may end without an event.
                 let has_ended = connection.as_ref().is_some_and(|connection| !connection.is_open());
                 let loss = || AmqpEvent::Lost(ConnectionLoss::of("the channel is closed"));
