@@ -40,7 +40,8 @@ soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
-lint: setup ## Check formatting and lints
+lint: ## Check formatting and lints
+	@scripts/setup --build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 

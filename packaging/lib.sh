@@ -7,6 +7,8 @@
 #   chroot_of SUITE                                         prints the folder of a Debian
 #   in_chroot SUITE|FOLDER COMMAND...                       runs a command in it; nothing of the run stays
 #   pass, fail, check, finish                               the lines of a test
+#   equals, exits, links_lead                               what `check` is often given
+#   quietly, mode, started                                  for the tests of installed packages
 set -euo pipefail
 umask 022
 
@@ -185,6 +187,40 @@ check() {
         fail "$what:"$'\n'"$said"
     fi
 }
+# $1 = expected, $2 = seen.
+equals() {
+    printf '%s\n' "$2"
+    [[ $2 == "$1" ]] || { printf 'expected: %s\n' "$1" && false; }
+}
+# $1 = exit code, $2 = words that must be printed, then a command.
+exits() {
+    local code=$1 words=$2 said status=0
+    shift 2
+    said=$("$@" 2>&1) || status=$?
+    if ((status == code)) && grep -qF -- "$words" <<<"$said"; then
+        printf 'exit %s, %s\n' "$status" "$(grep -F -m 1 -- "$words" <<<"$said" | cut -c -160)"
+    else
+        printf 'exit %s, expected %s and "%s":\n%s\n' "$status" "$code" "$words" "$said"
+        false
+    fi
+}
+# $1 = folder. Every relative link of the Markdown in it leads to a file in it.
+links_lead() {
+    local home file link count=0 wrong=()
+    home=$(realpath "$1")
+    while IFS=: read -r file link; do
+        count=$((count + 1))
+        [[ $(realpath -e -- "${file%/*}/${link%%#*}" 2>/dev/null) == "$home"/* ]] || wrong+=("${file#"$home"/}: $link")
+    done < <(grep -roP --include='*.md' '\]\(\K(?![a-z]+:|#)[^)\s]+' "$home")
+    ((${#wrong[@]} == 0)) || printf 'leads nowhere: %s\n' "${wrong[@]}"
+    echo "$count links"
+    ((count && ${#wrong[@]} == 0))
+}
+# A command whose output matters only when it fails.
+quietly() { "$@" >/tmp/said 2>&1 || die "$* failed: $(tail -n 20 /tmp/said)"; }
+mode() { stat -c '%U:%G %a' "$1"; }
+# How many relays run, and units are enabled.
+started() { { grep -xl walrelay /proc/[0-9]*/comm || true; find /etc/systemd -name 'walrelay*'; } 2>/dev/null | wc -l; }
 finish() {
     if ((failures)); then
         printf '%s: %s checks failed\n' "$part" "$failures" >&2

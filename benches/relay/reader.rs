@@ -27,7 +27,7 @@ pub(crate) fn open(url: &str, slot: &str) -> Result<(Stream, u32)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let session = runtime.map_err(other)?.block_on(connect::open_stream(&info, &start));
     let session = session.map_err(other)?;
-    let stream = Stream::new(session.transport, Instant::now()).map_err(other)?;
+    let stream = Stream::new(wire::of(session.transport).map_err(other)?, Instant::now());
     Ok((stream, u32::try_from(session.backend_pid).map_err(other)?))
 }
 

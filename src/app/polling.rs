@@ -9,8 +9,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::threads::{Observability, ReceivedSignals, Running, host_name, panicked, stop};
-use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
+use crate::base::random;
 use crate::base::runtime;
 use crate::config::Config;
 use crate::dead_letter::writer::SystemId;
@@ -178,7 +178,7 @@ async fn prepare(
 async fn connect(config: &Config) -> Result<Sql, Fault> {
     let source = &config.source;
     let deadline = Instant::now() + STARTUP_GRACE;
-    let mut backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
+    let mut backoff = random::backoff(source.reconnect_base, source.reconnect_cap);
     loop {
         match sql::connect(&source.connection).await {
             Ok(sql) => return Ok(sql),

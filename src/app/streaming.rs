@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::threads::{Observability, ReceivedSignals, Running, stop};
+use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
+use crate::base::random::{self, Random};
 use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::{Relay, SlotFeed};
+use crate::relay::ports::{Meters, StopKeeper};
+use crate::relay::{Relay, SlotFeed, SlotParts};
 use crate::source::sightings::Sightings;
 
 pub(super) fn run(
@@ -27,10 +30,17 @@ pub(super) fn run(
         source: Arc::new(config.source.clone()),
         known: Arc::clone(&known),
         sightings: Arc::clone(&sightings),
-        stops: Arc::clone(stops),
     };
-    let delivery = config.delivery.clone();
-    let (feed_flags, feed_metrics) = (Arc::clone(flags), Arc::clone(metrics));
+    let feed = SlotParts {
+        source: Arc::clone(&control.source),
+        delivery: config.delivery.clone(),
+        database: Box::new(control),
+        stops: Arc::clone(stops) as Arc<dyn StopKeeper>,
+        flags: Arc::clone(flags),
+        meters: Arc::clone(metrics) as Arc<dyn Meters>,
+        clock: Arc::new(SystemClock),
+        random: Random::new(random::seed()),
+    };
     let watch = SlotWatch {
         settings: config.source.clone(),
         metrics: Arc::clone(metrics),
@@ -45,7 +55,7 @@ pub(super) fn run(
     };
     let flags = Arc::clone(flags);
     let carry = move |parts| {
-        let feed = SlotFeed::new(control, &delivery, feed_flags, feed_metrics)?;
+        let feed = SlotFeed::new(feed)?;
         Relay::new(parts, feed)?.run()
     };
     let mut running = observability.start(config, carry)?;

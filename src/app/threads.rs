@@ -11,8 +11,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
-use crate::base::clock::unix_now_us;
+use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
+use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
 use crate::base::{log, log_queue, runtime};
 use crate::config::Config;
@@ -23,11 +24,12 @@ use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
 use crate::health::{Facts, HealthLimits, StateWatch};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, PassMeter};
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
+use crate::relay::ports::{Meters, StopKeeper};
 use crate::relay::stops::{Stops, StopsConfig};
-use crate::relay::{Parts, ReadBack};
+use crate::relay::{self, DataMeter, FactsRecorder, Parts};
 use crate::sink::{self, Requirements};
 use crate::trace::{SpanExporter, SpanSource};
 
@@ -129,7 +131,7 @@ impl Observability {
         let parts = Parts {
             source: config.source.clone(),
             delivery: config.delivery.clone(),
-            read_back: ReadBack::new(Arc::clone(&config.sink)),
+            read_back: relay::read_back(Arc::clone(&config.sink)),
             sink_factory: sink::factory(Arc::clone(&config.sink), sink_requirements(config), stop),
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
@@ -139,11 +141,17 @@ impl Observability {
             spans,
             tail_events: tail.is_some().then_some(tail_events),
             tail_requests: requests,
-            stops: Arc::clone(stops),
+            stops: Arc::clone(stops) as Arc<dyn StopKeeper>,
             flags: Arc::clone(flags),
-            metrics: Arc::clone(metrics),
-            recorder,
-            origin: *origin,
+            state_file: relay::open_state_file(
+                config.delivery.state_file.as_deref(),
+                &config.source.slot,
+            )?,
+            meters: Arc::clone(metrics) as Arc<dyn Meters>,
+            pass_meter: Box::new(DataMeter(PassMeter::new(metrics))),
+            recorder: Box::new(FactsRecorder { recorder, origin: *origin }),
+            clock: Arc::new(SystemClock),
+            random: Random::new(random::seed()),
         };
         let (sender, ended) = oneshot::channel();
         let data = runtime::spawn("relay", move || {

@@ -2,28 +2,34 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use walrelay_core::base::clock::Moment;
+use walrelay_core::relay::ports::Clock;
+
 /// Microseconds since the Unix epoch.
 pub(crate) fn unix_now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Both clocks, compared from look to look: that of the system goes on while the machine is suspended,
-/// or is set right afterwards.
-pub(crate) struct Clocks {
-    looked: (Instant, i64),
-}
+/// The clocks of this machine.
+#[derive(Debug)]
+pub(crate) struct SystemClock;
 
-impl Clocks {
-    pub(crate) fn new() -> Clocks {
-        Clocks { looked: (Instant::now(), unix_now_us()) }
+impl Clock for SystemClock {
+    fn now(&self) -> Moment {
+        Moment { instant: Instant::now(), unix_us: unix_now_us() }
     }
 
-    /// The longer of the times since the last look.
-    pub(crate) fn gap(&mut self, now: Instant, unix_us: i64) -> Duration {
-        let (then, then_unix_us) = std::mem::replace(&mut self.looked, (now, unix_us));
-        let by_system = u64::try_from(unix_us.saturating_sub(then_unix_us)).unwrap_or(0);
-        now.saturating_duration_since(then).max(Duration::from_micros(by_system))
+    fn sleep(&self, length: Duration) {
+        std::thread::sleep(length);
+    }
+
+    fn instant(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn unix_us(&self) -> i64 {
+        unix_now_us()
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod http;
 pub mod log;
 pub(crate) mod log_queue;
 pub(crate) mod os_ffi;
+pub(crate) mod random;
 pub(crate) mod runtime;
 pub mod secret;
 pub(crate) mod service_manager;

@@ -22,4 +22,6 @@ pub(crate) mod tail;
 pub(crate) mod testing;
 pub(crate) mod view;
 
-pub use walrelay_core::dead_letter::{fit, fold, owner, parse, record, tail_event, writer};
+pub use walrelay_core::dead_letter::{
+    fit, fold, owner, parse, record, tail_event, topic_stops, writer,
+};

@@ -24,7 +24,10 @@ use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::{DeadLetterSettings, SystemId};
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
-use crate::base::error::{Exit, Fault};
+use crate::base::random;
+use walrelay_core::relay::faults;
+
+use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::metrics::Metrics;
 use crate::sink::log::{LogRead, ReadFrom};
@@ -99,21 +102,10 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
     });
     match read {
         Err(fault) if !AWAY.contains(&fault.code) => {
-            Err(unreadable(&in_one_line(&fault), settings))
+            Err(faults::dead_letters_unreadable(&in_one_line(&fault), settings))
         }
         _ => Ok(()),
     }
-}
-
-/// The fault of a relay that cannot know which keys are parked.
-pub(crate) fn unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
-    Fault::new(
-        Exit::Sink,
-        "dead-letter.unreadable",
-        format!("park_key needs to read the dead-letter topic: {reason}"),
-        format!("dead_letter.topic = {:?}", settings.address.topic),
-        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
-    )
 }
 
 fn in_one_line(fault: &Fault) -> String {
@@ -176,7 +168,7 @@ impl TailThread {
             met: 0,
             state: TailState::new(owner(&config), breaker_since(&config.settings)),
             config,
-            backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
+            backoff: random::backoff(BACKOFF.0, BACKOFF.1),
             gauges_set_at: None,
             has_reported: false,
             trouble: None,

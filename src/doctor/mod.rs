@@ -2,13 +2,12 @@
 //! anything. `source` and `polling` query Postgres; this module judges
 //! the answers, for `check` and for the start of the relay alike.
 
-pub mod fingerprint;
 pub(crate) mod polled_columns;
 pub(crate) mod polled_table;
-pub(crate) mod publication;
 pub(crate) mod publication_age;
 pub(crate) mod server;
 pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod status_values;
-pub(crate) mod tables;
+
+pub use walrelay_core::doctor::{fingerprint, publication, tables};

@@ -15,6 +15,7 @@ use crate::source::faults::{publication_gap, publication_problem};
 use crate::source::publication::{CatalogRow, RowKind};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
+use crate::source::wire;
 
 const READ_WITHIN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
@@ -135,9 +136,9 @@ async fn read_through(settings: &SourceSettings, end: Lsn) -> ReadThrough {
         Err(error) => return ReadThrough::Unknown(error.to_string()),
     };
     let now = Instant::now();
-    let read = Stream::new(session.transport, now)
+    let read = wire::of(session.transport)
         .map_err(StreamError::Io)
-        .and_then(|mut stream| read_until(&mut stream, end, now + READ_WITHIN));
+        .and_then(|wire| read_until(&mut Stream::new(wire, now), end, now + READ_WITHIN));
     match read {
         Ok(outcome) => outcome,
         Err(StreamError::Server(error)) if error.is_missing_publication() => {

@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::Phase;
 use super::facts::Facts;
 use super::slot_pin::{PinWatch, SlotPin};
-use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
+use crate::base::random;
 use crate::doctor::fingerprint::{
     Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
 };
@@ -22,6 +22,7 @@ use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
 use crate::source::faults::{TWO_SERVERS, slot_lost, two_servers};
 use crate::source::oldest_transaction::oldest_transaction;
+use crate::source::publication::published_unless_locked;
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::Sightings;
 use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
@@ -66,7 +67,7 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     while begins.contains(&watch.facts.snapshot().pass.phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }
-    let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
+    let mut backoff = random::backoff(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
     let mut is_logged = false;
     loop {
@@ -153,9 +154,10 @@ async fn observe(
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
-            let look = PublicationFingerprint::take(&sql.client, settings, version);
+            let look = published_unless_locked(&sql.client, settings);
             match answer(watch, sql.within(QUERY_WITHIN, look)).await? {
-                Some(found) => {
+                Some(published) => {
+                    let found = PublicationFingerprint::new(published, version);
                     let (system_id, wal_end) = (system_id.clone(), state.current_lsn);
                     let look = PublicationLook { system_id, wal_end, found };
                     if let Comparison::Fault(fault) = watch.known.compare(look, settings, false) {

@@ -22,6 +22,7 @@ use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
+use crate::base::random;
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::source::settings::SourceSettings;
 
@@ -89,7 +90,7 @@ pub(crate) struct Reconnect<'a> {
 impl<'a> Reconnect<'a> {
     pub(crate) fn new(shared: &'a PollingShared) -> Reconnect<'a> {
         let source = &shared.source;
-        let backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
+        let backoff = random::backoff(source.reconnect_base, source.reconnect_cap);
         Reconnect { shared, backoff, opened: false }
     }
 

@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::base::stop::RESUME;
-use crate::doctor::fingerprint::{KeptPublication, PublicationFingerprint, PublicationLook};
+use crate::doctor::fingerprint::{KeptPublication, PublicationLook};
 use crate::doctor::source;
 use crate::source::settings::SourceSettings;
 
@@ -21,7 +21,7 @@ impl Present {
     /// The publication must be in order by now.
     pub(super) async fn ask(client: &Client, settings: &SourceSettings) -> Result<Present, Fault> {
         let report = source::report(client, settings).await?;
-        let found = PublicationFingerprint::of(&report.facts);
+        let found = report.facts.fingerprint();
         if let Some(fault) = found.holds_back(settings) {
             let mend = format!("{}\nthen: {RESUME}", fault.mend);
             return Err(Fault { mend, ..fault });

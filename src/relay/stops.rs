@@ -10,11 +10,15 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use walrelay_core::relay::feed::slot::not_the_last;
+use walrelay_core::relay::ports::StopKeeper;
+use walrelay_core::relay::state_file::memory::{Memory, Remembered};
+pub(crate) use walrelay_core::relay::stop_place::Place;
+
 use super::control::SystemTimeline;
 use super::faults;
 use super::present::Present;
-use super::state_file::memory::{Memory, Remembered};
-use super::state_file::path_of;
+use super::state_file::{look_at_memory, open_memory, path_of};
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
@@ -24,12 +28,12 @@ use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
 use crate::dead_letter::owner::LetterOwner;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
-use crate::dead_letter::stop_log::{self, TopicStops};
+use crate::dead_letter::stop_log;
+use crate::dead_letter::topic_stops::TopicStops;
 use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
 use crate::doctor::fingerprint::{
-    Comparison, KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper,
-    PublicationLook,
+    Comparison, KeptPublication, KnownPublication, PublicationKeeper, PublicationLook,
 };
 use crate::doctor::publication_age;
 use crate::doctor::source::SeenSource;
@@ -84,14 +88,6 @@ struct State {
     write_failed: bool,
 }
 
-/// Where a stop is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    StateFile,
-    Topic,
-    Nowhere,
-}
-
 impl fmt::Debug for Stops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stops").field("state", &self.state).finish_non_exhaustive()
@@ -102,14 +98,14 @@ impl Stops {
     /// Opens the state file, which is made if it is missing.
     pub(crate) fn open(config: StopsConfig<'_>) -> Result<Stops, Fault> {
         let (delivery, source) = (config.delivery, config.source);
-        let memory = Memory::open(delivery.state_file.as_deref(), &source.slot)?;
+        let memory = open_memory(delivery.state_file.as_deref(), &source.slot)?;
         Ok(Stops::with(config, memory))
     }
 
     /// The same for a command, which makes no file.
     pub(crate) fn look(config: StopsConfig<'_>) -> Result<Stops, Fault> {
         let (delivery, source) = (config.delivery, config.source);
-        let memory = Memory::look(delivery.state_file.as_deref(), &source.slot)?;
+        let memory = look_at_memory(delivery.state_file.as_deref(), &source.slot)?;
         let path = path_of(delivery.state_file.as_deref(), &source.slot);
         let missing = path.filter(|path| !path.exists());
         let stops = Stops::with(config, memory);
@@ -156,30 +152,6 @@ impl Stops {
     pub(crate) fn fault(&self) -> Option<Fault> {
         let (stop, _) = self.standing()?;
         stop.fault()
-    }
-
-    /// Where the stop of a gap would be kept.
-    pub(crate) fn place_of_gaps(&self) -> Place {
-        let state = self.state();
-        match &self.dead_letters {
-            _ if state.memory.is_some() => Place::StateFile,
-            Some(_) if !state.topic_unreadable => Place::Topic,
-            _ => Place::Nowhere,
-        }
-    }
-
-    /// The first event waits until the dead-letter topic was read, because a stop would be there.
-    pub(crate) fn waits_for_topic(&self) -> bool {
-        !self.is_polling && self.place_of_gaps() == Place::Topic
-    }
-
-    pub(crate) fn topic_is_readable(&self, is_readable: bool) {
-        self.state().topic_unreadable = !is_readable;
-    }
-
-    /// The dead-letter topic has a stop of this relay.
-    pub(crate) fn found_in_topic(&self, stop: Stop) {
-        self.state().standing.get_or_insert((stop, Place::Topic));
     }
 
     /// The relay stops with this fault: keeps it if it protects data and is not kept already. What
@@ -281,7 +253,7 @@ impl Stops {
         let Some((broker, address)) = &self.dead_letters else { return Ok(TopicStops::default()) };
         let go_on = AtomicBool::new(false);
         let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
-        let found = TopicStops::read(
+        let found = stop_log::read_stops(
             &topic,
             &LetterOwner::new(&self.source.slot, self.system.get().as_deref()),
         )?;
@@ -351,7 +323,7 @@ impl Stops {
         {
             return Some(Finding::fail(fault));
         }
-        let found = PublicationFingerprint::of(facts);
+        let found = facts.fingerprint();
         let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
         let look =
             PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };
@@ -464,16 +436,6 @@ impl Stops {
         KnownPublication::restored(kept, memory.seen(), &self.source, keeper)
     }
 
-    /// Where the last process read the slot, and how far the WAL had come.
-    pub(crate) fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
-        self.state().last.clone()
-    }
-
-    /// A session is of this system.
-    pub(crate) fn meets(&self, system_id: &str) {
-        self.state().met_system = Some(system_id.to_owned());
-    }
-
     /// The state file that a command did not find.
     pub(crate) fn lacks_file(&self) -> bool {
         self.state().missing.is_some()
@@ -483,9 +445,39 @@ impl Stops {
     pub(crate) fn nothing(&self) -> Fault {
         faults::nothing_to_resume(self.state().missing.as_deref())
     }
+}
 
-    /// This process reads the slot at this place.
-    pub(crate) fn reads_at(&self, place: &SystemTimeline) {
+impl StopKeeper for Stops {
+    fn place_of_gaps(&self) -> Place {
+        let state = self.state();
+        match &self.dead_letters {
+            _ if state.memory.is_some() => Place::StateFile,
+            Some(_) if !state.topic_unreadable => Place::Topic,
+            _ => Place::Nowhere,
+        }
+    }
+
+    fn waits_for_topic(&self) -> bool {
+        !self.is_polling && self.place_of_gaps() == Place::Topic
+    }
+
+    fn topic_is_readable(&self, is_readable: bool) {
+        self.state().topic_unreadable = !is_readable;
+    }
+
+    fn found_in_topic(&self, stop: Stop) {
+        self.state().standing.get_or_insert((stop, Place::Topic));
+    }
+
+    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
+        self.state().last.clone()
+    }
+
+    fn meets(&self, system_id: &str) {
+        self.state().met_system = Some(system_id.to_owned());
+    }
+
+    fn reads_at(&self, place: &SystemTimeline) {
         let mut state = self.state();
         state.reads = true;
         if let Some(seen) = state.unwritten.take() {
@@ -566,21 +558,6 @@ impl PublicationKeeper for Remembering {
             false => state.unwritten = Some(wal_end),
         }
     }
-}
-
-/// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
-/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it.
-pub(super) fn not_the_last(
-    source: &SourceSettings,
-    last: &(SystemTimeline, Lsn),
-    place: &SystemTimeline,
-    wal_end: Lsn,
-) -> Option<Fault> {
-    let (last, seen) = last;
-    if last.system_id != place.system_id {
-        return Some(faults::system_changed(source, &last.system_id, &place.system_id));
-    }
-    (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
 }
 
 #[cfg(test)]

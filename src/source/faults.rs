@@ -2,12 +2,9 @@
 
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
+pub(crate) use walrelay_core::source::faults::*;
 
-use super::publication::create_sql;
-use super::quote::{quote_ident, quote_literal, quote_table};
-use super::settings::{PostgresHost, SourceSettings};
 use crate::base::error::{Exit, Fault};
-use crate::outbox::settings::OutboxTable;
 
 /// For a query that should not fail.
 pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
@@ -22,115 +19,6 @@ pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
         "",
         "try the statement with psql as the same role; a connection pooler in between does not \
          carry replication, so source.url must name Postgres itself",
-    )
-}
-
-/// The code of a fault: SQL and the stream come from two servers.
-pub(crate) const TWO_SERVERS: &str = "source.two-servers";
-
-/// What one server says is not true of the other, so nothing is read. `sql` and `stream` are where
-/// the two connections lead, if that is known.
-pub(crate) fn two_servers(
-    settings: &SourceSettings,
-    sql: &PostgresHost,
-    stream: Option<&PostgresHost>,
-) -> Fault {
-    let stream = stream.map_or_else(|| "elsewhere".to_owned(), |host| format!("to {host}"));
-    Fault::new(
-        Exit::Source,
-        TWO_SERVERS,
-        format!(
-            "the SQL connection to {sql} and the replication connection {stream} have reached two servers: \
-             their system identifiers, timelines, times of their start or walsenders differ"
-        ),
-        format!("source.url, slot {}", settings.slot),
-        "find out which server is the primary, and see that source.url leads to that one only: a virtual address that \
-         has just moved, a load balancer, or two primaries; on each: SELECT pg_catalog.pg_postmaster_start_time(), \
-         system_identifier FROM pg_catalog.pg_control_system(); SELECT active_pid FROM pg_catalog.pg_replication_slots;",
-    )
-}
-
-/// The commands that replace a slot that cannot be used any more.
-pub(crate) fn new_slot_commands(slot: &str) -> String {
-    format!("walrelay slot drop {slot} && walrelay slot create")
-}
-
-pub(crate) fn slot_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
-    Fault::new(Exit::Slot, code, what, "source.slot", mend)
-}
-
-pub(crate) fn slot_missing(name: &str) -> Fault {
-    slot_problem(
-        "slot.missing",
-        format!("replication slot {name} does not exist"),
-        "walrelay init (or, once the publication exists: walrelay slot create). If the slot was \
-         there before, events written since it vanished are not in the new one: publish them \
-         by hand (docs/operations.md, \"A lost slot\")",
-    )
-}
-
-pub(crate) fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
-    let (cause, prevention) = match reason {
-        "idle_timeout" => (
-            format!(
-                "no relay had read it for longer than idle_replication_slot_timeout, and Postgres no longer keeps the WAL after {confirmed}"
-            ),
-            "keep a relay running, and let the setting be longer than one may be away (0 is without limit): ALTER SYSTEM \
-             SET idle_replication_slot_timeout = 0; SELECT pg_catalog.pg_reload_conf();",
-        ),
-        _ => (
-            format!("Postgres removed WAL after {confirmed} that it still needed"),
-            "raise max_slot_wal_keep_size and alarm on safe_wal_size (config/alerts.yml)",
-        ),
-    };
-    slot_problem(
-        "slot.lost",
-        format!("slot {slot} is lost ({reason}): {cause}"),
-        format!(
-            "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from \
-             happening again {prevention}",
-            new_slot_commands(slot)
-        ),
-    )
-}
-
-pub(crate) fn slot_active(name: &str, pid: Option<i32>) -> Fault {
-    let (by, end) = match pid {
-        Some(pid) => {
-            (format!("pid {pid}"), format!("SELECT pg_catalog.pg_terminate_backend({pid});"))
-        }
-        None => ("another process".to_owned(), end_reader_sql(name)),
-    };
-    slot_problem(
-        "slot.active",
-        format!("slot {name} is being read by {by}"),
-        format!("stop that relay first; if it is gone without a trace: {end}"),
-    )
-}
-
-/// The statement that ends the process that reads the slot.
-pub(crate) fn end_reader_sql(slot: &str) -> String {
-    format!(
-        "SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots \
-         WHERE slot_name = {} AND active;",
-        quote_literal(slot)
-    )
-}
-
-pub(crate) fn no_free_slot(slots: &[String], max: Option<u32>) -> Fault {
-    let (all, raise) = match max {
-        Some(max) => (format!("all {max} replication slots"), (max + 5).to_string()),
-        None => ("all replication slots".to_owned(), "…".to_owned()),
-    };
-    Fault::new(
-        Exit::Slot,
-        "slot.none-free",
-        format!("{all} are in use (max_replication_slots): {}", slots.join(", ")),
-        "",
-        format!(
-            "drop one that nobody needs: SELECT pg_catalog.pg_drop_replication_slot('NAME'); or ALTER SYSTEM \
-             SET max_replication_slots = {raise}; then restart Postgres"
-        ),
     )
 }
 
@@ -166,80 +54,6 @@ pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault
 /// The process id in `… is active for PID 4711`.
 fn pid_in(message: &str) -> Option<i32> {
     message.rsplit(|c: char| !c.is_ascii_digit()).find(|run| !run.is_empty())?.parse().ok()
-}
-
-pub(crate) fn publication_problem(code: &'static str, what: String, mend: String) -> Fault {
-    Fault::new(Exit::Source, code, what, "source.publication", mend)
-}
-
-pub(crate) fn publication_missing(settings: &SourceSettings, slot_exists: bool) -> Fault {
-    let create = create_sql(settings);
-    let mend = if slot_exists {
-        format!(
-            "{create}\nthe slot is older than that publication and cannot read past it\n{}",
-            pass_gap(settings)
-        )
-    } else {
-        format!("walrelay init, or as the owner of the tables: {create}")
-    };
-    let what = format!("publication {} does not exist", settings.publication);
-    publication_problem("publication.missing", what, mend)
-}
-
-/// WAL that the slot has not delivered was written while the publication did not exist.
-///
-/// Changes are decoded with the catalog of their time. Up to 17 Postgres ends the stream at such a
-/// change, from 18 on it skips the change with a warning. No retry helps: only a new slot gets past
-/// that part of the WAL.
-pub(crate) fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
-    let (slot, publication) = (&settings.slot, &settings.publication);
-    Fault::new(
-        Exit::Source,
-        "publication.missing",
-        format!(
-            "publication {publication} did not exist when the next part of the WAL was written: \
-             the rows of that time cannot be read from slot {slot}: {server_said}"
-        ),
-        format!("slot {slot}, publication {publication}"),
-        format!(
-            "if the publication is not there: walrelay init\nthe slot cannot read past this part of \
-             the WAL\n{}",
-            pass_gap(settings)
-        ),
-    )
-}
-
-/// How to get past that part of the WAL without losing a row.
-fn pass_gap(settings: &SourceSettings) -> String {
-    format!(
-        "make a new slot: {}\nthen publish by hand \
-         what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
-        new_slot_commands(&settings.slot),
-        republish_sql(settings)
-    )
-}
-
-/// The statements that insert the rows since a time again, with the same ids, in the order in which
-/// those of one key were written. Of a table in which that order is not known it says so instead.
-pub(crate) fn republish_sql(settings: &SourceSettings) -> String {
-    settings.outboxes.iter().map(republish_table_sql).collect::<Vec<_>>().join(" ")
-}
-
-fn republish_table_sql(outbox: &OutboxTable) -> String {
-    let table = quote_table(&outbox.schema, &outbox.table);
-    let Some(order) = outbox.order_column().map(quote_ident) else {
-        return format!(
-            "(no statement for {table}: a time does not say in which order the rows of one key were written, and published in another one the last record of a key would not be its latest event; name a column that does as columns.order in [[source.outbox]])"
-        );
-    };
-    // A table of other names need not have the time.
-    let since = match outbox.is_shipped() {
-        true => "created_at >= 'TIME'".to_owned(),
-        false => format!("{order} >= FIRST"),
-    };
-    format!(
-        "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} SELECT * FROM moved ORDER BY {order};"
-    )
 }
 
 #[cfg(test)]

@@ -13,20 +13,19 @@ mod login_files;
 pub(crate) mod oldest_transaction;
 pub mod passfile;
 pub(crate) mod publication;
-pub(crate) mod quote;
-pub(crate) mod read_pacing;
 pub(crate) mod sampled_topics;
-pub mod sightings;
 pub(crate) mod slot;
 pub(crate) mod slot_state;
 pub(crate) mod slot_wait;
 pub mod sql;
-pub mod stream;
 pub mod tls;
 pub mod transport;
 pub(crate) mod walsender;
+pub mod wire;
 
-pub use walrelay_core::source::{progress, require_auth, settings};
+pub use walrelay_core::source::{
+    progress, quote, require_auth, server, settings, sightings, stream,
+};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
+pub(crate) use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use super::idle_timeout::IdleTimeout;
 use super::json_row::{JsonText, document, lsn, present, xid};
@@ -83,32 +84,6 @@ impl SlotFacts {
     pub(crate) fn loss_reason(&self) -> &str {
         self.invalidation_reason.as_deref().unwrap_or("wal_removed")
     }
-}
-
-/// The process that holds a slot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct SlotHolder {
-    pub(crate) pid: i32,
-    /// Its `application_name`.
-    pub(crate) application: String,
-    /// It has the role and `application_name` of this connection: it is another relay, which
-    /// streams or confirms its last position over SQL before it ends.
-    pub(crate) peer: bool,
-}
-
-/// What decides which process moved the slot.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HeldSlot {
-    pub(crate) confirmed_flush: Lsn,
-    pub(crate) holder: Option<SlotHolder>,
-    /// Transactions decoded since the slot was created (15 and later). A stream, pg_recvlogical and
-    /// `pg_logical_slot_get_changes` count, `pg_replication_slot_advance` does not. Kept over a
-    /// restart of the server, lost in a crash.
-    pub(crate) decoded: Option<i64>,
-    /// Another relay of this slot has a session.
-    pub(crate) has_peer: bool,
-    /// When it was so, by the server's clock.
-    pub(crate) at_unix_us: i64,
 }
 
 /// The server and the slot at one moment.

@@ -13,7 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, Sim
 
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::socket::ServerSocket;
-use super::connect::{ConnectCause, ConnectError, ServerError, ServerStart};
+use super::connect::{ConnectCause, ConnectError, ServerStart, notice, server_error};
 use super::login_files;
 use super::settings::{ConnInfo, PostgresHost};
 use super::tls;
@@ -105,7 +105,7 @@ async fn drive(connection: Connection<ServerSocket, NoTlsStream>, server: Postgr
     // What ends it is the error of whatever is being asked.
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notice(notice) = &message {
-            ServerError::from(notice).log_as_notice(&server);
+            notice::log(&server_error(notice), &server);
         }
     }
 }

@@ -8,24 +8,9 @@
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
+pub(crate) use walrelay_core::source::walsender::Activity;
 
 use crate::base::lsn::Lsn;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Activity {
-    /// No process with that id streams from the slot.
-    Gone,
-    /// It waits in its main loop, where it reads status updates.
-    Waiting,
-    /// Its position moves, and it reads status updates between two records.
-    Moving,
-    /// It does not read status updates: the wait event, or `CPU`.
-    Busy(String),
-    /// Known only after a second observation.
-    Unclear,
-    /// Nothing is known of it: the server runs, but accepts no connection now.
-    Unasked,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {

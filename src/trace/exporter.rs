@@ -22,6 +22,7 @@ use super::span::FinishedSpan;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
+use crate::base::random;
 use crate::base::secret::Secret;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 use crate::base::{host, http, runtime};
@@ -61,7 +62,7 @@ impl SpanExporter {
             client,
             queue: Arc::clone(&queue),
             batch: Vec::new(),
-            backoff: Backoff::new(BACKOFF_BASE, BACKOFF_CAP),
+            backoff: random::backoff(BACKOFF_BASE, BACKOFF_CAP),
             failing: false,
             metrics: Arc::clone(metrics),
         };
@@ -72,7 +73,11 @@ impl SpanExporter {
             runtime.shutdown_background();
         })?;
         let to = Arc::clone(&queue);
-        let spans = EventSpans::new(settings.sample_ratio, Box::new(move |span| to.push(span)));
+        let spans = EventSpans::new(
+            settings.sample_ratio,
+            Box::new(move |span| to.push(span)),
+            random::seed(),
+        );
         Ok((Some(SpanExporter { queue, thread }), spans))
     }
 

@@ -3,11 +3,13 @@
 pub mod base;
 pub mod dead_letter;
 pub mod delivery;
+pub mod doctor;
 pub mod format;
 pub mod health;
 pub mod metrics;
 pub mod outbox;
 pub mod pgoutput;
+pub mod relay;
 pub mod sink;
 pub mod source;
 #[cfg(test)]

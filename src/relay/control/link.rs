@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use walrelay_core::relay::ports::Link;
 
 /// The data thread's end. Dropping it ends the task.
 #[derive(Debug)]
-pub struct Link<Q, A> {
+pub(super) struct TaskLink<Q, A> {
     requests: mpsc::Sender<Q>,
     answers: std_mpsc::Receiver<A>,
     task: Option<AbortHandle>,
@@ -23,27 +24,37 @@ pub(in crate::relay) struct LinkEnd<Q, A> {
     pub(in crate::relay) answers: std_mpsc::SyncSender<A>,
 }
 
-impl<Q, A> Link<Q, A> {
+impl<Q, A> TaskLink<Q, A> {
     /// Both ends, without a task. A request waits in
     /// the channel until the one before it is answered.
-    pub(in crate::relay) fn pair() -> (Link<Q, A>, LinkEnd<Q, A>) {
+    pub(in crate::relay) fn pair() -> (TaskLink<Q, A>, LinkEnd<Q, A>) {
         let (request_sender, requests) = mpsc::channel(1);
         let (answer_sender, answers) = std_mpsc::sync_channel(4);
-        let link = Link { requests: request_sender, answers, task: None };
+        let link = TaskLink { requests: request_sender, answers, task: None };
         (link, LinkEnd { requests, answers: answer_sender })
     }
 
-    pub(super) fn spawn<T>(runtime: &Handle, task: impl FnOnce(LinkEnd<Q, A>) -> T) -> Link<Q, A>
+    pub(super) fn spawn<T>(
+        runtime: &Handle,
+        task: impl FnOnce(LinkEnd<Q, A>) -> T,
+    ) -> TaskLink<Q, A>
     where
         T: Future<Output = ()> + Send + 'static,
     {
-        let (mut link, end) = Link::pair();
+        let (mut link, end) = TaskLink::pair();
         link.task = Some(runtime.spawn(task(end)).abort_handle());
         link
     }
 
+    /// Waits for the next answer. For the end of the relay only.
+    pub(super) fn answer_within(&self, timeout: Duration) -> Option<A> {
+        self.answers.recv_timeout(timeout).ok()
+    }
+}
+
+impl<Q: Send, A: Send> Link<Q, A> for TaskLink<Q, A> {
     /// False when another request is waiting already, or the process is ending.
-    pub(in crate::relay) fn request(&self, request: Q) -> bool {
+    fn request(&self, request: Q) -> bool {
         self.requests.try_send(request).is_ok()
     }
 
@@ -51,7 +62,7 @@ impl<Q, A> Link<Q, A> {
     ///
     /// # Panics
     /// If the task has panicked: without its answers the loop would wait for ever.
-    pub(in crate::relay) fn answer(&self) -> Option<A> {
+    fn answer(&self) -> Option<A> {
         match self.answers.try_recv() {
             Err(std_mpsc::TryRecvError::Disconnected) if self.task.is_some() => {
                 panic!("a task of the control runtime has ended")
@@ -60,18 +71,13 @@ impl<Q, A> Link<Q, A> {
         }
     }
 
-    /// Waits for the next answer. For the end of the relay only.
-    pub(super) fn answer_within(&self, timeout: Duration) -> Option<A> {
-        self.answers.recv_timeout(timeout).ok()
-    }
-
     /// Ends the task; there will be no answer.
-    pub(in crate::relay) fn close(&mut self) {
-        *self = Link::pair().0;
+    fn close(&mut self) {
+        *self = TaskLink::pair().0;
     }
 }
 
-impl<Q, A> Drop for Link<Q, A> {
+impl<Q, A> Drop for TaskLink<Q, A> {
     fn drop(&mut self) {
         if let Some(task) = &self.task {
             task.abort();

@@ -11,28 +11,29 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::link::LinkEnd;
-use super::slot_history::{Seen, SlotHistory, SystemTimeline};
+use walrelay_core::relay::control::{OpenedSession, SessionNews, SessionRequest, Walsender};
+use walrelay_core::relay::slot_history::{SlotHistory, SystemTimeline};
+
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
-use crate::base::lsn::Lsn;
-use crate::doctor::fingerprint::{
-    Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
-};
+use crate::base::random;
+use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::health::Phase;
-use crate::source::catalog::{self, Catalog};
+use crate::source::catalog;
 use crate::source::connect::{
-    self, ConnectError, ConnectErrorKind, ReplicationClient, ReplicationSession, StartReplication,
+    self, ConnectCause, ConnectError, ConnectErrorKind, ReplicationClient, StartReplication,
 };
 use crate::source::faults::{TWO_SERVERS, two_servers};
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::{OwnHolder, Sightings};
 use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
+use crate::source::wire;
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is reported and not retried for ever. A relay that has streamed, or has stood by
@@ -52,47 +53,6 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// Shortest time between two sessions.
 const LET_GO_GAP: Duration = Duration::from_millis(500);
-
-#[derive(Debug)]
-pub struct SessionRequest {
-    /// Columns are wanted in text form, not binary.
-    pub text_only: bool,
-    /// The relay closed the last session itself, and has waited between the two already.
-    pub at_once: bool,
-    /// Everything before this position is known to be confirmed.
-    pub confirmed: Lsn,
-}
-
-#[derive(Debug)]
-pub enum SessionNews {
-    Opened(Box<OpenedSession>),
-    /// What the attempt waits for.
-    Waiting(Phase),
-    /// Another attempt would fail in the same way.
-    Failed(Fault),
-}
-
-/// A session, and what was read once it held the slot.
-#[derive(Debug)]
-pub struct OpenedSession {
-    pub session: ReplicationSession,
-    pub place: SystemTimeline,
-    /// Read after the stream had started, because nobody else can move the slot from then on.
-    pub slot_confirmed: Lsn,
-    /// When it was read, by the server's clock.
-    pub looked_unix_us: i64,
-    /// End of the WAL, read with it: what a peer had confirmed before is never after it.
-    pub wal_end: Lsn,
-    /// Since the last session.
-    pub seen: Seen,
-    /// By what Postgres says, rows may be missing, and nothing is known of the time before. And what
-    /// names this state of the publication.
-    pub in_doubt: Option<(Fault, String)>,
-    pub wal_sender_timeout: Option<Duration>,
-    pub catalog: Catalog,
-    /// When it was seen to hold the slot.
-    pub opened_at: Instant,
-}
 
 /// A replication connection that was opened while it was not known yet whether the slot is free.
 type Early = Result<ReplicationClient, ConnectError>;
@@ -174,7 +134,7 @@ impl<'a> SessionOpener<'a> {
             known,
             sightings,
             news,
-            backoff: Backoff::new(settings.reconnect_base, settings.reconnect_cap),
+            backoff: random::backoff(settings.reconnect_base, settings.reconnect_cap),
             grace_until: Some(Instant::now() + STARTUP_GRACE),
             shown: Phase::Connecting,
             text_only: false,
@@ -377,8 +337,13 @@ impl<'a> SessionOpener<'a> {
         let place = SystemTimeline { system_id, timeline };
         let seen = self.history.ends(&place);
         let catalog = catalog::read(&server.sql.client, settings).await;
+        let lost = |error: std::io::Error| {
+            Failed::Connect(ConnectError::new(&session.host, ConnectCause::Io(error.to_string())))
+        };
         Ok(OpenedSession {
-            session,
+            wire: wire::of(session.transport).map_err(lost)?,
+            walsender: Walsender { host: session.host, pid: session.backend_pid },
+            server: session.started,
             place,
             slot_confirmed: slot.confirmed_flush,
             looked_unix_us: slot.at_unix_us,
@@ -422,7 +387,7 @@ impl<'a> SessionOpener<'a> {
     /// Compares the publication with what is known of it; where nothing is, with the slot.
     fn compare(&mut self, report: &SourceReport, sound: bool) -> Result<(), Failed> {
         let (facts, settings) = (&report.facts, self.settings);
-        let found = PublicationFingerprint::of(facts);
+        let found = facts.fingerprint();
         let digest = found.digest();
         let (system_id, wal_end) = (facts.server.system_id.clone(), facts.server.current_lsn);
         match self.known.compare(PublicationLook { system_id, wal_end, found }, settings, sound) {

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
-    let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+    let mut backoff = random::backoff(Duration::from_millis(100), Duration::from_secs(5));
     let soon = Some(Duration::from_secs(1));
     assert_eq!(pause(None, false, &mut backoff), None);
     assert!(pause(soon, false, &mut backoff).is_some());

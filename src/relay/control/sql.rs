@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::slot_history::SystemTimeline;
-use crate::base::backoff::Backoff;
-use crate::base::lsn::Lsn;
+use walrelay_core::relay::control::{ConfirmedPosition, SystemTimeline};
+
+use crate::base::random;
 use crate::source::catalog::{self, Catalog};
 use crate::source::connect::{ConnectCause, ConnectError, ServerStart};
 use crate::source::settings::SourceSettings;
@@ -23,24 +23,12 @@ const UNKNOWN_WALSENDER_WITHIN: Duration = Duration::from_secs(1);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 
-/// A position that the broker has confirmed, and where it means something.
-#[derive(Clone, Debug)]
-pub struct ConfirmedPosition {
-    /// Everything before it is confirmed.
-    pub lsn: Lsn,
-    pub place: SystemTimeline,
-    /// The server of this relay's last session.
-    pub server: ServerStart,
-    /// The walsender of that session.
-    pub own_pid: i32,
-}
-
 /// Retries until the catalog of the server that the stream comes from has been read.
 pub(super) async fn read_catalog(
     settings: &SourceSettings,
     server: Option<&ServerStart>,
 ) -> Catalog {
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
+    let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let late = |_| {
             let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
@@ -93,7 +81,7 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
     let began = Instant::now();
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
+    let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;
         match advance.map_err(|fault| fault.what)? {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use walrelay_core::relay::control::{Walsender, WalsenderAnswer};
 
 use super::link::LinkEnd;
 use crate::base::lsn::Lsn;
@@ -18,22 +19,6 @@ use crate::source::walsender::{Activity, WalsenderObserver};
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// An unused connection is closed after this.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
-
-/// The server process that sends the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Walsender {
-    pub host: PostgresHost,
-    pub pid: i32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WalsenderAnswer {
-    pub pid: i32,
-    /// The error says why Postgres did not answer.
-    pub activity: Result<Activity, String>,
-    /// The position that it has confirmed in the slot; zero if that is not known.
-    pub confirmed: Lsn,
-}
 
 pub(super) async fn serve(
     settings: Arc<SourceSettings>,

@@ -116,7 +116,7 @@ impl ClaimFeed {
 
     /// Offers the next row to the sink, if there are both and events may come in.
     fn offer(&mut self, down: &mut Downstream) -> Result<Option<Offered>, Fault> {
-        let Downstream { admitter, policy, driver, .. } = down;
+        let Downstream { admitter, policy, driver, clock, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| policy.gate.admits());
         let Some(sink) = sink else { return Ok(None) };
         let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
@@ -126,7 +126,7 @@ impl ClaimFeed {
         admitter.begins(Lsn::from_wire(fingerprint(&row.id)));
         let number = EventNumber { sequence, position, crash_ordinal: 0 };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
-        let offered = admitter.offer(&candidate, number, policy, &mut **sink)?;
+        let offered = admitter.offer(&candidate, number, policy, &mut **sink, &**clock)?;
         if let Offered::Taken { bytes, .. } = offered {
             self.rows.offered(bytes);
         }
@@ -188,7 +188,7 @@ impl Feed for ClaimFeed {
     fn intake(
         &mut self,
         down: &mut Downstream,
-        _now: Instant,
+        now: Instant,
         _closing: bool,
     ) -> Result<bool, Fault> {
         self.take_batches(&mut down.policy);
@@ -196,7 +196,7 @@ impl Feed for ClaimFeed {
             match offered {
                 Offered::Taken { .. } | Offered::Known(..) => {}
                 Offered::SinkBroken => {
-                    down.driver.break_sink("it refuses every event", self.rows.in_flight);
+                    down.driver.break_sink("it refuses every event", self.rows.in_flight, now);
                 }
                 Offered::Full => break,
             }
@@ -275,9 +275,9 @@ impl Feed for ClaimFeed {
         self.rows.overtaken()
     }
 
-    fn status(&self) -> FeedStatus {
+    fn status(&self, now: Instant) -> FeedStatus {
         // Without renewals of its claims it publishes nothing.
-        let renews = Instant::now() < self.shared.lease.until();
+        let renews = now < self.shared.lease.until();
         let connected = renews && self.shared.connected.load(Ordering::Relaxed);
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },

@@ -1,167 +1,61 @@
-//! What the next process must know to find what happened while no relay ran, and the stop that
-//! nobody has acknowledged yet: a region of its own behind the ring of marks.
-//!
-//! It is read and written without the lock of the file, because it is needed before the slot is
-//! held, and by `walrelay resume` beside a relay that waits. Two copies are written in turn, each
-//! with a number and a hash: a copy that was written half is none, and the other one counts.
+//! The region of the state file that is read and written without its lock.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest as _, Sha256};
+use walrelay_core::relay::ports::FileBytes;
+use walrelay_core::relay::state_file::memory::{Memory, Remembered};
 
-use super::header::{BYTES, MAGIC, MAGIC_WORD, MARK_BYTES, MARKS};
 use crate::base::error::Fault;
-use crate::base::lsn::Lsn;
-use crate::base::stop::Stop;
-
-/// Where the region begins.
-const REGION: u64 = (BYTES + MARKS as usize * MARK_BYTES) as u64;
-/// Bytes before the copies; the first word is the position that was last seen.
-const SEEN_BYTES: u64 = 4096;
-const COPY_BYTES: u64 = 1 << 20;
-/// Number, length and hash.
-const HEAD_BYTES: usize = 48;
-
-/// What is remembered of the slot, by the relay that last held it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub(in crate::relay) struct Remembered {
-    pub(in crate::relay) slot: String,
-    pub(in crate::relay) system_id: String,
-    pub(in crate::relay) timeline: u32,
-    /// The publication, in the form of [`crate::doctor::fingerprint`].
-    pub(in crate::relay) publication: Option<Value>,
-    pub(in crate::relay) stop: Option<Stop>,
-}
 
 #[derive(Debug)]
-pub(in crate::relay) struct Memory {
-    file: File,
+struct Region(File);
+
+impl FileBytes for Region {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        self.0.read_exact_at(bytes, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+/// Opens the region, which is made if it is missing. Only a file that was configured must be
+/// usable; [`super::open`] says why another one is not.
+pub(in crate::relay) fn open(
+    configured: Option<&Path>,
+    slot: &str,
+) -> Result<Option<(Memory, Remembered)>, Fault> {
+    let Some(path) = super::path_of(configured, slot) else { return Ok(None) };
+    with(super::create(&path), path, configured.is_some())
+}
+
+/// The same where the file exists. Nothing is made or changed.
+pub(in crate::relay) fn look(
+    configured: Option<&Path>,
+    slot: &str,
+) -> Result<Option<(Memory, Remembered)>, Fault> {
+    let path = super::path_of(configured, slot).filter(|path| path.exists());
+    let Some(path) = path else { return Ok(None) };
+    with(super::look(&path), path, configured.is_some())
+}
+
+fn with(
+    opened: io::Result<File>,
     path: PathBuf,
-    /// The number of the newest copy.
-    number: u64,
-}
-
-impl Memory {
-    /// Opens the region, which is made if it is missing. Only a file that was configured must be
-    /// usable; [`super::StateFile::open`] says why another one is not.
-    pub(in crate::relay) fn open(
-        configured: Option<&Path>,
-        slot: &str,
-    ) -> Result<Option<(Memory, Remembered)>, Fault> {
-        let Some(path) = super::path_of(configured, slot) else { return Ok(None) };
-        Memory::with(super::open(&path), path, configured.is_some())
-    }
-
-    fn with(
-        opened: io::Result<File>,
-        path: PathBuf,
-        is_configured: bool,
-    ) -> Result<Option<(Memory, Remembered)>, Fault> {
-        match opened {
-            Ok(file) => Ok(Some(Memory::read(file, path))),
-            Err(error) if is_configured => Err(super::unusable(&path, &error)),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// The same where the file exists. Nothing is made or changed.
-    pub(in crate::relay) fn look(
-        configured: Option<&Path>,
-        slot: &str,
-    ) -> Result<Option<(Memory, Remembered)>, Fault> {
-        let path = super::path_of(configured, slot).filter(|path| path.exists());
-        let Some(path) = path else { return Ok(None) };
-        Memory::with(super::look(&path), path, configured.is_some())
-    }
-
-    fn read(file: File, path: PathBuf) -> (Memory, Remembered) {
-        let mut memory = Memory { file, path, number: 0 };
-        let remembered = memory.reload();
-        (memory, remembered)
-    }
-
-    pub(in crate::relay) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The newest copy that is whole; another process may have written it.
-    pub(in crate::relay) fn reload(&mut self) -> Remembered {
-        let copies = [self.copy(0), self.copy(1)].into_iter().flatten();
-        let newest = copies.max_by_key(|(number, _)| *number);
-        let (number, text) = newest.unwrap_or_default();
-        self.number = number;
-        serde_json::from_slice(&text).unwrap_or_default()
-    }
-
-    fn copy(&self, which: u64) -> Option<(u64, Vec<u8>)> {
-        let mut head = [0; HEAD_BYTES];
-        self.file.read_exact_at(&mut head, place_of(which)).ok()?;
-        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|index| head[at + index]));
-        let (number, length) = (word(0), word(8));
-        if number == 0 || length > COPY_BYTES - HEAD_BYTES as u64 {
-            return None;
-        }
-        let mut text = vec![0; length as usize];
-        self.file.read_exact_at(&mut text, place_of(which) + HEAD_BYTES as u64).ok()?;
-        (hash(number, &text) == head[16..]).then_some((number, text))
-    }
-
-    /// Writes to disk: a stop must also outlive the machine.
-    pub(in crate::relay) fn write(&mut self, remembered: &Remembered) -> io::Result<()> {
-        let text = serde_json::to_vec(remembered)?;
-        if text.len() as u64 > COPY_BYTES - HEAD_BYTES as u64 {
-            return Err(io::Error::other("the publication has too many tables to be remembered"));
-        }
-        self.claim()?;
-        let number = self.number + 1;
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
-        bytes.extend_from_slice(&number.to_ne_bytes());
-        bytes.extend_from_slice(&(text.len() as u64).to_ne_bytes());
-        bytes.extend_from_slice(&hash(number, &text));
-        bytes.extend_from_slice(&text);
-        self.file.write_all_at(&bytes, place_of(number % 2))?;
-        self.file.sync_data()?;
-        self.number = number;
-        Ok(())
-    }
-
-    /// A new file says whose it is before more than the header is in it, or it would be refused.
-    fn claim(&self) -> io::Result<()> {
-        let mut first = [0; 8];
-        self.file.read_exact_at(&mut first, MAGIC as u64 * 8)?;
-        match u64::from_ne_bytes(first) {
-            0 => self.file.write_all_at(&MAGIC_WORD.to_ne_bytes(), MAGIC as u64 * 8),
-            _ => Ok(()),
-        }
-    }
-
-    /// Up to this position of the WAL nothing was wrong. One word, so it is never half.
-    pub(in crate::relay) fn saw(&self, lsn: Lsn) -> io::Result<()> {
-        self.claim()?;
-        self.file.write_all_at(&lsn.to_wire().to_ne_bytes(), REGION)
-    }
-
-    pub(in crate::relay) fn seen(&self) -> Lsn {
-        let mut word = [0; 8];
-        let read = self.file.read_exact_at(&mut word, REGION);
-        Lsn::from_wire(read.map_or(0, |()| u64::from_ne_bytes(word)))
+    is_configured: bool,
+) -> Result<Option<(Memory, Remembered)>, Fault> {
+    match opened {
+        Ok(file) => Ok(Some(Memory::read(Arc::new(Region(file)), path))),
+        Err(error) if is_configured => Err(super::unusable(&path, &error)),
+        Err(_) => Ok(None),
     }
 }
-
-fn place_of(copy: u64) -> u64 {
-    REGION + SEEN_BYTES + copy * COPY_BYTES
-}
-
-fn hash(number: u64, text: &[u8]) -> [u8; 32] {
-    Sha256::new().chain_update(number.to_ne_bytes()).chain_update(text).finalize().into()
-}
-
-#[cfg(test)]
-#[path = "memory_tests.rs"]
-mod tests;

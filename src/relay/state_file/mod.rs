@@ -1,15 +1,6 @@
-//! The small file in which the relay notes what the next process must know if this one dies: the
-//! event in hand ([`crash`]) and which events the broker has confirmed ([`marks`]); and what it must
-//! know however this one ends ([`memory`]).
-//!
-//! Without it nothing is lost. The file belongs to one process at a time, the one that holds the
-//! slot: it is locked. What it holds of another slot, timeline or system is ignored.
+//! The state file: which file it is, who may use it, and its bytes.
 
-mod crash;
-mod header;
-mod marks;
-pub(super) mod memory;
-mod reports;
+mod memory;
 #[cfg(test)]
 mod testing;
 
@@ -17,19 +8,18 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
-use self::crash::CrashGuard;
-use self::header::{BYTES, MAGIC, MAGIC_WORD, MARK_BYTES, VERSION_MASK, WHERE, WORDS, Words};
-use self::marks::{MarkRing, Successor};
+use walrelay_core::relay::ports::{FileBytes, StateBytes, StateFileSource};
+use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::relay::state_file::header::{BYTES, MAGIC_WORD, VERSION_MASK, WORDS};
+
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
 use crate::base::fingerprint::fingerprint;
-use crate::base::lsn::Lsn;
 use crate::base::os_ffi::SharedWords;
-use crate::delivery::known::Mark;
-use crate::delivery::prefix::ConfirmedPrefix;
 
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
@@ -37,95 +27,78 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// What a relay without the file does.
 const WITHOUT: &str = "no state file: after a crash, what the broker confirmed last is published again, and an event that kills the process is not recognised; delivery.state_file names one";
 
-#[derive(Debug, Default)]
-pub(super) struct StateFile {
-    /// Opened and not yet locked.
-    file: Option<File>,
-    words: Option<Words>,
-    pub(super) crash: CrashGuard,
-    pub(super) marks: MarkRing,
-}
-
-/// What the last process has left.
-#[derive(Debug, Default)]
-pub(super) struct LeftMarks {
-    /// In the order in which they were made.
-    marks: Vec<u8>,
-    pub(super) prefix: Option<ConfirmedPrefix>,
-}
-
-impl LeftMarks {
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = Mark> + Clone {
-        self.marks.as_chunks::<MARK_BYTES>().0.iter().map(marks::decode)
-    }
-}
-
-impl StateFile {
-    /// Opens the file. Only a file that was configured must be usable.
-    pub(super) fn open(configured: Option<&Path>, slot: &str) -> Result<StateFile, Fault> {
-        let Some(path) = path_of(configured, slot) else {
-            tracing::info!("{WITHOUT}");
-            return Ok(StateFile::default());
-        };
-        match open(&path) {
-            Ok(file) => Ok(StateFile { file: Some(file), ..StateFile::default() }),
-            Err(error) if configured.is_some() => Err(unusable(&path, &error)),
-            Err(error) => {
-                tracing::warn!(code = "state-file.unused", path = %path.display(), error = %error, "{WITHOUT}");
-                Ok(StateFile::default())
-            }
+/// Opens the file. Only a file that was configured must be usable.
+pub(crate) fn open(configured: Option<&Path>, slot: &str) -> Result<StateFile, Fault> {
+    let Some(path) = path_of(configured, slot) else {
+        tracing::info!("{WITHOUT}");
+        return Ok(StateFile::new(None));
+    };
+    match create(&path) {
+        Ok(file) => Ok(StateFile::new(Some(Box::new(OpenFile(file))))),
+        Err(error) if configured.is_some() => Err(unusable(&path, &error)),
+        Err(error) => {
+            tracing::warn!(code = "state-file.unused", path = %path.display(), error = %error, "{WITHOUT}");
+            Ok(StateFile::new(None))
         }
     }
+}
 
-    /// This process holds the slot now, so the process that wrote the file before is dead. Called
-    /// for each session. With the position up to which everything is `confirmed` by the slot, the
-    /// first call returns the marks that the other process left.
-    pub(super) fn takes_over(
-        &mut self,
-        system_id: &str,
-        timeline: u32,
-        slot: &str,
-        confirmed: Option<Lsn>,
-    ) -> LeftMarks {
-        let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
-        let boot = std::fs::read_to_string(BOOT_ID).ok().map(|id| fingerprint(id.trim()));
-        self.takes_over_at(place, boot, confirmed)
+/// A file that is not locked yet.
+#[derive(Debug)]
+struct OpenFile(File);
+
+impl StateFileSource for OpenFile {
+    fn hold(self: Box<Self>) -> std::io::Result<Arc<dyn StateBytes>> {
+        let OpenFile(file) = *self;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        let words = SharedWords::map(&file, WORDS)?;
+        Ok(Arc::new(LockedFile { file, words }))
     }
 
-    fn takes_over_at(
-        &mut self,
-        place: u64,
-        boot: Option<u64>,
-        confirmed: Option<Lsn>,
-    ) -> LeftMarks {
-        let mut left = LeftMarks::default();
-        if let Some(file) = self.file.take() {
-            match map(&file) {
-                Ok(words) => {
-                    let same_place = words.load(MAGIC) == MAGIC_WORD && words.load(WHERE) == place;
-                    if let Some(confirmed) = confirmed {
-                        let successor = Successor { same_place, boot, confirmed };
-                        let words = Words::clone(&words);
-                        let (marks, prefix) = self.marks.takes_over(file, words, successor);
-                        left = LeftMarks { marks, prefix };
-                    }
-                    self.words = Some(words);
-                }
-                Err(error) => {
-                    tracing::warn!(code = "state-file.unused", error = %error, "the state file is not used: is it another relay's?");
-                }
-            }
-        } else if let Some(confirmed) = confirmed {
-            self.marks.reported(confirmed);
-        }
-        if let Some(words) = &self.words {
-            self.crash.takes_over(words, place);
-        }
-        left
+    fn boot(&self) -> Option<u64> {
+        std::fs::read_to_string(BOOT_ID).ok().map(|id| fingerprint(id.trim()))
     }
 }
 
-/// Whether [`StateFile::open`] would succeed. Creates and changes nothing.
+/// The file of the process that holds the slot, locked.
+#[derive(Debug)]
+struct LockedFile {
+    file: File,
+    words: SharedWords,
+}
+
+impl FileBytes for LockedFile {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> std::io::Result<()> {
+        self.file.read_exact_at(bytes, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+impl StateBytes for LockedFile {
+    fn load(&self, word: usize) -> u64 {
+        self.words.load(word)
+    }
+
+    fn store(&self, word: usize, value: u64) {
+        self.words.store(word, value);
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // The close alone leaves the lock to a child that was forked a moment ago and has yet to exec.
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock).ok();
+    }
+}
+
+/// Whether [`open`] would succeed. Creates and changes nothing.
 pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
     const TOPIC: &str = "state-file";
     let Some(path) = path_of(configured, slot) else { return Finding::warn(TOPIC, WITHOUT) };
@@ -147,6 +120,8 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     )
 }
 
+pub(super) use self::memory::{look as look_at_memory, open as open_memory};
+
 pub(super) fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> {
     let by_default = || {
         let folders = std::env::var_os(DIRECTORY_VARIABLE)?;
@@ -159,7 +134,7 @@ pub(super) fn path_of(configured: Option<&Path>, slot: &str) -> Option<PathBuf> 
 /// Creates or opens the file, which from then on only this user may write: kubelet gives the files
 /// of a volume with an `fsGroup` to a group at each start. The directory may be writable by
 /// everybody, so a symbolic link is not followed.
-fn open(path: &Path) -> std::io::Result<File> {
+fn create(path: &Path) -> std::io::Result<File> {
     let file = options().create(true).truncate(false).mode(0o600).open(path)?;
     let found = length(&file)?;
     if file.metadata()?.mode() & 0o022 != 0 {
@@ -178,7 +153,7 @@ fn look(path: &Path) -> std::io::Result<File> {
     length(&file).map(|_| file)
 }
 
-/// Whether [`open`] would succeed, as far as that can be known without creating the file.
+/// Whether [`create`] would succeed, as far as that can be known without creating the file.
 fn check(path: &Path) -> std::io::Result<()> {
     match look(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -218,11 +193,6 @@ fn length(file: &File) -> std::io::Result<u64> {
         word if word & !VERSION_MASK == MAGIC_WORD & !VERSION_MASK => Ok(found.len()),
         _ => no("it holds something else"),
     }
-}
-
-fn map(file: &File) -> std::io::Result<Words> {
-    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-    Ok(Words::new(SharedWords::map(file, WORDS)?))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The RabbitMQ sink: hands events to the connection's
 //! thread, and checks the broker before the first.
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use super::publisher::{PublishOrder, Publisher, PublisherStatus};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::finding;
-use crate::base::runtime;
+use crate::base::{random, runtime};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{PublishLimits, SinkReport, StartupCheck, UNREACHABLE};
 
@@ -57,8 +56,7 @@ pub(super) fn open(
         }
     };
     let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
-    // The random keys of a hasher are random enough for jitter, and nobody can foresee them.
-    let publisher = Publisher::new(settings.address(), RandomState::new().hash_one(0));
+    let publisher = Publisher::new(settings.address(), random::seed());
     let port = LapinPort::new(settings.clone(), first);
     let driver = Driver::new(publisher, port, ordered, reporting);
     let shared = driver.shared();

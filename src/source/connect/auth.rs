@@ -10,7 +10,8 @@ use postgres_protocol::authentication::md5_hash;
 use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 
 use super::dial::ServerLink;
-use super::error::{ConnectCause, ServerError};
+use super::error::ConnectCause;
+use super::{ServerError, notice};
 use crate::base::secret::Secret;
 use crate::source::require_auth::AuthMethod;
 use crate::source::settings::ConnInfo;
@@ -62,7 +63,7 @@ impl LoginExchange<'_> {
                     backend_pid = pid.map_or(0, |pid| i32::from_be_bytes(*pid));
                 }
                 b'Z' => return Ok(backend_pid),
-                b'N' => ServerError::parse(&message.payload).log_as_notice(&self.link.host),
+                b'N' => notice::log(&ServerError::parse(&message.payload), &self.link.host),
                 // ParameterStatus and NegotiateProtocolVersion.
                 b'S' | b'v' => {}
                 tag => return Err(unexpected(tag)),

@@ -18,8 +18,9 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::error::{ConnectCause, ConnectError, ConnectErrorKind};
+use super::error::{ConnectCause, ConnectError};
 use super::socket::{ServerSocket, SocketKind};
+use super::{ConnectErrorKind, ServerStart};
 use crate::source::settings::{ConnInfo, PostgresHost, SslMode, TargetSessionAttrs};
 use crate::source::tls;
 
@@ -37,18 +38,6 @@ pub(in crate::source) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('s
      pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
      extract(epoch FROM pg_catalog.pg_postmaster_start_time())";
 
-/// When a server was started, to the microsecond: another server, also one that goes on from a copy
-/// of the same data, and the same one after a restart have another time.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerStart(String);
-
-#[cfg(test)]
-impl From<&str> for ServerStart {
-    fn from(text: &str) -> ServerStart {
-        ServerStart(text.to_owned())
-    }
-}
-
 /// The role of a server, as far as `target_session_attrs` depends on it.
 #[derive(Clone, Debug)]
 pub(in crate::source) struct ServerRole {
@@ -60,7 +49,7 @@ pub(in crate::source) struct ServerRole {
 impl ServerRole {
     /// `value` gives a column of the answer to [`SESSION_SQL`] in text form.
     pub(in crate::source) fn of<'a>(value: impl Fn(usize) -> Option<&'a str>) -> ServerRole {
-        let started = ServerStart(value(3).unwrap_or_default().to_owned());
+        let started = ServerStart::from(value(3).unwrap_or_default());
         ServerRole { standby: value(1) == Some("t"), read_only: value(2) == Some("on"), started }
     }
 

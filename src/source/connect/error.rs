@@ -10,103 +10,25 @@ use std::io;
 use std::time::Duration;
 
 use pgwire_replication::PgWireError;
-use pgwire_replication::protocol::messages::ErrorFields;
 use tokio_postgres::error::DbError;
+use walrelay_core::source::server::ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
+use walrelay_core::source::server::{ConnectErrorKind, ServerError};
 
 use crate::base::tls::TlsError;
 use crate::source::login_files::LoginUnread;
 use crate::source::require_auth::RefusedAuth;
 use crate::source::settings::TargetSessionAttrs;
 
-/// What the caller does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectErrorKind {
-    /// Try again with backoff.
-    Retry,
-    /// The slot is in use, by another process or by an earlier connection of this one.
-    Busy,
-    /// The server starts, stops, or ended the connection: disconnect and try again later.
-    Stopping,
-    /// Another attempt would fail the same way.
-    Fatal,
-}
-
-use ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
-
-/// The fields of an ErrorResponse or a NoticeResponse; empty where the server did not send them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerError {
-    pub sqlstate: String,
-    pub message: String,
-    pub detail: String,
-    pub hint: String,
-    /// The C function that raised it.
-    pub routine: String,
-    /// The functions and triggers in which it was raised.
-    pub context: String,
-}
-
-impl ServerError {
-    pub(crate) fn parse(payload: &[u8]) -> ServerError {
-        let fields = ErrorFields::parse(payload);
-        ServerError {
-            sqlstate: fields.code.unwrap_or_default(),
-            message: fields.message.unwrap_or_default(),
-            detail: fields.detail.unwrap_or_default(),
-            hint: fields.hint.unwrap_or_default(),
-            routine: fields.routine.unwrap_or_default(),
-            context: fields.where_.unwrap_or_default(),
-        }
-    }
-
-    /// The publication does not exist, or did not when the WAL that is decoded was written.
-    pub(crate) fn is_missing_publication(&self) -> bool {
-        self.sqlstate == "42704" && self.routine.contains("ublication")
-    }
-
-    /// The warning with which Postgres, from 18 on, skips changes for want of the publication.
-    pub(crate) fn is_skipped_publication(&self) -> bool {
-        self.sqlstate == "55000" || self.routine == "LoadPublications"
-    }
-
-    pub fn kind(&self) -> ConnectErrorKind {
-        match self.sqlstate.as_str() {
-            "55006" => Busy,
-            // Admin shutdown, crash shutdown, cannot connect now.
-            "57P01" | "57P02" | "57P03" => Stopping,
-            // The database was dropped; a WAL file that the slot needs is gone.
-            "57P04" | "58P01" => Fatal,
-            code => match code.get(..2) {
-                // Connection, rollback, resources, operator, system, internal: all may pass.
-                Some("08" | "40" | "53" | "57" | "58" | "XX") => Retry,
-                // 28 login, 3D database, 42 missing or forbidden, 55 wrong state, and unknown ones.
-                _ => Fatal,
-            },
-        }
-    }
-}
-
-impl From<&DbError> for ServerError {
-    fn from(error: &DbError) -> ServerError {
-        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
-        ServerError {
-            sqlstate: error.code().code().to_owned(),
-            message: error.message().to_owned(),
-            detail: text(error.detail()),
-            hint: text(error.hint()),
-            routine: text(error.routine()),
-            context: text(error.where_()),
-        }
-    }
-}
-
-impl fmt::Display for ServerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (SQLSTATE {})", self.message, self.sqlstate)?;
-        if !self.detail.is_empty() {
-            write!(f, "; {}", self.detail)?;
-        }
-        Ok(())
+/// What a statement was refused with.
+pub(crate) fn server_error(error: &DbError) -> ServerError {
+    let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
+    ServerError {
+        sqlstate: error.code().code().to_owned(),
+        message: error.message().to_owned(),
+        detail: text(error.detail()),
+        hint: text(error.hint()),
+        routine: text(error.routine()),
+        context: text(error.where_()),
     }
 }
 
@@ -298,7 +220,7 @@ impl From<tokio_postgres::Error> for ConnectCause {
 impl From<&tokio_postgres::Error> for ConnectCause {
     fn from(error: &tokio_postgres::Error) -> ConnectCause {
         if let Some(error) = error.as_db_error() {
-            return ConnectCause::Server(Box::new(error.into()));
+            return ConnectCause::Server(Box::new(server_error(error)));
         }
         match error.source() {
             Some(source) => match source.downcast_ref::<io::Error>() {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
+use super::error::{ConnectCause, ConnectError};
+use super::{ConnectErrorKind, ServerError};
 use crate::base::error::{Exit, Fault};
 use crate::source::faults::{end_reader_sql, new_slot_commands, slot_missing};
 use crate::source::quote::{quote_ident, quote_literal};

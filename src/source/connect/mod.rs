@@ -12,7 +12,7 @@ mod auth;
 pub(in crate::source) mod dial;
 mod error;
 mod fault;
-mod notice;
+pub(in crate::source) mod notice;
 pub(in crate::source) mod socket;
 
 use std::time::Duration;
@@ -20,9 +20,11 @@ use std::time::Duration;
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use tokio::time::timeout;
 
-pub use self::dial::ServerStart;
+pub use walrelay_core::source::server::{ConnectErrorKind, ServerError, ServerStart};
+
 use self::dial::{SESSION_SQL, ServerLink, ServerRole};
-pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
+pub(in crate::source) use self::error::server_error;
+pub use self::error::{ConnectCause, ConnectError};
 use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost};
@@ -198,7 +200,7 @@ impl ReplicationClient {
     async fn receive(&mut self) -> Result<BackendMessage, ConnectCause> {
         let message = self.reader.read(&mut self.link.socket).await?;
         if message.tag == b'N' {
-            ServerError::parse(&message.payload).log_as_notice(&self.link.host);
+            notice::log(&ServerError::parse(&message.payload), &self.link.host);
         }
         Ok(message)
     }

@@ -13,25 +13,22 @@ use crate::source::settings::PostgresHost;
 /// How many warnings are remembered.
 const LOGGED_MAX: usize = 256;
 
-impl ServerError {
-    /// Logs a NoticeResponse: a warning, such as that of a password that is about to expire, as one.
-    pub(in crate::source) fn log_as_notice(&self, at: &PostgresHost) {
-        static LOGGED: Mutex<Logged> = Mutex::new(Logged(VecDeque::new()));
-        let is_new = || {
-            let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-            logged.is_new(&format!("{at} {self}"))
-        };
-        // Severities are translated, SQLSTATEs are not.
-        match self.sqlstate.get(..2) {
-            Some("01") if is_new() => {
-                tracing::warn!(code = "source.notice", %at, "Postgres warns: {self}");
-            }
-            Some("00" | "01") => tracing::debug!(%at, notice = %self, "notice from the server"),
-            _ => tracing::info!(%at, notice = %self, "notice from the server"),
+/// Logs a NoticeResponse: a warning, such as that of a password that is about to expire, as one.
+pub(in crate::source) fn log(notice: &ServerError, at: &PostgresHost) {
+    static LOGGED: Mutex<Logged> = Mutex::new(Logged(VecDeque::new()));
+    let is_new = || {
+        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        logged.is_new(&format!("{at} {notice}"))
+    };
+    // Severities are translated, SQLSTATEs are not.
+    match notice.sqlstate.get(..2) {
+        Some("01") if is_new() => {
+            tracing::warn!(code = "source.notice", %at, "Postgres warns: {notice}");
         }
+        Some("00" | "01") => tracing::debug!(%at, %notice, "notice from the server"),
+        _ => tracing::info!(%at, %notice, "notice from the server"),
     }
 }
-
 /// The warnings that were logged last, oldest first, as hashes.
 struct Logged(VecDeque<u64>);
 

@@ -1,7 +1,6 @@
 //! Waits between attempts: exponential with a cap, and with full jitter, so that relays that lost
 //! the same server do not all reconnect at the same time.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -15,11 +14,6 @@ pub struct Backoff {
 
 impl Backoff {
     /// The first wait is at most `base`, none is longer than `cap`.
-    pub fn new(base: Duration, cap: Duration) -> Backoff {
-        // The random keys of a hasher are random enough for jitter.
-        Backoff::seeded(base, cap, RandomState::new().hash_one(0))
-    }
-
     pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
         Backoff { base: base.min(cap), cap, waits: 0, random: seed | 1 }
     }

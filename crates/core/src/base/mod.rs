@@ -1,6 +1,7 @@
 //! What every other folder may use, and what uses none of them.
 
 pub mod backoff;
+pub mod clock;
 pub mod encoding;
 pub mod error;
 pub mod event;
@@ -8,6 +9,7 @@ pub mod figures;
 pub mod finding;
 pub mod fingerprint;
 pub mod lsn;
+pub mod random;
 pub mod secret;
 pub mod settings;
 pub mod stop;

@@ -7,4 +7,5 @@ pub mod owner;
 pub mod parse;
 pub mod record;
 pub mod tail_event;
+pub mod topic_stops;
 pub mod writer;

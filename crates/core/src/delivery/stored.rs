@@ -13,11 +13,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::ops::Range;
 
 use crate::base::event::{Outbound, TRACEPARENT};
 use crate::base::lsn::Lsn;
+use crate::base::random::Salt;
 
 /// The header with the position of the transaction.
 const POSITION: &str = "lsn";
@@ -43,7 +44,7 @@ type RecordHash = [u64; 2];
 
 #[derive(Clone, Debug, Default)]
 pub struct StoredEvents {
-    hashers: [RandomState; 2],
+    hashers: [Salt; 2],
     /// The transactions that Postgres sends again and that an earlier process can have published.
     transactions: Range<Lsn>,
     records: HashMap<RecordHash, u32>,
@@ -72,9 +73,15 @@ impl StoredEvents {
         StoredEvents { transactions, ..StoredEvents::default() }
     }
 
+    /// The same, with hashes of its own.
+    #[must_use]
+    pub fn salted(self, hashers: [Salt; 2]) -> StoredEvents {
+        StoredEvents { hashers, ..self }
+    }
+
     /// The same, of which no record is known yet: another thread can add some.
     pub fn another(&self) -> StoredEvents {
-        let hashers = self.hashers.clone();
+        let hashers = self.hashers;
         StoredEvents { hashers, ..StoredEvents::of(self.transactions.clone()) }
     }
 

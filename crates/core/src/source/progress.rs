@@ -11,8 +11,6 @@
 //! Postgres that has crashed may have an older position than was reported; whether it has also gone
 //! back, and has other transactions there, shows only when it has sent them.
 
-use std::hash::{BuildHasher as _, RandomState};
-
 use crate::base::lsn::Lsn;
 
 /// Records of the WAL begin and end at multiples of this, and so do positions that report them.
@@ -21,13 +19,12 @@ const RECORD_ALIGNMENT: u64 = 8;
 /// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
 /// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since Postgres
 /// skips a transaction only if that begins before the confirmed position. No record ends there, and two
-/// relays hardly choose the same. None if no position is between the two.
-pub fn trace(confirmed: Lsn, commit_lsn: Lsn) -> Option<Lsn> {
+/// relays, each with a number that it has `drawn`, hardly choose the same. None if no position is between the two.
+pub fn trace(confirmed: Lsn, commit_lsn: Lsn, drawn: u64) -> Option<Lsn> {
     let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
     let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire).filter(|it| is_trace(*it));
     let traces: Vec<Lsn> = between.collect();
-    let drawn = RandomState::new().hash_one(confirmed.to_wire()) as usize;
-    traces.get(drawn.checked_rem(traces.len())?).copied()
+    traces.get((drawn as usize).checked_rem(traces.len())?).copied()
 }
 
 /// Whether a position of a slot is a relay's trace.

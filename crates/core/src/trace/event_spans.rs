@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
 
 use sha2::{Digest as _, Sha256};
 
@@ -18,6 +18,7 @@ use super::context::TraceContext;
 use super::sampler::Sampler;
 use super::span::{FinishedSpan, PublishSpan};
 use crate::base::encoding::hex;
+use crate::base::random::{Random, Salt};
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, TRACEPARENT};
 
 type ExportSpan = Box<dyn FnMut(FinishedSpan) + Send>;
@@ -31,7 +32,7 @@ pub struct EventSpans {
 struct Tracer {
     sampler: Sampler,
     in_flight: HashMap<Sequence, PublishSpan>,
-    span_ids: RandomState,
+    span_ids: Salt,
     spans: u64,
     export: ExportSpan,
 }
@@ -66,11 +67,11 @@ impl SpanStart {
 }
 
 impl EventSpans {
-    pub fn new(ratio: f64, export: ExportSpan) -> EventSpans {
+    pub fn new(ratio: f64, export: ExportSpan, seed: u64) -> EventSpans {
         let tracer = Tracer {
             sampler: Sampler::new(ratio),
             in_flight: HashMap::new(),
-            span_ids: RandomState::new(),
+            span_ids: Random::new(seed).salt(),
             spans: 0,
             export,
         };

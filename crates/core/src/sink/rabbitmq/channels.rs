@@ -21,7 +21,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,7 @@ use super::connection_loss::AmqpResult;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::base::random::Salt;
 
 /// Channels of one connection, unless the broker allows fewer.
 pub(super) const CHANNELS_MAX: usize = 64;
@@ -85,7 +86,7 @@ struct Waiting {
 pub(super) struct PublishChannels {
     channels: Vec<PublishChannel>,
     /// Of the hashes of destinations.
-    salt: u64,
+    salt: Salt,
     waiting: BTreeMap<Destination, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<Destination>,
@@ -98,7 +99,7 @@ pub(super) struct PublishChannels {
 }
 
 impl PublishChannels {
-    pub(super) fn new(salt: u64) -> PublishChannels {
+    pub(super) fn new(salt: Salt) -> PublishChannels {
         PublishChannels { salt, ..PublishChannels::default() }
     }
 
@@ -141,9 +142,7 @@ impl PublishChannels {
     }
 
     fn destination(&self, message: &AmqpMessage) -> Destination {
-        let mut hasher = DefaultHasher::new();
-        (self.salt, message.exchange(), message.routing_key()).hash(&mut hasher);
-        hasher.finish()
+        self.salt.hash_one((message.exchange(), message.routing_key()))
     }
 
     fn channel_for(&mut self, destination: Destination, now: Instant) -> Option<usize> {

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::random::Random;
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use crate::sink::rabbitmq::connection_loss::{AmqpAddress, ConnectionLoss};
@@ -40,7 +41,7 @@ struct Channel {
 /// A broker and the way to it.
 #[derive(Debug, Default)]
 struct ModelBroker {
-    random: u64,
+    random: Random,
     is_calm: bool,
     is_connected: bool,
     is_connecting: bool,
@@ -59,11 +60,7 @@ struct ModelBroker {
 
 impl ModelBroker {
     fn choice(&mut self, among: u64) -> u64 {
-        // splitmix64
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ (mixed >> 31)) % among
+        self.random.number() % among
     }
 
     /// Does one thing.
@@ -214,7 +211,7 @@ impl LocalPort for ModelBroker {
 
 fn sink(seed: u64) -> LocalSink<ModelBroker> {
     let publisher = Publisher::new(AmqpAddress::default(), seed);
-    let broker = ModelBroker { random: seed, ..ModelBroker::default() };
+    let broker = ModelBroker { random: Random::new(seed), ..ModelBroker::default() };
     RabbitSink::new(LocalLink::new(publisher, broker), KeyHasher::default())
 }
 

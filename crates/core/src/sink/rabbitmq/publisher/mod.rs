@@ -22,6 +22,7 @@ use super::refusals::{Permission, Refusal, Refusals};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::random::{Random, Salt};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
 use crate::sink::{Failure, PublishLimits, SinkReport};
@@ -94,18 +95,20 @@ pub struct Publisher {
     channels_max: usize,
     /// The host that is tried first.
     next_host: usize,
-    salt: u64,
+    /// Of the channels' hashes.
+    salt: Salt,
     reports: Vec<SinkReport>,
 }
 
 impl Publisher {
-    /// The seed is that of waits and hashes.
+    /// Waits and hashes are drawn from the seed.
     pub fn new(address: AmqpAddress, seed: u64) -> Publisher {
+        let mut random = Random::new(seed);
         Publisher {
             address,
             unconfirmed: KeyLanes::default(),
             refusals: Refusals::default(),
-            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, seed),
+            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::default(),
             exchanges: KnownExchanges::default(),
@@ -115,7 +118,7 @@ impl Publisher {
             waiting_reason: None,
             channels_max: CHANNELS_MAX,
             next_host: 0,
-            salt: seed,
+            salt: random.salt(),
             reports: Vec::new(),
         }
     }

@@ -56,7 +56,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Fixture {
-        let publisher = Publisher::new(AmqpAddress::default(), 0x9E37_79B9_7F4A_7C15);
+        let publisher = Publisher::new(AmqpAddress::default(), 7);
         let mut fixture = Fixture { publisher, port: NotedPort::default(), now: Instant::now() };
         fixture.advance();
         assert_eq!(fixture.port.connects, [0]);

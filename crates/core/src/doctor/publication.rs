@@ -1,0 +1,224 @@
+//! Judges whether the publication publishes every row of the outbox tables.
+//!
+//! Rows that a publication omits are lost silently, because Postgres decodes
+//! them and moves on. So everything that could omit a row is refused at the
+//! start and checked again while streaming: a publication that was recreated
+//! in between may have left a gap (PostgreSQL 18 skips it with a notice).
+
+use crate::base::error::Fault;
+use crate::base::finding::{Finding, is_sound};
+use crate::source::faults::{publication_missing, publication_problem};
+use crate::source::publication::{
+    ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
+};
+use crate::source::quote::{quote_ident, quote_table};
+use crate::source::settings::SourceSettings;
+
+/// The first version in which a publication of all tables can leave some out.
+const KNOWS_EXCEPT: u32 = 190_000;
+/// The first version that can publish generated columns.
+const SENDS_GENERATED_COLUMNS: u32 = 180_000;
+
+pub fn judge(
+    published: &PublishedFacts,
+    settings: &SourceSettings,
+    server_version: u32,
+    slot_exists: bool,
+) -> Vec<Finding> {
+    let name = &settings.publication;
+    let Some(publication) = &published.publication else {
+        return vec![Finding::fail(publication_missing(settings, slot_exists))];
+    };
+    let mut findings = Vec::new();
+    if !settings.outboxes.is_empty() {
+        findings.extend(operations(publication, name));
+    }
+    if publication.all_tables {
+        findings.push(all_tables(name, server_version));
+    }
+    for (table, outbox) in published.tables.iter().zip(&settings.outboxes) {
+        if table.kind.is_some() {
+            let covered = CoveredTable { name, publication, table };
+            findings.extend(covered.findings(&outbox.needed_columns(), server_version));
+        }
+    }
+    if is_sound(&findings) {
+        let tables: Vec<String> = published.tables.iter().map(TableFacts::shown).collect();
+        let what = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
+        let text = format!("publication {name} lets {what} through");
+        findings.insert(0, Finding::ok("publication", text));
+    }
+    findings
+}
+
+fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
+    let mend = format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_ident(name));
+    let mut findings = Vec::new();
+    if !publication.insert {
+        let what = format!("publication {name} does not publish INSERT");
+        let fault = publication_problem("publication.insert", what, mend.clone());
+        findings.push(Finding::fail(fault));
+    }
+    let others = [
+        (publication.update, "UPDATE"),
+        (publication.delete, "DELETE"),
+        (publication.truncate, "TRUNCATE"),
+    ];
+    let others: Vec<&str> =
+        others.into_iter().filter_map(|(on, operation)| on.then_some(operation)).collect();
+    if !others.is_empty() {
+        findings.push(Finding::warn(
+            "publication.operations",
+            format!(
+                "publication {name} also publishes {}, which are counted and ignored; UPDATE and \
+                 DELETE then fail in the application on a table without primary key: {mend}",
+                others.join(", ")
+            ),
+        ));
+    }
+    findings
+}
+
+/// Taking an exception back rewrites no row of the catalog that stays.
+fn all_tables(name: &str, server_version: u32) -> Finding {
+    let unseen = match server_version >= KNOWS_EXCEPT {
+        true => {
+            "; and nobody can see later that ALTER PUBLICATION … SET ALL TABLES EXCEPT has left the \
+             outbox out for a while: the rows of that time would be missing"
+        }
+        false => "",
+    };
+    Finding::warn(
+        "publication.all-tables",
+        format!(
+            "publication {name} is FOR ALL TABLES: Postgres decodes and sends every table's \
+             rows; one FOR TABLE with the outbox alone is cheaper{unseen}"
+        ),
+    )
+}
+
+/// An outbox table and the publication.
+struct CoveredTable<'a> {
+    name: &'a str,
+    publication: &'a PublicationFacts,
+    table: &'a TableFacts,
+}
+
+impl CoveredTable<'_> {
+    fn findings(&self, needed: &[&str], server_version: u32) -> Vec<Finding> {
+        let CoveredTable { name, publication, table } = self;
+        let entries = publication.entries(table);
+        let is_partitioned = table.kind.as_deref() == Some("p");
+        if entries.is_empty() && !(is_partitioned && publication.has_member(table)) {
+            return vec![Finding::fail(self.not_contained())];
+        }
+        let mut findings = Vec::new();
+        if is_partitioned && !publication.via_root {
+            findings.push(Finding::fail(publication_problem(
+                "publication.via-root",
+                format!(
+                    "{} is partitioned, and publication {name} sends its rows under the partitions' \
+                     names",
+                    table.shown()
+                ),
+                format!(
+                    "ALTER PUBLICATION {} SET (publish_via_partition_root = true);",
+                    quote_ident(name)
+                ),
+            )));
+        }
+        if table.is_partition && publication.via_root {
+            findings.push(Finding::warn(
+                "publication.leaf",
+                format!(
+                    "{} is a partition, and with publish_via_partition_root its rows may come \
+                     under the parent's name: name the parent in [[source.outbox]]",
+                    table.shown()
+                ),
+            ));
+        }
+        if let Some(filter) = entries.iter().find_map(|entry| entry.row_filter.as_deref()) {
+            findings.push(Finding::fail(publication_problem(
+                "publication.row-filter",
+                format!(
+                    "publication {name} has a row filter on {}: rows outside of {filter} are lost \
+                     silently",
+                    table.shown()
+                ),
+                self.reset_sql(),
+            )));
+        }
+        findings.extend(self.not_sent(&entries, needed, server_version).map(Finding::fail));
+        findings
+    }
+
+    fn not_contained(&self) -> Fault {
+        let (name, table, owner) = (self.name, self.table.shown(), &self.publication.owner);
+        let what = format!("publication {name} does not contain {table}");
+        let (what, mend) = if self.publication.all_tables {
+            (
+                format!("{what}: it is FOR ALL TABLES EXCEPT, and Postgres sends none of its rows"),
+                format!(
+                    "as owner of the publication, {owner}: {}",
+                    self.publication.except_sql(name)
+                ),
+            )
+        } else {
+            let add = add_table_sql(name, self.table);
+            let who = format!("(as owner of the publication, {owner}, and of the table)");
+            (what, format!("{add} {who}, or walrelay init"))
+        };
+        publication_problem("publication.table-missing", what, mend)
+    }
+
+    /// Dropping and adding the table changes no other table of the publication, and in one
+    /// transaction it leaves no gap.
+    fn reset_sql(&self) -> String {
+        let (publication, table) =
+            (quote_ident(self.name), quote_table(&self.table.schema, &self.table.name));
+        format!(
+            "BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; ALTER PUBLICATION \
+             {publication} ADD TABLE {table}; COMMIT;"
+        )
+    }
+
+    fn not_sent(
+        &self,
+        entries: &[&PublishedTable],
+        needed: &[&str],
+        server_version: u32,
+    ) -> Option<Fault> {
+        let listed = |column: &ColumnFacts| {
+            let lists = |columns: &Vec<String>| columns.contains(&column.name);
+            entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists))
+        };
+        let computed = |column: &ColumnFacts| {
+            column.generated && (server_version < SENDS_GENERATED_COLUMNS || !listed(column))
+        };
+        let present = || needed.iter().filter_map(|name| self.table.column(name));
+        if let Some(column) = present().find(|column| computed(column)) {
+            return Some(publication_problem(
+                "publication.generated-column",
+                format!("{}.{} is generated and is not sent", self.table.shown(), column.name),
+                "map an ordinary column instead (columns or route of [[source.outbox]]), or write \
+                 the value from the application"
+                    .to_owned(),
+            ));
+        }
+        let omitted = present().filter(|column| !listed(column));
+        let omitted: Vec<&str> = omitted.map(|column| column.name.as_str()).collect();
+        if omitted.is_empty() {
+            return None;
+        }
+        Some(publication_problem(
+            "publication.column-list",
+            format!(
+                "publication {} leaves out columns of {} that are needed: {}",
+                self.name,
+                self.table.shown(),
+                omitted.join(", ")
+            ),
+            self.reset_sql(),
+        ))
+    }
+}

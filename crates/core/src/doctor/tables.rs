@@ -1,0 +1,144 @@
+//! Judges the outbox tables, for the slot and for polling: whether they exist, are tables, and have
+//! the configured columns.
+
+use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
+use crate::base::text::nearest;
+use crate::outbox::settings::OutboxTable;
+use crate::source::publication::{TableFacts, add_order_sql};
+use crate::source::quote::{quote_ident, quote_table};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ReadBy {
+    Slot,
+    Polling,
+}
+
+pub fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
+    Fault::new(Exit::Source, code, what, "source.outbox", mend)
+}
+
+/// For the slot.
+pub fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
+    let judge_one = |(table, outbox): (&TableFacts, &OutboxTable)| {
+        let faults = faults(table, outbox, ReadBy::Slot);
+        if faults.is_empty() {
+            let text = format!("table {} has the columns it needs", table.shown());
+            let mut found = vec![Finding::ok("table", text)];
+            found.extend(moved_rows(table));
+            found.extend(without_order(table, outbox));
+            return found;
+        }
+        faults.into_iter().map(Finding::fail).collect()
+    };
+    tables.iter().zip(outboxes).flat_map(judge_one).collect()
+}
+
+/// A table whose rows cannot be published again in order, as after a lost slot.
+fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
+    let shown = table.shown();
+    let text = match (outbox.order_column(), add_order_sql(table, outbox)) {
+        (Some(_), None) => return None,
+        (Some(order), Some(sql)) => format!(
+            "table {shown} has no column {order}, so its rows cannot be published again in order, as after a lost slot: {sql} It rewrites the table and locks it meanwhile (ACCESS EXCLUSIVE), and numbers the rows that are there in no certain order; or name another column as columns.order"
+        ),
+        (None, _) => format!(
+            "no column of table {shown} is known by whose order its rows could be published again, as after a lost slot: name one that rises with each INSERT as columns.order"
+        ),
+    };
+    Some(Finding::warn("table.order", text))
+}
+
+pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
+    let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
+    let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
+    if by == ReadBy::Slot && table.persistence.as_deref() == Some("u") {
+        faults.push(table_problem(
+            "table.unlogged",
+            format!("{} is unlogged: its rows never reach the WAL", table.shown()),
+            format!("ALTER TABLE {} SET LOGGED;", quote_table(&table.schema, &table.name)),
+        ));
+    }
+    let absent = |name: &&str| table.column(name).is_none();
+    let needed = outbox.needed_columns().into_iter();
+    faults.extend(needed.filter(absent).map(|name| column_missing(table, name)));
+    faults
+}
+
+/// Postgres decodes an UPDATE that moves a row to another partition as DELETE and INSERT, and marks
+/// neither.
+fn moved_rows(table: &TableFacts) -> Option<Finding> {
+    let is_exposed = table.kind.as_deref() == Some("p") && !table.has_update_trigger;
+    is_exposed.then(|| {
+        let text = format!(
+            "table {} is partitioned: an UPDATE that moves a row to another partition publishes it once more, as a new \
+             event with the same id, and nothing tells it from an INSERT; a trigger BEFORE UPDATE that raises an error \
+             keeps such updates out (docs/postgres.md)",
+            table.shown()
+        );
+        Finding::warn("table.updatable", text)
+    })
+}
+
+fn missing(table: &TableFacts, by: ReadBy) -> Fault {
+    let wanted = table.shown();
+    let same_name =
+        |name: &&String| name.split_once('.').is_some_and(|(_, bare)| bare == table.name);
+    let meant = table.similar.iter().find(same_name).map(String::as_str);
+    let meant = meant.or_else(|| nearest(&wanted, table.similar.iter().map(String::as_str)));
+    let make = match by {
+        ReadBy::Slot => "walrelay init",
+        ReadBy::Polling => "sql/polling.sql makes the shipped one, and so does walrelay init",
+    };
+    let mend = match meant {
+        Some(name) => format!(
+            "if {name} is meant: table = \"{name}\" in [[source.outbox]]; to make {wanted}: {make}"
+        ),
+        None if by == ReadBy::Polling => {
+            format!("name the table as table = \"schema.table\" in [[source.outbox]]; {make}")
+        }
+        None => make.to_owned(),
+    };
+    table_problem("table.missing", format!("outbox table {wanted} does not exist"), mend)
+}
+
+/// Only ordinary and partitioned tables can be read.
+fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
+    let is = match kind {
+        "r" | "p" => return None,
+        "v" => "a view",
+        "m" => "a materialized view",
+        "f" => "a foreign table",
+        _ => "not a table",
+    };
+    let why = match by {
+        ReadBy::Slot => "its rows are not in the WAL of this database",
+        ReadBy::Polling => "its rows cannot be claimed",
+    };
+    Some(table_problem(
+        "table.kind",
+        format!("{} is {is}: {why}", table.shown()),
+        "name the table that is written to as table = \"schema.table\" in [[source.outbox]]",
+    ))
+}
+
+fn column_missing(table: &TableFacts, name: &str) -> Fault {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    let mend = match nearest(name, names.iter().copied()) {
+        Some(near) => format!(
+            "name column \"{near}\" instead, in columns or route of [[source.outbox]]; or ALTER \
+             TABLE {} RENAME COLUMN {} TO {};",
+            quote_table(&table.schema, &table.name),
+            quote_ident(near),
+            quote_ident(name),
+        ),
+        None => "map the part to a column that exists: columns = { … } or route = { … } of \
+                 [[source.outbox]]"
+            .to_owned(),
+    };
+    table_problem(
+        "table.column-missing",
+        format!("{} has no column {name}; it has {}", table.shown(), names.join(", ")),
+        mend,
+    )
+}

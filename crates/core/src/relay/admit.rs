@@ -1,0 +1,487 @@
+//! Extracts an event from its row or message, shapes its payload, and hands it to the sink, as it
+//! is or as a dead letter.
+//!
+//! A row that cannot be made into an event goes to the dead-letter topic, with the fields that can
+//! be read of it. So does one that has killed the process before. Nothing is remembered here: the
+//! feed admits an event after the sink has taken it.
+
+use super::failure_policy::{FailurePolicy, Reason, SendAs};
+use super::faults;
+use super::ports::{Clock, PassMeter};
+use super::read_back::ReadBack;
+use super::state_file::StateFile;
+use crate::base::error::Fault;
+use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
+use crate::delivery::known::{Fingerprint, KnownEvents};
+use crate::delivery::prefix::ConfirmedPrefix;
+use crate::format::{self, CloudEvents};
+use crate::metrics::KnownFrom;
+use crate::outbox::settings::{Preset, Route};
+use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
+use crate::pgoutput::cursor::DecodeError;
+use crate::pgoutput::message::Tuple;
+use crate::sink::{Disposition, Failure, PublishError, Sink};
+use crate::source::settings::SourceSettings;
+
+/// What may become an event.
+pub enum Candidate<'a> {
+    Row(&'a Plan, Tuple<'a>),
+    /// A logical message: its LSN and its content.
+    Message(&'a MessagePlan, Lsn, &'a [u8]),
+}
+
+/// The number under which the sink will report on an event, and its position in the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct EventNumber {
+    pub sequence: Sequence,
+    pub position: Position,
+    /// Its number within the transaction that the crash guard was given.
+    pub crash_ordinal: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    /// The sink has taken it; `bytes` count towards the window.
+    Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
+    /// An earlier process has published it, and it must not be published again.
+    Known(KnownFrom, Fingerprint),
+    /// There is no room for it, or it is not known yet whether it must be published; offer it again.
+    Full,
+    /// The sink has failed as a whole.
+    SinkBroken,
+}
+
+pub struct Admission<'a> {
+    pub admitter: &'a mut Admitter,
+    pub policy: &'a mut FailurePolicy,
+    pub sink: &'a mut dyn Sink,
+    pub meter: &'a mut dyn PassMeter,
+    pub clock: &'a dyn Clock,
+}
+
+/// Turns candidates into events. Its buffers are kept from event to event.
+pub struct Admitter {
+    pub transaction: CommitStamp,
+    pub state_file: StateFile,
+    pub known: KnownEvents,
+    pub read_back: ReadBack,
+    scratch: ExtractScratch,
+    /// The payload format of each outbox table, and of messages.
+    tables: Vec<EventFormat>,
+    messages: EventFormat,
+    /// Slot or table, for faults.
+    origin: String,
+}
+
+impl Admitter {
+    pub fn new(
+        state_file: StateFile,
+        read_back: ReadBack,
+        source: &SourceSettings,
+        origin: String,
+    ) -> Admitter {
+        let tables = source.outboxes.iter().map(|outbox| {
+            EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
+        });
+        let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
+        Admitter {
+            transaction: CommitStamp::default(),
+            state_file,
+            known: KnownEvents::default(),
+            read_back,
+            scratch: ExtractScratch::default(),
+            tables: tables.collect(),
+            messages: messages.unwrap_or_default(),
+            origin,
+        }
+    }
+
+    /// There is a new session, in which everything before `confirmed` is confirmed. An earlier
+    /// process has marked what else it knew to be confirmed. Returns what it claims of a transaction.
+    pub fn takes_over(
+        &mut self,
+        system_id: &str,
+        timeline: u32,
+        slot: &str,
+        confirmed: Lsn,
+    ) -> Option<ConfirmedPrefix> {
+        let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
+        let events = self.known.load(left.iter(), confirmed);
+        let prefix = left.prefix.filter(|prefix| prefix.commit_lsn >= confirmed);
+        if let Some(prefix) = prefix {
+            self.known.load_prefix(prefix);
+        }
+        if events > 0 {
+            tracing::info!(events, %confirmed, "an earlier process has marked events after the slot's position as confirmed: they are not published again");
+        }
+        prefix
+    }
+
+    /// Before what was confirmed is marked: marks that a topic has overruled go first.
+    pub fn forget_overruled(&mut self) {
+        if self.known.takes_overruled() {
+            self.state_file.marks.forget();
+        }
+    }
+
+    /// What is received from here on is no repetition of what an earlier process has marked, and
+    /// what this one has marked does not apply any more.
+    pub fn forget(&mut self) {
+        self.known.forget();
+        self.read_back.stop();
+        self.state_file.marks.forget();
+    }
+
+    /// The events that follow are of this transaction.
+    #[inline]
+    pub fn begins(&mut self, commit_lsn: Lsn) {
+        self.state_file.crash.begins(commit_lsn);
+        self.received(commit_lsn);
+        if !self.read_back.is_active() {
+            self.known.begins(commit_lsn);
+        }
+    }
+
+    /// Whether the intake waits until a topic has been read. Everything before this position was
+    /// received.
+    pub fn awaits_topic(&mut self, received: Lsn) -> bool {
+        self.received(received);
+        self.read_back.is_reading()
+    }
+
+    #[inline]
+    fn received(&mut self, position: Lsn) {
+        if !self.read_back.received(position) {
+            self.known.forget_published();
+        }
+    }
+
+    #[inline]
+    pub fn offer(
+        &mut self,
+        candidate: &Candidate<'_>,
+        number: EventNumber,
+        policy: &mut FailurePolicy,
+        sink: &mut dyn Sink,
+        clock: &dyn Clock,
+    ) -> Result<Offered, Fault> {
+        let fingerprint = Fingerprint::NONE;
+        let handover = Handover {
+            number,
+            fingerprint,
+            adds_context: false,
+            policy: &mut *policy,
+            sink,
+            clock,
+        };
+        let offered = match self.state_file.crash.takes(number.crash_ordinal) {
+            None => self.publish(candidate, handover),
+            Some(deaths) => {
+                let text = format!("the process has died on it {deaths} times");
+                let attempts = u32::try_from(deaths).unwrap_or(u32::MAX);
+                let reason = Reason { class: CLASS_CRASH, text: &text, attempts };
+                self.give_up(candidate, reason, handover)
+            }
+        };
+        self.state_file.crash.lets_go();
+        let reserved = self.scratch.take_reserved_headers();
+        if reserved > 0 && matches!(offered, Ok(Offered::Taken { .. })) {
+            policy.note_reserved_headers(reserved, number.position.commit_lsn);
+        }
+        self.scratch.give_back();
+        offered
+    }
+
+    /// Takes note of an event that this process has admitted before, while it is known from topics
+    /// which events were published: its record must not stand for another one. False if that topic
+    /// must be read first.
+    #[inline]
+    pub fn recalls(
+        &mut self,
+        candidate: &Candidate<'_>,
+        position: Position,
+    ) -> Result<bool, Fault> {
+        if !self.read_back.covers(position.commit_lsn) {
+            return Ok(true);
+        }
+        let Admitter { transaction, scratch, tables, messages, known, read_back, .. } = self;
+        let mut headers = HeaderSlots::new();
+        let (extracted, format) =
+            extract(candidate, transaction, scratch, &mut headers, tables, messages);
+        let recalled = extracted.map(|event| {
+            let noted = format.shape(event, |event| {
+                let stored = read_back.find(event, position.commit_lsn)?;
+                known.passes_over(position, Fingerprint::of(position, event), stored);
+                Some(())
+            });
+            // What cannot be an event has become a dead letter.
+            noted.map_or(true, |noted| noted.is_some())
+        });
+        self.scratch.give_back();
+        match recalled {
+            Ok(is_noted) => Ok(is_noted),
+            Err(RowError::Event(_)) => Ok(true),
+            Err(RowError::Decode(error)) => Err(self.unreadable(&error)),
+        }
+    }
+
+    #[inline]
+    fn publish(
+        &mut self,
+        candidate: &Candidate<'_>,
+        mut handover: Handover<'_>,
+    ) -> Result<Offered, Fault> {
+        let Admitter {
+            transaction, scratch, tables, messages, state_file, known, read_back, ..
+        } = self;
+        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let mut headers = HeaderSlots::new();
+        let (extracted, format) =
+            extract(candidate, transaction, scratch, &mut headers, tables, messages);
+        let error = match extracted {
+            Ok(event) => {
+                handover.adds_context = format.adds_context;
+                match format.shape(event, |event| match handover.identify(event, &mut earlier) {
+                    Some(offered) => Ok(offered),
+                    None => handover.publish(event),
+                }) {
+                    Ok(offered) => return offered,
+                    Err(error) => error,
+                }
+            }
+            Err(RowError::Event(error)) => error,
+            Err(RowError::Decode(error)) => return Err(self.unreadable(&error)),
+        };
+        let (class, text) = (error.class(), error.to_string());
+        self.give_up(candidate, Reason { class, text: &text, attempts: 0 }, handover)
+    }
+
+    /// Writes the dead letter of a candidate that must not, or cannot, be published.
+    #[cold]
+    fn give_up(
+        &mut self,
+        candidate: &Candidate<'_>,
+        reason: Reason<'_>,
+        mut handover: Handover<'_>,
+    ) -> Result<Offered, Fault> {
+        if handover.policy.gate.halts() {
+            let Reason { class, text, .. } = reason;
+            let at = handover.number.position.commit_lsn;
+            return Err(faults::unpublishable(class, text, at));
+        }
+        let Admitter { transaction, scratch, state_file, known, read_back, .. } = self;
+        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let mut headers = HeaderSlots::new();
+        let remains = match candidate {
+            Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
+            Candidate::Message(plan, _, content) => {
+                Ok(plan.salvage(content, transaction, scratch, &mut headers))
+            }
+        };
+        match remains {
+            Ok(remains) => match handover.identify(&remains, &mut earlier) {
+                Some(offered) => Ok(offered),
+                None => handover.traced(&remains, |it, event| it.dead_letter(event, reason, true)),
+            },
+            Err(error) => Err(self.unreadable(&error)),
+        }
+    }
+
+    fn unreadable(&self, error: &DecodeError) -> Fault {
+        faults::protocol(&error.to_string(), &self.origin)
+    }
+}
+
+/// The event of a candidate, and the format of its payload.
+#[inline]
+fn extract<'a>(
+    candidate: &Candidate<'a>,
+    transaction: &'a CommitStamp,
+    scratch: &'a mut ExtractScratch,
+    headers: &'a mut HeaderSlots<'a>,
+    tables: &'a mut [EventFormat],
+    messages: &'a mut EventFormat,
+) -> (Result<Outbound<'a>, RowError>, &'a mut EventFormat) {
+    match candidate {
+        Candidate::Row(plan, tuple) => {
+            (plan.extract(*tuple, transaction, scratch, headers), &mut tables[plan.outbox_index()])
+        }
+        Candidate::Message(plan, lsn, content) => (
+            plan.extract(*lsn, content, transaction, scratch, headers).map_err(RowError::Event),
+            messages,
+        ),
+    }
+}
+
+/// A payload format; none where payloads are passed on unchanged.
+#[derive(Default)]
+struct EventFormat {
+    format: Option<CloudEvents>,
+    buffer: Vec<u8>,
+    /// A record without a trace context gets that of its span.
+    adds_context: bool,
+}
+
+impl EventFormat {
+    fn new(route: &Route, origin: &str) -> EventFormat {
+        let format = format::make(route.format, format!("/walrelay/{origin}"), route.binding);
+        let adds_context = route.preset == Preset::Walrelay;
+        EventFormat { format, buffer: Vec::new(), adds_context }
+    }
+
+    /// Passes the shaped event to `publish`.
+    #[inline]
+    fn shape<T>(
+        &mut self,
+        event: Outbound<'_>,
+        publish: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> Result<T, EventError> {
+        let EventFormat { format: Some(format), buffer, .. } = self else {
+            return Ok(publish(&event));
+        };
+        let mut headers = HeaderSlots::new();
+        let outcome = format.shape(event, buffer, &mut headers).map(|event| publish(&event));
+        give_back(buffer);
+        outcome
+    }
+}
+
+/// What is known of the events of earlier processes.
+struct Earlier<'a> {
+    known: &'a mut KnownEvents,
+    read_back: &'a mut ReadBack,
+    /// Events are marked for the next process.
+    marks: bool,
+}
+
+/// One event on its way to the sink.
+struct Handover<'a> {
+    number: EventNumber,
+    /// None where events are not marked.
+    fingerprint: Fingerprint,
+    adds_context: bool,
+    policy: &'a mut FailurePolicy,
+    sink: &'a mut dyn Sink,
+    clock: &'a dyn Clock,
+}
+
+impl Handover<'_> {
+    /// What becomes of an event that an earlier process may have published; none if it must be
+    /// published.
+    #[inline]
+    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut Earlier<'_>) -> Option<Offered> {
+        let is_active = earlier.known.is_active() || earlier.read_back.is_active();
+        if !earlier.marks && !is_active {
+            return None;
+        }
+        let position = self.number.position;
+        self.fingerprint = Fingerprint::of(position, event);
+        if !is_active {
+            return None;
+        }
+        let Some(stored) = earlier.read_back.find(event, position.commit_lsn) else {
+            return Some(Offered::Full);
+        };
+        let known = earlier.known.passes_over(position, self.fingerprint, stored);
+        known.map(|from| Offered::Known(from, self.fingerprint))
+    }
+
+    #[inline]
+    fn publish(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
+        if self.policy.spans.is_on() { self.traced(event, Self::send) } else { self.send(event) }
+    }
+
+    /// Hands the event over within its span, if it is sampled.
+    fn traced(
+        &mut self,
+        event: &Outbound<'_>,
+        send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
+    ) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us()) else {
+            return send(self, event);
+        };
+        let mut headers = HeaderSlots::new();
+        let with_context = self.adds_context.then(|| start.add_to(event, &mut headers));
+        let with_context = with_context.filter(|event| self.sink.has_room_for(event));
+        let offered = send(self, with_context.as_ref().unwrap_or(event));
+        if start.is_new && !matches!(offered, Ok(Offered::Taken { .. })) {
+            self.policy.spans.withdraw(sequence);
+        }
+        offered
+    }
+
+    #[inline]
+    fn send(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let outcome = match self.policy.route(sequence, event, position, self.clock) {
+            SendAs::Normal => self.sink.publish(sequence, event),
+            SendAs::Isolated => self.sink.publish_alone(sequence, event),
+            SendAs::DeadLetter(cause) => return self.write(event, cause),
+        };
+        let commit_unix_us = event.commit_unix_us;
+        match outcome {
+            Ok(()) => {
+                let (bytes, fingerprint) = (event.size_bytes(), self.fingerprint);
+                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
+            }
+            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::Failed(failure)) => self.refused(event, &failure),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, event: &Outbound<'_>, failure: &Failure) -> Result<Offered, Fault> {
+        let offered = match failure.disposition {
+            Disposition::Outage | Disposition::Delayed => Ok(Offered::SinkBroken),
+            Disposition::Halt => Err(faults::unable(failure)),
+            Disposition::Transient | Disposition::Terminal if self.policy.gate.halts() => {
+                Err(faults::refused(failure, self.number.position.commit_lsn, 1))
+            }
+            Disposition::Transient | Disposition::Terminal => {
+                let text = &failure.reason;
+                self.dead_letter(event, Reason { class: &failure.class, text, attempts: 1 }, false)
+            }
+        };
+        // Without room the event is offered again, and is counted then.
+        if offered != Ok(Offered::Full) {
+            self.policy.note_unknown(failure);
+        }
+        offered
+    }
+
+    fn dead_letter(
+        &mut self,
+        event: &Outbound<'_>,
+        reason: Reason<'_>,
+        incomplete: bool,
+    ) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let cause = self.policy.cause(sequence, event.key, reason, position, self.clock.now());
+        self.write(event, DeadLetterCause { incomplete, ..cause })
+    }
+
+    /// Publishes the dead letter of an event in the event's place: behind all older events, and
+    /// alone in its request, so that a failure concerns no other event.
+    fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
+        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
+        if !policy.allow(*sequence, &cause)? {
+            return Ok(Offered::Full);
+        }
+        let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
+            (sink.publish_dead_letter(*sequence, letter), letter.size_bytes())
+        });
+        match outcome {
+            Ok(()) => {
+                let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
+                policy.dead_lettered(*sequence, event.key, &subject, cause);
+                let (commit_unix_us, fingerprint) = (event.commit_unix_us, *fingerprint);
+                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
+            }
+            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the loop asks of Postgres beside its stream, and what it gets.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+pub use super::slot_history::{Mover, PeerProgress, Seen, SystemTimeline};
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::health::Phase;
+use crate::source::catalog::Catalog;
+use crate::source::server::ServerStart;
+use crate::source::settings::PostgresHost;
+use crate::source::stream::Wire;
+use crate::source::walsender::Activity;
+
+/// What other threads ask of the loop.
+#[derive(Debug, Default)]
+pub struct StopFlags {
+    /// Asks the loop to settle what is in flight, report it and end.
+    pub stop: Arc<AtomicBool>,
+    /// Postgres refuses new connections because it shuts down.
+    pub source_stopping: AtomicBool,
+}
+
+#[derive(Debug)]
+pub struct SessionRequest {
+    /// Columns are wanted in text form, not binary.
+    pub text_only: bool,
+    /// The relay closed the last session itself, and has waited between the two already.
+    pub at_once: bool,
+    /// Everything before this position is known to be confirmed.
+    pub confirmed: Lsn,
+}
+
+pub enum SessionNews {
+    Opened(Box<OpenedSession>),
+    /// What the attempt waits for.
+    Waiting(Phase),
+    /// Another attempt would fail in the same way.
+    Failed(Fault),
+}
+
+/// A session, and what was read once it held the slot.
+pub struct OpenedSession {
+    pub wire: Box<dyn Wire + Send>,
+    pub walsender: Walsender,
+    pub server: ServerStart,
+    pub place: SystemTimeline,
+    /// Read after the stream had started, because nobody else can move the slot from then on.
+    pub slot_confirmed: Lsn,
+    /// When it was read, by the server's clock.
+    pub looked_unix_us: i64,
+    /// End of the WAL, read with it: what a peer had confirmed before is never after it.
+    pub wal_end: Lsn,
+    /// Since the last session.
+    pub seen: Seen,
+    /// By what Postgres says, rows may be missing, and nothing is known of the time before. And what
+    /// names this state of the publication.
+    pub in_doubt: Option<(Fault, String)>,
+    pub wal_sender_timeout: Option<Duration>,
+    pub catalog: Catalog,
+    /// When it was seen to hold the slot.
+    pub opened_at: Instant,
+}
+
+/// The server process that sends the stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walsender {
+    pub host: PostgresHost,
+    pub pid: i32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalsenderAnswer {
+    pub pid: i32,
+    /// The error says why Postgres did not answer.
+    pub activity: Result<Activity, String>,
+    /// The position that it has confirmed in the slot; zero if that is not known.
+    pub confirmed: Lsn,
+}
+
+/// A position that the broker has confirmed, and where it means something.
+#[derive(Clone, Debug)]
+pub struct ConfirmedPosition {
+    /// Everything before it is confirmed.
+    pub lsn: Lsn,
+    pub place: SystemTimeline,
+    /// The server of this relay's last session.
+    pub server: ServerStart,
+    /// The walsender of that session.
+    pub own_pid: i32,
+}

@@ -1,0 +1,130 @@
+//! Where events come from: a replication slot, or claimed rows of a table.
+
+pub mod slot;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::admit::Admitter;
+use super::failure_policy::FailurePolicy;
+use super::ports::{Clock, PassMeter, Recorder};
+use super::sink_driver::SinkDriver;
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
+use crate::delivery::window::NotInFlight;
+use crate::health::Pass;
+use crate::sink::PublishLimits;
+
+/// The parts of the loop behind the feed: they publish candidates and judge failures.
+pub struct Downstream {
+    pub admitter: Admitter,
+    pub policy: FailurePolicy,
+    pub driver: SinkDriver,
+    pub meter: Box<dyn PassMeter>,
+    pub recorder: Box<dyn Recorder>,
+    pub clock: Arc<dyn Clock>,
+    /// When this pass began to hand events to the sink.
+    pub read_at: Option<Instant>,
+}
+
+pub struct FeedStatus {
+    pub connected: bool,
+    /// What the feed knows of the pass; the loop adds what it knows of the sink.
+    pub pass: Pass,
+}
+
+/// A source of events. It numbers them, and keeps those that are not settled.
+pub trait Feed {
+    /// Longest wait for confirms while nothing can be read.
+    const UNREADABLE_TICK: Duration;
+    /// How long the broker may confirm nothing before a relay that stops after a failure no longer
+    /// waits for it.
+    const LAST_CONFIRM_WITHIN: Duration;
+    /// Whether the stages of a pass are measured.
+    const TIMES_STAGES: bool;
+
+    /// Slot or table, for faults.
+    fn origin(&self) -> String;
+
+    /// Opens a connection if there is none, and takes answers from other threads.
+    fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault>;
+
+    /// Why what the sink holds must not be published any more, if that is so: another process may
+    /// publish the same and later events. `frozen` is for how long the process did not run at least.
+    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String>;
+
+    /// Until when nobody else can publish the same events.
+    fn publish_limits(&self) -> PublishLimits;
+
+    /// Hands events to the sink until it takes no more. True when there is probably more to read.
+    /// With `closing`, only the open transaction is read to its end.
+    fn intake(&mut self, down: &mut Downstream, now: Instant, closing: bool)
+    -> Result<bool, Fault>;
+
+    /// Nothing is read now on purpose, so the feed's silence does not mean a dead connection.
+    fn hold(&mut self, _now: Instant) {}
+
+    /// Waits at most `tick` for something to read; false when nothing may be read now.
+    fn wait(&mut self, tick: Duration, has_sink: bool) -> bool;
+
+    fn awaits_confirms(&self) -> bool;
+
+    /// The broker has confirmed this event, or its dead letter for this cause. Returns when the
+    /// event was committed, in microseconds since the Unix epoch, for the latency metric, and its
+    /// mark for the state file.
+    fn confirmed(
+        &mut self,
+        event: Sequence,
+        cause: Option<&DeadLetterCause>,
+    ) -> Result<(i64, Option<Mark>), NotInFlight>;
+
+    /// What is confirmed of a transaction since the last call.
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        None
+    }
+
+    /// Another broker confirms from here on: what was confirmed before counts for no prefix.
+    fn forget_prefix(&mut self) {}
+
+    /// The event has failed and will be tried again.
+    fn retrying(&mut self, _event: Sequence, _attempts: u32, _wait: Duration, _reason: &str) {}
+
+    fn position_of(&self, event: Sequence) -> Position;
+
+    /// The number of the next new event, and whether there is room for it.
+    fn next(&self) -> (Sequence, bool);
+
+    /// There is a new sink: everything that is not settled is handed over again, in order.
+    fn rewind(&mut self, policy: &mut FailurePolicy);
+
+    /// Reports to the database what is settled.
+    fn report(&mut self, down: &mut Downstream, now: Instant);
+
+    /// Events that the sink has and that are not settled.
+    fn in_flight(&self) -> usize;
+
+    /// Unsettled events that wait while the broker confirms later ones, oldest first.
+    fn overtaken(&self) -> Vec<Sequence>;
+
+    fn status(&self, now: Instant) -> FeedStatus;
+
+    /// The relay stops: no new events are wanted.
+    fn close(&mut self);
+
+    /// Whether a transaction is half read: the next process would publish its first part again.
+    fn is_mid_transaction(&self) -> bool {
+        false
+    }
+
+    /// Whether an event in flight can only be confirmed after another attempt.
+    fn awaits_retries(&self) -> bool {
+        false
+    }
+
+    /// Reports everything that is settled by now, and ends the connection. Returns how many events
+    /// the next process will publish again.
+    fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize;
+}

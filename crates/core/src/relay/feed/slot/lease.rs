@@ -1,0 +1,152 @@
+//! How long no other relay can have the slot.
+//!
+//! Postgres frees the slot of a relay that it does not hear for `wal_sender_timeout`, and then a peer
+//! publishes: what this relay publishes later may be older. So half of that time after the last sign
+//! that the session lives, everything that the sink has not published is withdrawn, and the session
+//! is given up. A process that was frozen finds the lease expired when it runs again, before it hands
+//! anything to the sink.
+//!
+//! Bytes of the stream are a sign from the time at which its socket was last found empty: they may
+//! have waited there since. While the stream is not read, because the window is full or a backlog
+//! never leaves the socket empty, Postgres is asked over another connection whether the walsender
+//! holds the slot.
+//!
+//! Pure except for the link: time is an argument.
+
+use std::time::{Duration, Instant};
+
+use crate::relay::control::{Walsender, WalsenderAnswer};
+use crate::relay::ports::WalsenderLink;
+use crate::source::walsender::Activity;
+
+/// Where `wal_sender_timeout` is 0: Postgres waits for ever, but something else may end the walsender.
+const LENGTH_WITHOUT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Without another sign for this part of the lease, Postgres is asked.
+const ASK_AFTER: f64 = 0.75;
+/// While the stream is not read. Early, so that most of the lease is left for another session when
+/// Postgres ends this one.
+const ASK_AFTER_UNREAD: f64 = 0.25;
+/// Questions follow each other at this part of the lease.
+const ASK_EVERY: f64 = 0.125;
+
+pub(super) struct SessionLease {
+    link: WalsenderLink,
+    walsender: Option<Walsender>,
+    length: Duration,
+    /// The session was alive at this time.
+    lived_at: Instant,
+    /// When it ended.
+    ended_at: Option<Instant>,
+    /// Another process may have the slot.
+    is_lost: bool,
+    /// The walsender has ended. As after any other end of a session, what is in flight may be published
+    /// until the lease expires.
+    is_walsender_gone: bool,
+    /// When Postgres was asked last, and whether the answer is outstanding.
+    asked: Option<(Instant, bool)>,
+}
+
+impl SessionLease {
+    pub(super) fn new(link: WalsenderLink, now: Instant) -> SessionLease {
+        let length = LENGTH_WITHOUT_TIMEOUT;
+        SessionLease {
+            link,
+            walsender: None,
+            length,
+            lived_at: now,
+            ended_at: None,
+            is_lost: false,
+            is_walsender_gone: false,
+            asked: None,
+        }
+    }
+
+    /// A session was opened at that time.
+    pub(super) fn begins(
+        &mut self,
+        walsender: Walsender,
+        wal_sender_timeout: Option<Duration>,
+        opened_at: Instant,
+    ) {
+        self.walsender = Some(walsender);
+        self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
+        (self.lived_at, self.ended_at) = (opened_at, None);
+        (self.is_lost, self.is_walsender_gone) = (false, false);
+    }
+
+    /// The session has ended. What was sent to the broker may be published until the lease expires.
+    pub(super) fn session_ended(&mut self, now: Instant) {
+        self.walsender = None;
+        self.ended_at.get_or_insert(now);
+    }
+
+    /// Until when anything may be sent to the broker: after the end of a session a peer may have the slot
+    /// at once, and what is sent later would be older than what the peer publishes.
+    pub(super) fn sends_until(&self) -> Instant {
+        self.ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
+    }
+
+    /// Something else than its clock ends the lease.
+    pub(super) fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// When it expires without another sign of the session.
+    pub(super) fn until(&self) -> Instant {
+        self.lived_at + self.length
+    }
+
+    pub(super) fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// How long there has been no sign of the session.
+    pub(super) fn unheard_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.lived_at)
+    }
+
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
+        self.is_lost || now >= self.until()
+    }
+
+    pub(super) fn is_walsender_gone(&self) -> bool {
+        self.is_walsender_gone
+    }
+
+    /// Takes the signs of the session, and asks for one if there is none. `lived_at` is that of the
+    /// stream.
+    pub(super) fn observe(&mut self, now: Instant, lived_at: Instant, is_read: bool) {
+        self.lived_at = self.lived_at.max(lived_at);
+        while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
+            let Some((asked_at, _)) = self.asked else { continue };
+            self.asked = Some((asked_at, false));
+            // The answer may be late, and about an earlier session.
+            if self.walsender.as_ref().is_none_or(|walsender| walsender.pid != pid) {
+                continue;
+            }
+            match activity {
+                Ok(Activity::Gone) => self.is_walsender_gone = true,
+                Ok(Activity::Unasked) => {}
+                Ok(_) => self.lived_at = self.lived_at.max(asked_at),
+                Err(why) => {
+                    tracing::debug!(why, "postgres does not say whether it has the session")
+                }
+            }
+        }
+        let Some(walsender) = &self.walsender else { return };
+        let ask_after = if is_read { ASK_AFTER } else { ASK_AFTER_UNREAD };
+        if self.unheard_for(now) < self.length.mul_f64(ask_after) {
+            return;
+        }
+        let may_ask = self.asked.is_none_or(|(at, outstanding)| {
+            !outstanding && now.saturating_duration_since(at) >= self.length.mul_f64(ASK_EVERY)
+        });
+        if may_ask && self.link.request(walsender.clone()) {
+            self.asked = Some((now, true));
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lease_tests.rs"]
+mod tests;

@@ -1,0 +1,601 @@
+//! Events from a replication slot: opens one session after another, checks that each continues the
+//! same slot, reads its stream, and reports confirmed positions to it.
+
+mod lease;
+pub mod replication;
+mod session;
+mod stall;
+mod status_updates;
+mod trace;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use self::lease::SessionLease;
+use self::replication::{IntakeStop, PacketOutcome, Replication};
+pub use self::session::not_the_last;
+use self::session::{Continuation, KnownSlot, SessionStart};
+use self::stall::{StallDetector, StreamState};
+use self::status_updates::StatusUpdates;
+use self::trace::TraceCheck;
+use super::{Downstream, Feed, FeedStatus};
+use crate::base::error::{Exit, Fault};
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::base::random::Random;
+use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
+use crate::delivery::settings::DeliverySettings;
+use crate::delivery::window::NotInFlight;
+use crate::health::{IntakeHold, Pass, Phase};
+use crate::metrics::Stage;
+use crate::relay::admit::Admission;
+use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
+use crate::relay::dead_letter_gate::PublicationInDoubt;
+use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
+use crate::relay::{failure_policy::FailurePolicy, faults};
+use crate::sink::PublishLimits;
+use crate::source::settings::SourceSettings;
+use crate::source::stream::{Stream, StreamError};
+
+/// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+pub struct SlotFeed {
+    replication: Replication,
+    connection: Connection,
+    /// What the control runtime waits for while there is no session.
+    awaited: Phase,
+    slot: Option<KnownSlot>,
+    text_only: bool,
+    hold: Option<IntakeHold>,
+    status_updates: StatusUpdates,
+    stopping_since: Option<Instant>,
+    stall: StallDetector,
+    lease: SessionLease,
+    trace: TraceCheck,
+    /// Why what is in flight must be withdrawn.
+    withdrawal: Option<&'static str>,
+    /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
+    opened: Option<Box<OpenedSession>>,
+    database: Box<dyn Database>,
+    source: Arc<SourceSettings>,
+    stops: Arc<dyn StopKeeper>,
+    sessions: SessionLink,
+    /// The catalog is being read, because the next packet cannot be judged without it.
+    catalog: Option<CatalogLink>,
+    flags: Arc<StopFlags>,
+    meters: Arc<dyn Meters>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What a feed is made of.
+pub struct SlotParts {
+    pub source: Arc<SourceSettings>,
+    pub delivery: DeliverySettings,
+    pub database: Box<dyn Database>,
+    pub stops: Arc<dyn StopKeeper>,
+    pub flags: Arc<StopFlags>,
+    pub meters: Arc<dyn Meters>,
+    pub clock: Arc<dyn Clock>,
+    pub random: Random,
+}
+
+enum Connection {
+    /// The relay has ended the last session itself, and requested no other.
+    Closed,
+    /// The last session broke, and no other was requested.
+    Lost,
+    Requested,
+    Open(Stream),
+}
+
+impl SlotFeed {
+    /// Requests the first session at once: it can open while the sink connects to its broker.
+    pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
+        let SlotParts { source, delivery, database, stops, flags, meters, clock, random } = parts;
+        let now = clock.instant();
+        let mut feed = SlotFeed {
+            replication: Replication::new(&source, &delivery, random)?,
+            connection: Connection::Closed,
+            awaited: Phase::Connecting,
+            slot: None,
+            text_only: !source.binary,
+            hold: None,
+            status_updates: StatusUpdates::new(source.stall_timeout, now),
+            stopping_since: None,
+            stall: StallDetector::new(database.walsender(), source.stall_timeout),
+            lease: SessionLease::new(database.walsender(), now),
+            trace: TraceCheck::new(database.walsender(), now),
+            withdrawal: None,
+            opened: None,
+            sessions: database.sessions(),
+            database,
+            source,
+            stops,
+            catalog: None,
+            flags,
+            meters,
+            clock,
+        };
+        feed.request_session(false);
+        Ok(feed)
+    }
+
+    fn request_session(&mut self, at_once: bool) {
+        let (text_only, confirmed) = (self.text_only, self.replication.progress.reported());
+        self.sessions.request(SessionRequest { text_only, at_once, confirmed });
+        self.connection = Connection::Requested;
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.connection, Connection::Open(_))
+    }
+
+    /// Checks that a session is of the same slot of the same system, and that the publication is not in
+    /// doubt.
+    fn judge(
+        &self,
+        opened: &OpenedSession,
+        policy: &mut FailurePolicy,
+    ) -> Result<SessionStart, Fault> {
+        let (source, stops) = (&self.source, &self.stops);
+        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
+        let seen = self.replication.progress.seen();
+        let last = stops.last_place();
+        stops.meets(&opened.place.system_id);
+        let start = session::judge(source, known, seen, opened, last.as_ref())?;
+        if let Some((fault, digest)) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        }
+        stops.reads_at(&opened.place);
+        Ok(start)
+    }
+
+    /// Begins to use a session, after checking that it is of the same slot of the same system.
+    fn adopt(
+        &mut self,
+        opened: OpenedSession,
+        down: &mut Downstream,
+        now: Instant,
+    ) -> Result<(), Fault> {
+        self.connection = Connection::Lost;
+        self.stopping_since = None;
+        self.flags.source_stopping.store(false, Ordering::Relaxed);
+        let start = self.judge(&opened, &mut down.policy)?;
+        let source = Arc::clone(&self.source);
+        let seen = self.replication.progress.seen();
+        let Downstream { admitter, policy, driver, .. } = down;
+        let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
+        let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
+        match start.continuation {
+            Continuation::OtherTimeline => self.replication.forget(admitter, policy),
+            _ if is_takeover => self.replication.taken_over(floor, admitter, policy),
+            Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
+        }
+        if start.reads_topics(is_takeover) {
+            admitter.read_back.start(floor..opened.wal_end);
+        }
+        if is_takeover {
+            policy.gate.read_again();
+        }
+        // Also after a rewind, which may have set the position back behind the floor.
+        self.replication.starts_at(floor, until_us, seen);
+        if is_takeover || start.continuation != Continuation::Same {
+            self.replication.untraced = Some(floor);
+        }
+        let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
+        let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
+        if admitter.state_file.marks.broker(driver.broker()) {
+            self.replication.transaction.forget_prefix();
+        }
+        if peer_held {
+            admitter.state_file.marks.peer_held();
+        }
+        let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
+        policy.gate.learn_system(&place.system_id);
+        let timeline = place.timeline;
+        let own_pid = walsender.pid;
+        self.slot = Some(KnownSlot { place, server, own_pid, floor });
+        self.status_updates.connected(wal_sender_timeout);
+        self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
+        self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
+        self.trace.connected(walsender.clone());
+        let host = walsender.host.name.clone();
+        self.stall.connected(walsender);
+        tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
+        self.connection = Connection::Open(Stream::new(wire, now));
+        down.recorder.note(down.driver.outage());
+        // After a crash Postgres may have an older position than this relay knows.
+        self.send_status(down, false);
+        Ok(())
+    }
+
+    /// The stream has ended. Returns a fault if a new session would end in the same way.
+    fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
+        if let Some(fault) = faults::of_stream(error, &self.source) {
+            return Err(fault);
+        }
+        self.lost(error);
+        Ok(false)
+    }
+
+    /// What the intake waits for before it reads.
+    fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
+        if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
+            self.catalog = None;
+            self.replication.refresh(catalog);
+        }
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
+        let looks_up =
+            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
+        let full = !self.replication.window.has_room();
+        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
+    }
+
+    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
+    /// it: what settles from now on is of another history.
+    fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
+        if fault.exit == Exit::Slot {
+            self.disconnect(Connection::Closed);
+        }
+        Err(fault)
+    }
+
+    fn lost(&mut self, error: &StreamError) {
+        tracing::warn!(code = "stream.ended", error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
+        self.disconnect(Connection::Lost);
+    }
+
+    fn disconnect(&mut self, left: Connection) {
+        if self.is_connected() {
+            self.connection = left;
+            self.awaited = Phase::Connecting;
+            self.meters.count(Counter::Reconnect, 1);
+        }
+        self.replication.admitted.interrupt();
+        self.catalog = None;
+        self.stall.disconnected();
+        self.lease.session_ended(self.clock.instant());
+        if self.trace.session_ended() {
+            // The same trace is sent again: each further one would be farther from where peers know
+            // the slot.
+            self.replication.untraced = Some(Lsn::ZERO);
+        }
+    }
+
+    /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
+    /// has moved shows it, also when the peer was not seen and has left no more than its trace.
+    fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
+        let ours = self.replication.progress.reported();
+        let OpenedSession { slot_confirmed, seen, .. } = opened;
+        let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
+        let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
+        follows && !self.replication.window.is_empty()
+    }
+
+    /// The packet waits, or the session ends.
+    fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
+        match why {
+            IntakeStop::Full => {
+                let room = self.replication.window.has_room();
+                let looks_up = down.admitter.read_back.awaits_topic();
+                let unread = room && !looks_up && down.policy.gate.awaits_history();
+                self.hold = IntakeHold::of(unread, looks_up, true);
+                self.hold(now);
+            }
+            IntakeStop::TextModeNeeded => {
+                self.text_only = true;
+                self.disconnect(Connection::Lost);
+            }
+            IntakeStop::CatalogNeeded => {
+                self.catalog = Some(self.database.read_catalog());
+                self.hold = Some(IntakeHold::LookupPending);
+                self.hold(now);
+            }
+            IntakeStop::ClaimRefuted => {
+                tracing::info!(
+                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                );
+                self.replication.forget(&mut down.admitter, &mut down.policy);
+                self.slot = None;
+                self.disconnect(Connection::Closed);
+            }
+            IntakeStop::SinkBroken => {
+                let in_flight = self.replication.window.events();
+                down.driver.break_sink("it refuses every event", in_flight, now);
+            }
+        }
+    }
+
+    fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
+        let lsn = self.replication.reportable();
+        let Connection::Open(stream) = &mut self.connection else { return };
+        let reporting = self.clock.now();
+        match stream.report(lsn, reporting.unix_us, reply_requested) {
+            Ok(()) => {
+                self.replication.progress.on_reported(lsn);
+                down.admitter.state_file.marks.reported(lsn);
+                let sent = self.clock.instant();
+                self.status_updates.sent(sent);
+                down.meter.stage(Stage::Feedback, sent - reporting.instant);
+            }
+            Err(error) => self.lost(&StreamError::Io(error)),
+        }
+    }
+}
+
+impl Feed for SlotFeed {
+    const UNREADABLE_TICK: Duration = Duration::from_millis(10);
+    const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+    const TIMES_STAGES: bool = true;
+
+    fn origin(&self) -> String {
+        faults::slot_place(&self.source)
+    }
+
+    fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault> {
+        if self.is_connected() {
+            let stopping = self.flags.source_stopping.load(Ordering::Relaxed);
+            if stopping && now - *self.stopping_since.get_or_insert(now) > SHUTDOWN_GRACE {
+                tracing::warn!(
+                    code = "stream.postgres-stops",
+                    in_flight = self.in_flight(),
+                    "postgres is shutting down and would wait for unconfirmed events: closing the stream"
+                );
+                self.disconnect(Connection::Lost);
+            }
+            return Ok(());
+        }
+        let lost = matches!(self.connection, Connection::Closed | Connection::Lost);
+        if lost && down.driver.sink.is_some() {
+            let at_once = matches!(self.connection, Connection::Closed);
+            self.request_session(at_once);
+        }
+        if let Some(opened) = self.opened.take() {
+            return self.adopt(*opened, down, now);
+        }
+        match self.sessions.answer() {
+            Some(SessionNews::Opened(opened)) if self.follows_a_peer(&opened) => {
+                self.withdrawal = Some("another relay has had the slot");
+                self.opened = Some(opened);
+            }
+            Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
+            Some(SessionNews::Failed(fault)) => return Err(fault),
+            Some(SessionNews::Waiting(phase)) => {
+                self.awaited = phase;
+                if phase == Phase::Standby && !self.replication.window.is_empty() {
+                    self.withdrawal = Some("another relay has the slot");
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
+        if let Connection::Open(stream) = &self.connection {
+            let is_read = self.hold.is_none() && self.replication.window.has_room();
+            self.lease.observe(now, stream.lived_at(), is_read);
+        }
+        if frozen >= self.lease.length() {
+            self.lease.lose();
+        }
+        let known = self.withdrawal.take();
+        let has_expired = self.lease.has_expired(now);
+        let unheard_ms = self.lease.unheard_for(now).as_millis();
+        if self.trace.is_walsender_gone()
+            && let Connection::Open(stream) = &mut self.connection
+            && let Some(error) = stream.find_error(now)
+            && faults::of_stream(&error, &self.source).is_some()
+        {
+            // Every further session would end there, too, and so would that of any other relay: what
+            // comes before is published, as far as it was received.
+            self.trace.give_up();
+        }
+        let is_gone = self.lease.is_walsender_gone() || self.trace.is_walsender_gone();
+        if self.is_connected() && (has_expired || is_gone) {
+            tracing::warn!(
+                code = "stream.unheard",
+                unheard_ms = unheard_ms as u64,
+                frozen_ms = frozen.as_millis() as u64,
+                ended = is_gone,
+                "there is no sign that the session lives, and another relay may get the slot: opening another"
+            );
+            // What the socket still holds may be old.
+            self.disconnect(Connection::Lost);
+        }
+        if !has_expired {
+            return known.map(str::to_owned);
+        }
+        let in_flight = !self.replication.window.is_empty();
+        in_flight.then(|| match known {
+            Some(reason) => reason.to_owned(),
+            None => format!("there has been no sign of the session for {unheard_ms} ms"),
+        })
+    }
+
+    fn publish_limits(&self) -> PublishLimits {
+        PublishLimits { begin_until: self.lease.sends_until(), finish_until: self.lease.until() }
+    }
+
+    fn intake(
+        &mut self,
+        down: &mut Downstream,
+        now: Instant,
+        closing: bool,
+    ) -> Result<bool, Fault> {
+        self.hold = self.held_intake(down);
+        let Downstream { admitter, policy, driver, meter, read_at, clock, .. } = down;
+        let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
+        let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
+            self.hold(now);
+            return Ok(false);
+        };
+        let reading = clock.instant();
+        stream.set_confirm_time(self.replication.window.confirm_time());
+        let filled = stream.fill(now);
+        let read = *read_at.insert(clock.instant());
+        meter.stage(Stage::Read, read - reading);
+        let mut admission =
+            Admission { admitter, policy, sink: &mut **sink, meter: &mut **meter, clock: &**clock };
+        loop {
+            if closing && self.replication.between_transactions() {
+                return Ok(false);
+            }
+            let (outcome, length) = match stream.peek() {
+                Ok(Some((packet, length))) => match self.replication.take(packet, &mut admission) {
+                    Ok(outcome) => (outcome, length),
+                    Err(fault) => return self.stopped(fault),
+                },
+                Ok(None) => break,
+                Err(error) => return self.ended(&error),
+            };
+            match outcome {
+                PacketOutcome::Done => stream.consume(length),
+                PacketOutcome::ReplyRequested => {
+                    stream.consume(length);
+                    self.status_updates.requested = true;
+                }
+                PacketOutcome::TraceDue(position) => {
+                    if let Err(error) = stream.report(position, clock.unix_us(), false) {
+                        return self.ended(&StreamError::Io(error));
+                    }
+                    self.replication.progress.on_traced(position);
+                    admission.admitter.state_file.marks.traced(position);
+                    self.trace.sent(position, now);
+                    self.hold = Some(IntakeHold::LookupPending);
+                    self.hold(now);
+                    return Ok(false);
+                }
+                PacketOutcome::Stopped(why) => {
+                    self.intake_stopped(why, down, now);
+                    return Ok(false);
+                }
+            }
+        }
+        filled.or_else(|error| self.ended(&error))
+    }
+
+    fn hold(&mut self, now: Instant) {
+        if let Connection::Open(stream) = &mut self.connection {
+            // The socket is not read, so silence does not mean that the connection is dead.
+            stream.reset_silence(now);
+        }
+        self.stall.excuse();
+    }
+
+    fn wait(&mut self, tick: Duration, has_sink: bool) -> bool {
+        let Connection::Open(stream) = &mut self.connection else { return false };
+        if !has_sink || self.hold.is_some() || !self.replication.window.has_room() {
+            return false;
+        }
+        if let Err(error) = stream.wait(tick) {
+            self.lost(&StreamError::Io(error));
+        }
+        true
+    }
+
+    fn awaits_confirms(&self) -> bool {
+        !self.replication.window.is_empty() || self.status_updates.requested
+    }
+
+    fn confirmed(
+        &mut self,
+        event: Sequence,
+        cause: Option<&DeadLetterCause>,
+    ) -> Result<(i64, Option<Mark>), NotInFlight> {
+        self.replication.confirmed(event, cause.is_some())
+    }
+
+    fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
+        let Replication { transaction, window, .. } = &mut self.replication;
+        transaction.settled(window.settled_below())
+    }
+
+    fn forget_prefix(&mut self) {
+        self.replication.transaction.forget_prefix();
+    }
+
+    fn position_of(&self, event: Sequence) -> Position {
+        self.replication.position_of(event)
+    }
+
+    fn next(&self) -> (Sequence, bool) {
+        (self.replication.window.next(), self.replication.window.has_room())
+    }
+
+    fn rewind(&mut self, policy: &mut FailurePolicy) {
+        self.disconnect(Connection::Closed);
+        self.replication.rewind(policy);
+    }
+
+    /// Sends a status update when there is a new position to report, or one is due.
+    fn report(&mut self, down: &mut Downstream, now: Instant) {
+        self.replication.window.set_reachable(down.driver.is_reachable());
+        self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
+        let Connection::Open(stream) = &self.connection else { return };
+        let heard = stream.last_received();
+        let reportable = self.replication.reportable();
+        let (seen, server) = (self.replication.progress.seen(), down.recorder.server_lsn());
+        if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {
+            let silent_s = now.saturating_duration_since(heard).as_secs();
+            tracing::warn!(code = "stream.dead", silent_s, %reason, "the connection is taken for dead: reconnecting");
+            self.disconnect(Connection::Lost);
+            return;
+        }
+        let new = reportable > self.replication.progress.reported();
+        if let Some(reply_requested) = self.status_updates.due(now, heard, new) {
+            self.send_status(down, reply_requested);
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.replication.window.events()
+    }
+
+    fn overtaken(&self) -> Vec<Sequence> {
+        self.replication.window.overtaken().collect()
+    }
+
+    fn status(&self, now: Instant) -> FeedStatus {
+        let connected = self.is_connected();
+        let pass = Pass {
+            phase: if connected { Phase::Streaming } else { self.awaited },
+            hold: self.hold,
+            decoding_for: self.stall.decoding_since().map(|since| now.saturating_duration_since(since)),
+            ..self.replication.status()
+        };
+        FeedStatus { connected, pass }
+    }
+
+    fn close(&mut self) {
+        self.opened = None;
+        if !self.is_connected() {
+            // A session that opened now would not be read, and would keep the slot from others.
+            self.sessions.close();
+        }
+    }
+
+    fn is_mid_transaction(&self) -> bool {
+        self.is_connected() && !self.replication.between_transactions()
+    }
+
+    fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
+        self.send_status(down, false);
+        let ending = std::mem::replace(&mut self.connection, Connection::Requested);
+        let reported =
+            if let Connection::Open(stream) = ending { session::end(stream, &*self.clock) } else { false };
+        // After a fault of the slot itself this relay's positions may not apply to it.
+        let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
+        if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
+            let lsn = self.replication.reportable();
+            session::confirm_over_sql(&*self.database, slot, lsn);
+            down.admitter.state_file.marks.reported(lsn);
+        }
+        self.replication.window.events()
+    }
+}

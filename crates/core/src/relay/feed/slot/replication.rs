@@ -1,0 +1,463 @@
+//! Decodes the packets of the stream, skips what was admitted before, and offers the rest as
+//! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
+
+use std::fmt::Display;
+
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::base::random::Random;
+use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::history::{CommitId, OtherHistory};
+use crate::delivery::known::{Fingerprint, Mark};
+use crate::delivery::ledger::Ledger;
+use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
+use crate::delivery::settings::DeliverySettings;
+use crate::delivery::window::{NotInFlight, SettledEvent, Window};
+use crate::health::Pass;
+use crate::metrics::Ignored;
+use crate::outbox::{NEEDS_TEXT, Outboxes};
+use crate::pgoutput::cursor::DecodeError;
+use crate::pgoutput::frame::Frame;
+use crate::pgoutput::message::{Message, Tuple};
+use crate::pgoutput::relation::Relation;
+use crate::relay::admit::{Admission, Admitter, Candidate, EventNumber, Offered};
+use crate::relay::failure_policy::FailurePolicy;
+use crate::relay::faults;
+use crate::source::catalog::Catalog;
+use crate::source::faults::publication_gap;
+use crate::source::progress::{self, Progress};
+use crate::source::settings::SourceSettings;
+use crate::source::stream::Packet;
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketOutcome {
+    Done,
+    /// Done, and the server requests a status update.
+    ReplyRequested,
+    /// This position must be reported first, as a trace in the slot; offer it again then.
+    TraceDue(Lsn),
+    /// It was not taken in, and for now no other can be.
+    Stopped(IntakeStop),
+}
+
+/// Why no packet can be taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntakeStop {
+    /// There is no room, or something is not known yet; offer it again.
+    Full,
+    /// Its columns can only be read from a stream in text mode.
+    TextModeNeeded,
+    /// The catalog must be read first; offer it again then.
+    CatalogNeeded,
+    SinkBroken,
+    /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
+    /// since its begin may be reported.
+    ClaimRefuted,
+}
+
+/// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
+pub struct Replication {
+    pub window: Window,
+    pub progress: Progress,
+    pub admitted: Admitted,
+    pub transaction: OpenTransaction,
+    ledger: Ledger,
+    outboxes: Outboxes,
+    /// End of the last transaction that was handed to the sink.
+    pub sent_lsn: Lsn,
+    binary: bool,
+    catalog: Catalog,
+    /// The catalog was read for the next packet.
+    catalog_is_fresh: bool,
+    /// The transaction that is being received, or was received last.
+    commit_lsn: Lsn,
+    xid: u32,
+    /// Where the slot stood when this relay took it, until a transaction comes behind that.
+    pub untraced: Option<Lsn>,
+    source: SourceSettings,
+    random: Random,
+}
+
+impl Replication {
+    pub fn new(
+        source: &SourceSettings,
+        delivery: &DeliverySettings,
+        random: Random,
+    ) -> Result<Replication, Fault> {
+        let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
+        Ok(Replication {
+            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
+            progress: Progress::default(),
+            transaction: OpenTransaction::default(),
+            ledger: Ledger::default(),
+            admitted: Admitted::default(),
+            outboxes: outboxes?,
+            sent_lsn: Lsn::ZERO,
+            binary: true,
+            catalog: Catalog::default(),
+            catalog_is_fresh: false,
+            commit_lsn: Lsn::ZERO,
+            xid: 0,
+            untraced: None,
+            source: source.clone(),
+            random,
+        })
+    }
+
+    /// There is a new connection: tables are described again, and transactions begin again with those
+    /// that were committed at `slot_confirmed` or later.
+    pub fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
+        self.binary = binary;
+        self.outboxes.forget();
+        self.refresh(catalog);
+        self.catalog_is_fresh = false;
+        self.admitted.begins_at(slot_confirmed);
+        self.progress.on_connected(slot_confirmed);
+    }
+
+    pub fn refresh(&mut self, mut catalog: Catalog) {
+        self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
+        self.catalog = catalog;
+        self.catalog_is_fresh = true;
+    }
+
+    /// Another relay has held the slot in the meantime, or may have, and everything before `floor` is
+    /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
+    /// of it is received and admitted again, or the key of an event would end with an older one. What
+    /// was in flight has been withdrawn. Numbers from here on mean other events.
+    pub fn taken_over(
+        &mut self,
+        floor: Lsn,
+        admitter: &mut Admitter,
+        policy: &mut FailurePolicy,
+    ) {
+        self.window.forget();
+        admitter.forget();
+        policy.forget(self.window.next());
+        self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
+        self.transaction.forget();
+        self.ledger.forget();
+        self.progress.unsettle();
+        self.progress.on_wal(floor);
+    }
+
+    /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
+    /// `until_us`. Everything before `received` was received by this relay.
+    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
+        self.admitted.starts_at(floor, until_us, received);
+        self.progress.on_reported(floor);
+    }
+
+    /// Another timeline: its positions cannot be compared with those known here.
+    pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
+        admitter.forget();
+        self.admitted.forget();
+        self.window.forget();
+        policy.forget(self.window.next());
+        self.ledger.forget();
+        self.transaction.forget();
+        self.progress.forget();
+    }
+
+    /// Everything from the first unsettled event on will be received and admitted again.
+    pub fn rewind(&mut self, policy: &mut FailurePolicy) {
+        let settled_below = self.window.settled_below();
+        if let Some(position) = self.ledger.position_of(settled_below) {
+            self.admitted.rewind(position);
+        }
+        self.progress.on_settled(self.ledger.settle(settled_below));
+        self.progress.on_rewound();
+        self.ledger.rewind();
+        // Else nothing is admitted once more.
+        if settled_below != self.window.next() {
+            self.transaction.rewind();
+        }
+        let renumbered = self.window.rewind();
+        if renumbered {
+            self.transaction.renumbered();
+        }
+        policy.rewind(renumbered);
+    }
+
+    pub fn between_transactions(&self) -> bool {
+        self.admitted.next().is_none()
+    }
+
+    /// The newest position that may be reported to Postgres.
+    pub fn reportable(&mut self) -> Lsn {
+        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
+        self.progress.reportable(self.ledger.is_clear())
+    }
+
+    /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
+    /// its mark.
+    pub fn confirmed(
+        &mut self,
+        event: Sequence,
+        is_dead_letter: bool,
+    ) -> Result<(i64, Option<Mark>), NotInFlight> {
+        let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
+        let is_marked = fingerprint != Fingerprint::NONE;
+        let position = self.position_of(event);
+        let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
+        Ok((commit_unix_us, mark))
+    }
+
+    pub fn status(&self) -> Pass {
+        let Replication { window, progress, sent_lsn, .. } = self;
+        Pass {
+            in_flight_events: window.events() as u64,
+            in_flight_bytes: window.bytes() as u64,
+            in_flight_limit: window.limit() as u64,
+            received_lsn: progress.seen(),
+            sent_lsn: *sent_lsn,
+            confirmed_lsn: progress.reported(),
+            ..Pass::default()
+        }
+    }
+
+    pub fn position_of(&self, event: Sequence) -> Position {
+        let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
+        self.ledger.position_of(event).unwrap_or(open)
+    }
+
+    pub fn take(
+        &mut self,
+        packet: Packet<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        match packet {
+            Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
+                self.admitted.passes(wal_end).map_err(|other| self.went_back(&other))?;
+                self.progress.on_keepalive(wal_end);
+                if reply_requested {
+                    return Ok(PacketOutcome::ReplyRequested);
+                }
+            }
+            Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
+                self.progress.on_wal(wal_end);
+                let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
+                return self.message(message, admission);
+            }
+            Packet::Notice(notice) => {
+                if notice.is_skipped_publication() {
+                    return Err(publication_gap(&self.source, &notice.to_string()));
+                }
+                tracing::info!(notice = notice.message, "a notice from postgres");
+            }
+            Packet::Other => {}
+        }
+        Ok(PacketOutcome::Done)
+    }
+
+    fn message(
+        &mut self,
+        message: Message<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        self.check_sequence(&message)?;
+        match message {
+            Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
+            Message::Begin { final_lsn, commit_ts, xid } => {
+                self.admitted.passes(final_lsn).map_err(|other| self.went_back(&other))?;
+                if let Some(trace) = self.trace_before(final_lsn) {
+                    return Ok(PacketOutcome::TraceDue(trace));
+                }
+                (self.xid, self.commit_lsn) = (xid, final_lsn);
+                admission.admitter.transaction.begin(final_lsn, commit_ts);
+                admission.admitter.begins(final_lsn);
+                let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
+                if let Known::New { already } = self.admitted.begin(commit) {
+                    self.ledger.begin(final_lsn, self.window.next(), already);
+                    self.transaction.begins(final_lsn, already);
+                }
+            }
+            Message::Commit { commit_lsn, end_lsn, .. } => {
+                if commit_lsn != self.commit_lsn {
+                    return Err(self.garbled("commit of another transaction"));
+                }
+                if self.transaction.ends(commit_lsn).is_err() {
+                    return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
+                }
+                if self.admitted.commit() {
+                    self.ledger.commit(end_lsn, self.window.next());
+                    self.sent_lsn = end_lsn;
+                }
+                self.progress.on_committed(end_lsn);
+            }
+            Message::Relation(relation) => return self.learn(&relation),
+            Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
+            Message::Delete { relation } => self.ignore(relation, Ignored::Delete, admission)?,
+            Message::Truncate { relations } => {
+                for relation in relations {
+                    self.ignore(relation, Ignored::Truncate, admission)?;
+                }
+            }
+            Message::Logical { transactional, lsn, prefix, content } => {
+                let plan = self.outboxes.messages().filter(|it| it.wants(transactional, prefix));
+                let Some(plan) = plan else {
+                    admission.meter.ignored(Ignored::Message);
+                    return Ok(PacketOutcome::Done);
+                };
+                self.admitted.check().map_err(|other| self.went_back(&other))?;
+                let candidate = Candidate::Message(plan, lsn, content);
+                let Replication { window, admitted, transaction, .. } = self;
+                return admit((window, admitted, transaction), &candidate, admission);
+            }
+            Message::Origin | Message::Type => {}
+        }
+        Ok(PacketOutcome::Done)
+    }
+
+    /// The first transaction that this relay receives of a slot that it has taken: before anything of
+    /// it is published, the slot must show that, or a relay that had the slot before could believe
+    /// that nothing was published since. Where no trace fits in between, that remains possible until
+    /// the transaction is confirmed.
+    fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
+        let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
+        let reported = self.progress.reported();
+        // What was reported since shows it too.
+        if reported == floor { progress::trace(floor, commit_lsn, self.random.number()) } else { Some(reported) }
+    }
+
+    /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
+    /// be admitted at the position of another transaction.
+    #[inline]
+    fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
+        let what = match (message, self.between_transactions()) {
+            (message, true) if message.is_change() => "a change outside a transaction",
+            (Message::Commit { .. }, true) => "a commit without a begin",
+            (Message::Begin { .. }, false) => "a begin within a transaction",
+            _ => return Ok(()),
+        };
+        Err(self.garbled(&DecodeError { what, offset: 0 }))
+    }
+
+    fn learn(&mut self, relation: &Relation) -> Result<PacketOutcome, Fault> {
+        let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
+        match self.outboxes.learn(relation, self.binary) {
+            Ok(true) => Ok(PacketOutcome::Done),
+            Ok(false) => Ok(self.other_table(relation, is_fresh)),
+            Err(fault) if fault.code == NEEDS_TEXT => {
+                tracing::info!(reason = fault.what, "reading columns in text form");
+                Ok(PacketOutcome::Stopped(IntakeStop::TextModeNeeded))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// A table that is no outbox by name or object id. It may have become one since the catalog was
+    /// read, for example a partition that appears under its own name because
+    /// publish_via_partition_root was turned off. Its rows must not be skipped before the catalog
+    /// has been read again.
+    fn other_table(&mut self, relation: &Relation, is_fresh: bool) -> PacketOutcome {
+        if !self.outboxes.resembles_outbox(relation, self.binary) {
+            return PacketOutcome::Done;
+        }
+        if !is_fresh && !self.catalog.is_after(self.xid) {
+            return PacketOutcome::Stopped(IntakeStop::CatalogNeeded);
+        }
+        if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
+            tracing::warn!(
+                code = "outbox.table-gone",
+                table = relation.qualified_name(),
+                "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
+            );
+        }
+        PacketOutcome::Done
+    }
+
+    fn insert(
+        &mut self,
+        oid: u32,
+        tuple: Tuple<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        let Some(plan) = self.outboxes.plan(oid).map_err(|error| self.garbled(&error))? else {
+            admission.meter.ignored(Ignored::OtherTable);
+            return Ok(PacketOutcome::Done);
+        };
+        self.admitted.check().map_err(|other| self.went_back(&other))?;
+        let Replication { window, admitted, transaction, .. } = self;
+        admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
+    }
+
+    /// A change that is not an event.
+    fn ignore(
+        &mut self,
+        oid: u32,
+        why: Ignored,
+        admission: &mut Admission<'_>,
+    ) -> Result<(), Fault> {
+        let Some(plan) = self.outboxes.plan(oid).map_err(|error| self.garbled(&error))? else {
+            admission.meter.ignored(Ignored::OtherTable);
+            return Ok(());
+        };
+        admission.meter.ignored(why);
+        if why == Ignored::Update {
+            let table = &self.outboxes.tables()[plan.outbox_index()];
+            tracing::warn!(
+                code = "outbox.updated",
+                table = %format_args!("{}.{}", table.schema, table.table),
+                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
+            );
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn went_back(&self, other: &OtherHistory) -> Fault {
+        faults::other_history(&self.source, other, self.progress.seen())
+    }
+
+    fn garbled(&self, error: &(impl Display + ?Sized)) -> Fault {
+        faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
+    }
+}
+
+/// Offers a candidate, unless it was admitted before or there is no room for it.
+#[inline]
+fn admit(
+    (window, admitted, transaction): (&mut Window, &mut Admitted, &mut OpenTransaction),
+    candidate: &Candidate<'_>,
+    admission: &mut Admission<'_>,
+) -> Result<PacketOutcome, Fault> {
+    let is_repeat = admitted.is_repeat();
+    if !is_repeat && !window.has_room() {
+        return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+    }
+    // A transaction is open: `check_sequence` refuses changes outside of one.
+    let position = admitted.next().unwrap_or_default();
+    if is_repeat || window.next_is_confirmed() {
+        if !admission.admitter.recalls(candidate, position)? {
+            return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+        }
+        if !is_repeat {
+            window.pass_over();
+        }
+        admitted.advance();
+        return Ok(PacketOutcome::Done);
+    }
+    let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
+    let Admission { admitter, policy, sink, meter, clock } = admission;
+    let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
+        Offered::Taken { bytes, commit_unix_us, fingerprint } => {
+            window.admit(bytes, commit_unix_us, fingerprint);
+            fingerprint
+        }
+        Offered::Known(from, fingerprint) => {
+            meter.known(from);
+            window.pass_over();
+            fingerprint
+        }
+        Offered::Full => return Ok(PacketOutcome::Stopped(IntakeStop::Full)),
+        Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
+    };
+    admitted.advance();
+    Ok(match transaction.admitted(fingerprint.event, window.next()) {
+        Ok(()) => PacketOutcome::Done,
+        Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
+    })
+}

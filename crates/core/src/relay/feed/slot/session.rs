@@ -1,0 +1,203 @@
+//! Checks that a new session continues the slot that this relay has read before, and ends the last
+//! session.
+
+use std::time::Duration;
+
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::relay::control::{
+    ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline,
+};
+use crate::relay::faults;
+use crate::relay::ports::{Clock, Database};
+use crate::source::progress;
+use crate::source::server::ServerStart;
+use crate::source::settings::SourceSettings;
+use crate::source::stream::{Stream, StreamError};
+
+/// How long the server may take to answer CopyDone.
+const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// What must not change from session to session.
+#[derive(Clone, Debug)]
+pub(super) struct KnownSlot {
+    pub(super) place: SystemTimeline,
+    /// The server of the last session.
+    pub(super) server: ServerStart,
+    /// The walsender of the last session.
+    pub(super) own_pid: i32,
+    /// Everything before this position was confirmed when the last session began.
+    pub(super) floor: Lsn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Continuation {
+    First,
+    /// Positions of the old timeline mean nothing on this one.
+    OtherTimeline,
+    Same,
+    /// The same slot, in which another relay has confirmed events in the meantime.
+    AfterPeers,
+}
+
+/// Where a session begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionStart {
+    /// Everything before it is confirmed.
+    pub(super) floor: Lsn,
+    pub(super) continuation: Continuation,
+}
+
+impl SessionStart {
+    /// Whether a peer has had the slot since this relay had it, or may have.
+    pub(super) fn is_takeover(self, opened: &OpenedSession) -> bool {
+        match self.continuation {
+            Continuation::First => false,
+            Continuation::AfterPeers => true,
+            Continuation::Same | Continuation::OtherTimeline => opened.seen.peer_may_have_held,
+        }
+    }
+
+    /// Whether another process may have published what comes and was not confirmed. Positions of
+    /// another timeline cannot be looked for.
+    pub(super) fn reads_topics(self, is_takeover: bool) -> bool {
+        match self.continuation {
+            Continuation::First => true,
+            Continuation::OtherTimeline => false,
+            Continuation::Same | Continuation::AfterPeers => is_takeover,
+        }
+    }
+
+    /// Until when everything before the floor was committed, by the server's clock. A peer's position
+    /// was seen before the session, and Postgres may have gone back since.
+    pub(super) fn committed_until_us(self, opened: &OpenedSession) -> i64 {
+        let of_peers = opened.seen.peers.map(|peers| peers.seen_unix_us);
+        let of_peers = of_peers.filter(|_| self.floor > opened.slot_confirmed);
+        of_peers.unwrap_or(opened.looked_unix_us)
+    }
+}
+
+/// Compares a session with the slot as it was `known`, the position up to which this relay knows
+/// everything to be confirmed, and the newest position it has `received`. `last` is where an earlier
+/// process read the slot, and how far the WAL had come.
+pub(super) fn judge(
+    source: &SourceSettings,
+    known: Option<(&KnownSlot, Lsn)>,
+    received: Lsn,
+    opened: &OpenedSession,
+    last: Option<&(SystemTimeline, Lsn)>,
+) -> Result<SessionStart, Fault> {
+    let OpenedSession { place, slot_confirmed, wal_end, seen, .. } = opened;
+    let Seen { peers, mover, .. } = seen;
+    let (wal_end, slot_confirmed) = (*wal_end, *slot_confirmed);
+    let start = |floor, continuation| Ok(SessionStart { floor, continuation });
+    let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
+    let Some((known, ours)) = known else {
+        let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
+        other.map_or(Ok(()), Err)?;
+        // A Postgres that crashed may have set the slot back behind what a peer confirmed.
+        let floor = by_peers.max(slot_confirmed);
+        return match wal_end < floor {
+            true => Err(faults::went_back(source, floor, wal_end)),
+            false => start(floor, Continuation::First),
+        };
+    };
+    if known.place.system_id != place.system_id {
+        return Err(faults::system_changed(source, &known.place.system_id, &place.system_id));
+    }
+    if known.place != *place {
+        tracing::warn!(
+            code = "slot.other-timeline",
+            from = known.place.timeline,
+            to = place.timeline,
+            "postgres is on another timeline: nothing is known there, events may repeat"
+        );
+        return start(slot_confirmed, Continuation::OtherTimeline);
+    }
+    let floor = by_peers.max(ours);
+    // A relay that was not seen has taken the slot and confirmed nothing.
+    let traced = progress::is_trace_after(floor, slot_confirmed);
+    if slot_confirmed > floor && !traced {
+        return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
+    }
+    let floor = floor.max(slot_confirmed);
+    let received = received.max(floor);
+    if wal_end < received {
+        return Err(faults::went_back(source, received, wal_end));
+    }
+    if floor == ours {
+        return start(floor, Continuation::Same);
+    }
+    let seen_unix_us = opened.looked_unix_us;
+    let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
+    log_takeover(&source.slot, ours, peers);
+    start(floor, Continuation::AfterPeers)
+}
+
+/// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
+/// read another system, or farther. A slot ahead of that is none, because a peer may have moved it.
+pub fn not_the_last(
+    source: &SourceSettings,
+    last: &(SystemTimeline, Lsn),
+    place: &SystemTimeline,
+    wal_end: Lsn,
+) -> Option<Fault> {
+    let (last, seen) = last;
+    if last.system_id != place.system_id {
+        return Some(faults::system_changed(source, &last.system_id, &place.system_id));
+    }
+    (last == place && wal_end < *seen).then(|| faults::went_back(source, *seen, wal_end))
+}
+
+/// A peer has published the events between the two positions. A long gap between two looks at the
+/// slot could hide something else, so a person should check it.
+fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
+    let PeerProgress { confirmed: to, gap, .. } = peers;
+    let Some(gap) = gap else {
+        tracing::info!(slot, %from, %to, "another relay has confirmed events: going on after them");
+        return;
+    };
+    tracing::warn!(
+        code = "slot.peer-gone", slot, %from, %to, gap_s = gap.as_secs(),
+        "another relay held the slot when it was last seen, or had a session then, and was not seen \
+         to confirm this: going on after what the slot has confirmed; if anybody advanced or re-created the slot since, compare the \
+         outbox rows committed between from and to with the broker"
+    );
+}
+
+/// Ends the stream; true when the server has answered, and so has read the last status update.
+pub(super) fn end(mut stream: Stream, clock: &dyn Clock) -> bool {
+    let deadline = clock.instant() + END_ANSWERED_WITHIN;
+    let outcome = stream.send_copy_done().map_err(StreamError::Io).and_then(|()| {
+        while clock.instant() < deadline {
+            stream.wait(Duration::from_millis(20))?;
+            stream.fill(clock.instant())?;
+            while let Some((_, length)) = stream.peek()? {
+                stream.consume(length);
+            }
+        }
+        Ok(())
+    });
+    match &outcome {
+        Err(StreamError::Ended) => tracing::debug!("the server has the final position"),
+        Err(error) => tracing::debug!(error = %error, "the stream broke before its end"),
+        Ok(()) => tracing::debug!("the server did not answer the end of the stream"),
+    }
+    matches!(outcome, Err(StreamError::Ended))
+}
+
+/// Reports the last position without a stream. Otherwise the next process would publish again what
+/// the broker has confirmed since the last report.
+pub(super) fn confirm_over_sql(database: &dyn Database, slot: &KnownSlot, lsn: Lsn) {
+    let KnownSlot { place, server, own_pid, floor } = slot.clone();
+    if lsn <= floor {
+        return;
+    }
+    match database.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
+        Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
+        Err(why) => tracing::warn!(
+            code = "slot.position-unreported", confirmed = %lsn, why,
+            "the final position could not be reported: what was confirmed since the last report is published again at the next start"
+        ),
+    }
+}

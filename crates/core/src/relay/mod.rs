@@ -1,0 +1,542 @@
+//! The loop that carries events: the file to read first.
+//!
+//! ```text
+//!  walsender ──▶ feed::slot ────┐                                  ┌──▶ sink ──▶ broker
+//!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
+//!  table ──────▶ feed::claims ──┘                                          │ confirm
+//!    ▲                                                                     ▼
+//!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
+//! ```
+//!
+//! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
+//! the control runtime ([`control`]), the sink is polled, and the only waits are for the socket,
+//! bounded by the next status update. So a sink that does not answer delays no report.
+//!
+//! # Why nothing is lost
+//!
+//! Postgres keeps every transaction that ends after the slot's `confirmed_flush_lsn`, and moves
+//! that only to a position that this process has reported: in a status update, or with SQL once the
+//! stream has ended. So it is enough that no position is reported too early:
+//!
+//! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
+//!    until the sink reports the broker's confirm under that number. An event that is refused,
+//!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
+//! 2. An event that cannot be published counts as settled only once the dead-letter topic has
+//!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
+//! 3. The *ledger* settles a transaction at its commit end LSN once it and all earlier ones are
+//!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
+//!    unsettled and no transaction is half received ([`crate::source::progress`]).
+//! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
+//!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
+//!    ([`crate::delivery::admitted`]).
+//! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
+//!    received again, under the same numbers; what was confirmed in the meantime is skipped.
+//! 6. The process dies: the next one publishes again what follows the `confirmed_flush_lsn`, except
+//!    what its [`state_file`] or the topics ([`read_back`]) say: [`crate::delivery::known`].
+//! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
+//!    events, and stops the relay ([`control`]).
+//!
+//! # Why nothing old is published behind a peer
+//!
+//! A relay that does not know any more that the slot is its own withdraws what is in flight, before a
+//! peer can have taken over: it drops the sink with what that holds, and the session. It receives
+//! everything again once it has the slot ([`Feed::withdrawal`]).
+//!
+//! A polled row stays unpublished in its table until its verdict is written, under a lease that
+//! ends some time after its process has; points 1, 2, 5 and 6 hold in the same way.
+//!
+//! The invariants are listed in [`crate::delivery`] and tested there against a model.
+
+pub mod admit;
+pub mod control;
+pub mod dead_letter_gate;
+pub mod failure_policy;
+pub mod faults;
+pub mod feed;
+pub mod ports;
+pub mod read_back;
+pub mod sink_driver;
+pub mod slot_history;
+pub mod state_file;
+pub mod stop_place;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use self::admit::Admitter;
+use self::control::StopFlags;
+use self::dead_letter_gate::DeadLetterGate;
+use self::failure_policy::{FailureOutcome, FailurePolicy};
+pub use self::feed::slot::SlotFeed;
+use self::feed::{Downstream, Feed, FeedStatus};
+use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder, StopKeeper};
+pub use self::read_back::ReadBack;
+use self::sink_driver::{SinkDriver, SinkFactory};
+use self::state_file::StateFile;
+use crate::base::clock::{Clocks, Moment};
+use crate::base::error::Fault;
+use crate::base::event::Sequence;
+use crate::base::random::Random;
+use crate::base::text::ShortText;
+use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
+use crate::dead_letter::writer::DeadLetterWriter;
+use crate::delivery::settings::DeliverySettings;
+use crate::health::{IntakeHold, Phase, SilentDestination};
+use crate::metrics::Stage;
+use crate::sink::{Failure, SinkReport};
+use crate::source::settings::SourceSettings;
+use crate::trace::event_spans::EventSpans;
+
+/// Longest wait while events are in flight: confirms do not wake the loop.
+const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
+/// Longest wait while the sink holds events back until others are confirmed.
+const HELD_BACK_TICK: Duration = Duration::from_millis(1);
+/// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
+/// the socket's SO_RCVLOWAT.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+/// Longest wait for a confirm while the relay stops.
+const DRAIN_TICK: Duration = Duration::from_millis(2);
+
+/// How often silent destinations are looked for.
+const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What the loop is made of besides its feed.
+pub struct Parts {
+    pub source: SourceSettings,
+    pub delivery: DeliverySettings,
+    pub read_back: ReadBack,
+    pub sink_factory: SinkFactory,
+    pub dead_letter_writer: DeadLetterWriter,
+    pub spans: EventSpans,
+    pub tail_events: Option<Receiver<TailEvent>>,
+    pub tail_requests: ReadRequests,
+    pub stops: Arc<dyn StopKeeper>,
+    pub flags: Arc<StopFlags>,
+    pub state_file: StateFile,
+    pub meters: Arc<dyn Meters>,
+    pub pass_meter: Box<dyn PassMeter>,
+    pub recorder: Box<dyn Recorder>,
+    pub clock: Arc<dyn Clock>,
+    /// From which all is drawn that others must not foresee.
+    pub random: Random,
+}
+
+pub struct Relay<F> {
+    feed: F,
+    down: Downstream,
+    tail_events: Option<Receiver<TailEvent>>,
+    /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
+    ending: Option<Phase>,
+    /// Once the loop is to end.
+    drain: Option<Drain>,
+    /// It was logged that the dead-letter topic must be read first.
+    history_wait_logged: bool,
+    drain_timeout: Duration,
+    clocks: Clocks,
+    silent: Option<SilentDestination>,
+    silence_look_at: Instant,
+    flags: Arc<StopFlags>,
+    meters: Arc<dyn Meters>,
+    clock: Arc<dyn Clock>,
+}
+
+/// How far a loop is with its end.
+struct Drain {
+    /// What ends it.
+    outcome: Result<(), Fault>,
+    deadline: Instant,
+    /// The open transaction is read until then.
+    read_until: Instant,
+    /// How many events are settled, and when the last one was.
+    settled: (u64, Instant),
+}
+
+impl<F: Feed> Relay<F> {
+    /// Opens the state file and the first sink.
+    pub fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
+        let Parts { source, delivery, sink_factory, dead_letter_writer, meters, clock, .. } = parts;
+        let (requests, mut random) = (parts.tail_requests, parts.random);
+        let gate =
+            DeadLetterGate::new(&delivery, dead_letter_writer, requests, &meters, parts.stops);
+        let now = clock.now();
+        let down = Downstream {
+            admitter: Admitter::new(parts.state_file, parts.read_back, &source, feed.origin()),
+            policy: FailurePolicy::new(&delivery, gate, parts.spans, &meters, random.number()),
+            driver: SinkDriver::open(sink_factory, &delivery, now.instant, random.number())?,
+            meter: parts.pass_meter,
+            clock: Arc::clone(&clock),
+            recorder: parts.recorder,
+            read_at: None,
+        };
+        Ok(Relay {
+            feed,
+            down,
+            tail_events: parts.tail_events,
+            ending: None,
+            drain: None,
+            history_wait_logged: false,
+            drain_timeout: delivery.drain_timeout,
+            clocks: Clocks::new(now),
+            silent: None,
+            silence_look_at: now.instant,
+            flags: parts.flags,
+            meters,
+            clock,
+        })
+    }
+
+    /// Carries events until a stop is requested, or until a fault stops the relay.
+    pub fn run(mut self) -> Result<(), Fault> {
+        loop {
+            if let Some(outcome) = self.step() {
+                return outcome;
+            }
+        }
+    }
+
+    /// One pass, and the wait behind it. How the loop has ended, once it has.
+    pub fn step(&mut self) -> Option<Result<(), Fault>> {
+        if let Some(drain) = self.drain.take() {
+            return self.drain_step(drain);
+        }
+        let carried = if self.flags.stop.load(Ordering::Relaxed) {
+            Some(Ok(()))
+        } else {
+            let pass = self.pass();
+            pass.and_then(|more| if more { Ok(()) } else { self.rest() }).err().map(Err)
+        };
+        self.drain = carried.map(|carried| self.begin_drain(carried));
+        None
+    }
+
+    /// Does everything that can be done without waiting. True when there is probably more.
+    pub fn pass(&mut self) -> Result<bool, Fault> {
+        let now = self.clock.instant();
+        self.feed.ensure_session(&mut self.down, now)?;
+        self.withdraw(now)?;
+        self.ensure_sink(now)?;
+        self.read_tail_events()?;
+        self.retry_due(now);
+        let more = self.feed.intake(&mut self.down, now, false)?;
+        let collecting = self.clock.instant();
+        if let Some(read_at) = self.down.read_at.take() {
+            self.down.meter.stage(Stage::Publish, collecting - read_at);
+        }
+        self.collect(Duration::ZERO)?;
+        if F::TIMES_STAGES {
+            self.down.meter.stage(Stage::Confirm, self.clock.instant() - collecting);
+        }
+        self.feed.report(&mut self.down, now);
+        self.publish_status();
+        Ok(more)
+    }
+
+    /// Waits for the feed or the sink.
+    pub fn rest(&mut self) -> Result<(), Fault> {
+        let sink = self.down.driver.sink.as_ref();
+        let tick = match sink {
+            Some(sink) if sink.holds_back() => HELD_BACK_TICK,
+            _ if self.feed.awaits_confirms() => IN_FLIGHT_TICK,
+            _ => IDLE_TICK,
+        };
+        if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::UNREADABLE_TICK) }
+    }
+
+    /// Withdraws what is in flight when another process may have taken over. Called before anything
+    /// is handed to the sink, so that a process that was frozen publishes nothing first.
+    fn withdraw(&mut self, now: Instant) -> Result<(), Fault> {
+        let moment = self.clock.now();
+        let frozen = self.clocks.gap(moment);
+        if let Some(reason) = self.feed.withdrawal(now, frozen) {
+            for report in self.down.driver.withdraw(&reason, self.feed.in_flight(), now) {
+                if let SinkReport::Confirmed(sequence) = report {
+                    self.confirmed(sequence, moment)?;
+                }
+            }
+            self.down.admitter.state_file.marks.write();
+        }
+        if let Some(sink) = &mut self.down.driver.sink {
+            sink.publish_until(self.feed.publish_limits());
+        }
+        Ok(())
+    }
+
+    /// Builds the next sink when it is due.
+    fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
+        let Downstream { driver, policy, recorder, .. } = &mut self.down;
+        if driver.rebuild(now, &mut **recorder)? {
+            self.feed.rewind(policy);
+        }
+        Ok(())
+    }
+
+    fn read_tail_events(&mut self) -> Result<(), Fault> {
+        let Downstream { policy, driver, .. } = &mut self.down;
+        let mut events = self.tail_events.iter().flat_map(tail_event::waiting);
+        let now = self.clock.now();
+        events.try_for_each(|it| policy.on_tail_event(it, driver.sink.as_mut(), now))
+    }
+
+    /// Another process may publish later events: nothing that waits may be published now.
+    fn is_cut_off(&self, now: Instant) -> bool {
+        now >= self.feed.publish_limits().begin_until
+    }
+
+    /// Publishes again the events whose wait is over.
+    fn retry_due(&mut self, now: Instant) {
+        if self.is_cut_off(now) {
+            return;
+        }
+        let Downstream { policy, driver, meter, .. } = &mut self.down;
+        let Some(sink) = &mut driver.sink else { return };
+        let (next, has_room) = self.feed.next();
+        while let Some(sequence) = policy.retries.take_due(now, next, has_room) {
+            meter.retried();
+            sink.retry(sequence);
+        }
+    }
+
+    /// Takes the sink's reports, and marks what they confirm before it can be reported to Postgres.
+    fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
+        self.down.admitter.forget_overruled();
+        let outcome = self.collect_all(timeout);
+        let Downstream { admitter, driver, .. } = &mut self.down;
+        let marks = &mut admitter.state_file.marks;
+        if marks.has_unwritten() {
+            if marks.broker(driver.broker()) {
+                self.feed.forget_prefix();
+            }
+            marks.write();
+        }
+        if let Some(prefix) = self.feed.confirmed_prefix() {
+            marks.prefix(prefix);
+        }
+        outcome
+    }
+
+    fn collect_all(&mut self, timeout: Duration) -> Result<(), Fault> {
+        // When an event parks its key, those of the key that wait in the sink become dead letters
+        // first, and only then a later event of the key is admitted. So they stay in order.
+        let mut parked = self.collect_once(timeout)?;
+        while parked {
+            parked = self.collect_once(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    /// True when a key was parked.
+    fn collect_once(&mut self, timeout: Duration) -> Result<bool, Fault> {
+        let mut reports = self.down.driver.poll(timeout, &*self.clock);
+        let now = self.clock.now();
+        let (mut outcome, mut broken, mut confirmed, mut parked) = (Ok(()), None, false, false);
+        for item in reports.drain(..) {
+            let Downstream { policy, driver, recorder, .. } = &mut self.down;
+            match item {
+                SinkReport::Confirmed(sequence) => {
+                    confirmed = true;
+                    outcome = outcome.and(self.confirmed(sequence, now));
+                }
+                SinkReport::Failed(sequence, failure) => {
+                    match self.failed(sequence, failure, now) {
+                        Ok(FailureOutcome::KeyParked) => parked = true,
+                        Ok(FailureOutcome::SinkOutage(reason)) => broken = Some(reason),
+                        Ok(_) => {}
+                        Err(fault) => outcome = outcome.and(Err(fault)),
+                    }
+                }
+                SinkReport::Suspect(sequence) => {
+                    policy.suspects.insert(sequence);
+                }
+                SinkReport::Reachable => {
+                    tracing::info!("the broker answers again");
+                    driver.reachable(&mut **recorder);
+                }
+                SinkReport::Unreachable(reason) => driver.unreachable(reason, &mut **recorder),
+                SinkReport::LoginRefused(reason) => driver.login_refused(reason, &mut **recorder),
+                SinkReport::Broken(reason) => broken = Some(reason),
+                SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
+            }
+        }
+        self.down.driver.done(reports, confirmed, now.instant);
+        // A fault comes first: a new sink would meet the same event again.
+        if let Some(reason) = broken
+            && outcome.is_ok()
+        {
+            self.down.recorder.note(&reason);
+            self.down.driver.break_sink(&reason, self.feed.in_flight(), now.instant);
+        }
+        outcome.map(|()| parked)
+    }
+
+    /// The broker has the event, or its dead letter.
+    fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
+        let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
+        driver.settled_events += 1;
+        let cause = policy.settled(sequence, now);
+        let settled = self.feed.confirmed(sequence, cause.as_ref());
+        let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
+        if let Some(mark) = mark {
+            admitter.state_file.marks.push(mark);
+        }
+        match cause {
+            None => meter.published(commit_unix_us, now.unix_us),
+            Some(_) => {
+                meter.dead_lettered();
+                driver.dead_letter_confirmed(&mut **recorder);
+            }
+        }
+        Ok(())
+    }
+
+    /// The sink could not publish an event that it keeps, or its dead letter.
+    fn failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        let Downstream { policy, driver, recorder, .. } = &mut self.down;
+        let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
+        let position = self.feed.position_of(sequence);
+        let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        match &outcome {
+            FailureOutcome::Retrying { attempts, wait, reason } => {
+                self.feed.retrying(sequence, *attempts, *wait, reason);
+            }
+            FailureOutcome::DeadLetterDelayed(reason) => {
+                driver.dead_letter_delayed(reason, &mut **recorder);
+            }
+            _ => {}
+        }
+        Ok(outcome)
+    }
+
+    /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
+    /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
+    /// what was admitted before it is still settled.
+    fn begin_drain(&mut self, outcome: Result<(), Fault>) -> Drain {
+        self.ending = Some(Phase::Draining);
+        self.feed.close();
+        let now = self.clock.instant();
+        let deadline = now + self.drain_timeout;
+        let read_until = deadline - self.drain_timeout / 4;
+        let settled = (self.down.driver.settled_events, now);
+        Drain { outcome, deadline, read_until, settled }
+    }
+
+    fn drain_step(&mut self, mut drain: Drain) -> Option<Result<(), Fault>> {
+        let now = self.clock.instant();
+        let has_sink = self.down.driver.sink.is_some();
+        let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
+        let reading = reads && self.feed.is_mid_transaction();
+        if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
+            let outcome = self.end(drain.outcome);
+            self.ending = Some(Phase::Stopped);
+            self.publish_status();
+            return Some(outcome);
+        }
+        let step = self.drain_pass(reading);
+        drain.outcome = drain.outcome.and(step);
+        self.drain = Some(drain);
+        None
+    }
+
+    /// Whether nothing more can be settled.
+    fn has_drained(&self, drain: &mut Drain, reading: bool, now: Instant) -> bool {
+        let Relay { feed, down, .. } = self;
+        if !reading && (down.driver.sink.is_none() || feed.in_flight() <= down.policy.unpublishable)
+        {
+            return true;
+        }
+        if drain.settled.0 != down.driver.settled_events {
+            drain.settled = (down.driver.settled_events, now);
+        }
+        // Events that wait behind a refused event of their key will never settle, nor do those that
+        // may not be sent.
+        let in_vain = drain.outcome.is_err() || feed.awaits_retries() || self.is_cut_off(now);
+        in_vain && now.saturating_duration_since(drain.settled.1) > F::LAST_CONFIRM_WITHIN
+    }
+
+    /// Reports what is settled, and closes the source.
+    fn end(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
+        if outcome.is_ok() && self.feed.is_mid_transaction() {
+            tracing::warn!(
+                code = "stop.unfinished",
+                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
+            );
+        }
+        let is_cut_off = self.is_cut_off(self.clock.instant());
+        let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
+        if outcome.is_ok() && left > 0 && is_cut_off {
+            tracing::warn!(
+                code = "stop.no-session",
+                left,
+                "the session ended while the relay stopped: what the broker has not confirmed is left to the next process"
+            );
+        } else if outcome.is_ok() && left > 0 {
+            return Err(faults::drain_timed_out(left, self.drain_timeout));
+        }
+        outcome
+    }
+
+    fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
+        let now = self.clock.instant();
+        self.withdraw(now)?;
+        let more = if reading {
+            self.feed.intake(&mut self.down, now, true)
+        } else {
+            self.feed.hold(now);
+            Ok(false)
+        };
+        let tick = |more| if more { Duration::ZERO } else { DRAIN_TICK };
+        let collected = more.and_then(|more| self.collect(tick(more)));
+        self.retry_due(self.clock.instant());
+        let read = collected.and_then(|()| self.read_tail_events());
+        self.feed.report(&mut self.down, self.clock.instant());
+        self.publish_status();
+        read
+    }
+
+    /// Looks now and then for a destination that does not answer while others do.
+    fn look_for_silence(&mut self) {
+        let now = self.clock.instant();
+        if now < self.silence_look_at {
+            return;
+        }
+        self.silence_look_at = now + SILENCE_LOOK_EVERY;
+        let overtaken = self.feed.overtaken();
+        let sink = self.down.driver.sink.as_ref();
+        let mut destinations = overtaken.iter().filter_map(|event| sink?.destination(*event));
+        let events = overtaken.len() as u64;
+        let name = destinations.next();
+        self.silent = name.map(|name| SilentDestination { name: ShortText::new(&name), events });
+    }
+
+    fn publish_status(&mut self) {
+        self.look_for_silence();
+        let FeedStatus { connected, mut pass } = self.feed.status(self.clock.instant());
+        let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
+        meter.flush();
+        policy.gate.update_breaker_gauge(self.clock.unix_us());
+        let awaits_history = policy.gate.awaits_history();
+        let unread = pass.hold == Some(IntakeHold::LettersUnread);
+        if unread && !self.history_wait_logged {
+            tracing::info!("no event is taken in before the dead-letter topic has been read");
+        }
+        self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
+        pass.phase = self.ending.unwrap_or(pass.phase);
+        pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
+        pass.sink_reachable = driver.is_reachable();
+        pass.sink_login_refused = driver.is_login_refused();
+        pass.settled_events = driver.settled_events;
+        self.meters.set(Gauge::InFlightEvents, pass.in_flight_events);
+        self.meters.set(Gauge::InFlightBytes, pass.in_flight_bytes);
+        self.meters.set(Gauge::InFlightLimit, pass.in_flight_limit);
+        self.meters.set(Gauge::Connected, u64::from(connected));
+        recorder.pass(&pass, self.clock.instant());
+    }
+}

@@ -1,0 +1,175 @@
+//! What the loop asks of the world around it. Nothing here blocks, except where a name says so.
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::control::{
+    ConfirmedPosition, SessionNews, SessionRequest, SystemTimeline, Walsender, WalsenderAnswer,
+};
+use super::read_back::{FoundRecords, ReadRequest};
+use super::stop_place::Place;
+use crate::base::clock::Moment;
+use crate::base::lsn::Lsn;
+use crate::base::stop::Stop;
+use crate::health::Pass;
+use crate::metrics::{Ignored, KnownFrom, Stage};
+use crate::source::catalog::Catalog;
+
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Moment;
+
+    fn sleep(&self, length: Duration);
+
+    fn instant(&self) -> Instant {
+        self.now().instant
+    }
+
+    fn unix_us(&self) -> i64 {
+        self.now().unix_us
+    }
+}
+
+/// Requests to a task and its answers. Dropping it ends the task.
+pub trait Link<Q, A>: Send {
+    /// False when another request is waiting already, or the process is ending.
+    fn request(&self, request: Q) -> bool;
+
+    /// The next answer, if there is one.
+    fn answer(&self) -> Option<A>;
+
+    /// Ends the task; there will be no answer.
+    fn close(&mut self);
+}
+
+pub type SessionLink = Box<dyn Link<SessionRequest, SessionNews>>;
+pub type WalsenderLink = Box<dyn Link<Walsender, WalsenderAnswer>>;
+/// Brings one answer and takes no requests.
+pub type CatalogLink = Box<dyn Link<(), Catalog>>;
+/// Reads the ends of topics. The error says why one is not read.
+pub type TopicLink = Box<dyn Link<ReadRequest, Result<FoundRecords, String>>>;
+
+/// Postgres, apart from its stream.
+pub trait Database: Send {
+    /// Opens one session for each request.
+    fn sessions(&self) -> SessionLink;
+
+    /// Looks at a walsender for each request.
+    fn walsender(&self) -> WalsenderLink;
+
+    /// Reads the catalog as it is from now on, however long that takes.
+    fn read_catalog(&self) -> CatalogLink;
+
+    /// Confirms a position to the slot. Waits for it, a few seconds at most.
+    fn confirm(&self, position: ConfirmedPosition) -> Result<(), String>;
+}
+
+/// The stops that nobody has acknowledged, and what the last process knew.
+pub trait StopKeeper: Send + Sync {
+    /// Where the stop of a gap would be kept.
+    fn place_of_gaps(&self) -> Place;
+
+    /// The first event waits until the dead-letter topic was read, because a stop would be there.
+    fn waits_for_topic(&self) -> bool;
+
+    fn topic_is_readable(&self, is_readable: bool);
+
+    /// The dead-letter topic has a stop of this relay.
+    fn found_in_topic(&self, stop: Stop);
+
+    /// Where the last process read the slot, and how far the WAL had come.
+    fn last_place(&self) -> Option<(SystemTimeline, Lsn)>;
+
+    /// A session is of this system.
+    fn meets(&self, system_id: &str);
+
+    /// This process reads the slot at this place.
+    fn reads_at(&self, place: &SystemTimeline);
+}
+
+/// The state file of a process that does not hold the slot yet.
+pub trait StateFileSource: Debug + Send {
+    /// Takes the file for this process alone.
+    fn hold(self: Box<Self>) -> io::Result<Arc<dyn StateBytes>>;
+
+    /// Fingerprint of the machine's start, if it is known.
+    fn boot(&self) -> Option<u64>;
+}
+
+/// A state file. A write may be torn where it is not one word.
+pub trait FileBytes: Debug + Send + Sync {
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()>;
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()>;
+
+    /// Waits until what was written is on disk.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The state file of the process that holds the slot: its first words are mapped into memory. It is
+/// held until the last owner drops it.
+pub trait StateBytes: FileBytes {
+    fn load(&self, word: usize) -> u64;
+
+    fn store(&self, word: usize, value: u64);
+}
+
+/// Counted where it happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counter {
+    /// A dead letter is confirmed.
+    DeadLettered,
+    RetryExhausted,
+    UnknownAnswer,
+    DeadLetterRefused,
+    HeaderDropped,
+    Reconnect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gauge {
+    BreakerOpen,
+    ParkedKeys,
+    InFlightEvents,
+    InFlightBytes,
+    InFlightLimit,
+    Connected,
+}
+
+pub trait Meters: Send + Sync {
+    fn count(&self, counter: Counter, by: u64);
+
+    fn set(&self, gauge: Gauge, value: u64);
+}
+
+/// What is counted once per event, and made visible once per pass.
+pub trait PassMeter: Send {
+    /// The broker has confirmed an event.
+    fn published(&mut self, commit_unix_us: i64, now_unix_us: i64);
+
+    /// The dead-letter topic has confirmed an event.
+    fn dead_lettered(&mut self);
+
+    /// An event was passed over that an earlier process has published.
+    fn known(&mut self, from: KnownFrom);
+
+    fn retried(&mut self);
+
+    fn ignored(&mut self, why: Ignored);
+
+    fn stage(&mut self, stage: Stage, spent: Duration);
+
+    fn flush(&mut self);
+}
+
+/// Where the facts of each pass are published for other threads.
+pub trait Recorder: Send {
+    fn pass(&mut self, pass: &Pass, now: Instant);
+
+    /// Notes the reason for the current state, never a secret; empty when there is none.
+    fn note(&mut self, sentence: &str);
+
+    /// The end of the server's WAL, as it was last seen.
+    fn server_lsn(&self) -> Lsn;
+}

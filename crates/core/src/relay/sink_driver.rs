@@ -1,0 +1,196 @@
+//! Owns the sink: polls it, drops it when it has broken, builds the next one, and knows whether the
+//! broker takes events.
+
+use std::time::{Duration, Instant};
+
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::secret::SECRET_UNREAD;
+use crate::relay::ports::{Clock, Recorder};
+use crate::delivery::settings::DeliverySettings;
+use crate::sink::{Sink, SinkReport};
+
+/// Builds a sink; called again when one has broken.
+pub type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
+
+/// A new sink is never built without a pause.
+const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
+/// An outage whose reason changes is logged at most this often.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+pub struct SinkDriver {
+    /// None between a sink that has broken and the next.
+    pub sink: Option<Box<dyn Sink>>,
+    factory: SinkFactory,
+    rebuild_at: Instant,
+    backoff: Backoff,
+    reports: Vec<SinkReport>,
+    /// Events of which the event itself or its dead letter was confirmed.
+    pub settled_events: u64,
+    broken: bool,
+    outage: Option<Outage>,
+    /// When an outage was last logged, and its reason then.
+    logged: Option<(Instant, String)>,
+}
+
+/// Why events wait for the broker.
+struct Outage {
+    reason: String,
+    is_login_refused: bool,
+    /// Only the dead-letter topic cannot be written: a confirmed dead letter ends it.
+    dead_letters_only: bool,
+}
+
+impl SinkDriver {
+    pub fn open(
+        mut factory: SinkFactory,
+        delivery: &DeliverySettings,
+        now: Instant,
+        seed: u64,
+    ) -> Result<SinkDriver, Fault> {
+        Ok(SinkDriver {
+            sink: Some(factory()?),
+            factory,
+            rebuild_at: now,
+            backoff: Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed),
+            reports: Vec::new(),
+            settled_events: 0,
+            broken: false,
+            outage: None,
+            logged: None,
+        })
+    }
+
+    /// Fingerprint of the broker; zero if there is no sink, or it is not known.
+    pub fn broker(&mut self) -> u64 {
+        self.sink.as_mut().map_or(0, |sink| sink.broker())
+    }
+
+    /// The sink's reports; waits at most `timeout` for the
+    /// first. [`SinkDriver::done`] takes the buffer back.
+    pub fn poll(&mut self, timeout: Duration, clock: &dyn Clock) -> Vec<SinkReport> {
+        let mut reports = std::mem::take(&mut self.reports);
+        match &mut self.sink {
+            Some(sink) => sink.poll(clock.instant(), timeout, &mut reports),
+            None => clock.sleep(timeout),
+        }
+        reports
+    }
+
+    pub fn done(&mut self, buffer: Vec<SinkReport>, confirmed: bool, now: Instant) {
+        self.reports = buffer;
+        if confirmed {
+            self.backoff.succeeded();
+        }
+        self.log_outage(now);
+    }
+
+    pub fn is_reachable(&self) -> bool {
+        !self.broken && self.outage.is_none()
+    }
+
+    /// Why events wait for the broker; empty when they do not.
+    pub fn outage(&self) -> &str {
+        self.outage.as_ref().map_or("", |outage| &outage.reason)
+    }
+
+    pub fn unreachable(&mut self, reason: String, recorder: &mut dyn Recorder) {
+        recorder.note(&reason);
+        self.outage = Some(Outage { reason, is_login_refused: false, dead_letters_only: false });
+    }
+
+    /// The broker does not accept user or password.
+    pub fn login_refused(&mut self, reason: String, recorder: &mut dyn Recorder) {
+        self.unreachable(reason, recorder);
+        self.outage.iter_mut().for_each(|outage| outage.is_login_refused = true);
+    }
+
+    pub fn is_login_refused(&self) -> bool {
+        self.outage.as_ref().is_some_and(|outage| outage.is_login_refused)
+    }
+
+    /// A dead letter cannot be written for now.
+    pub fn dead_letter_delayed(&mut self, reason: &str, recorder: &mut dyn Recorder) {
+        self.unreachable(format!("a dead letter cannot be written: {reason}"), recorder);
+        self.outage.iter_mut().for_each(|outage| outage.dead_letters_only = true);
+    }
+
+    pub fn dead_letter_confirmed(&mut self, recorder: &mut dyn Recorder) {
+        if self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only) {
+            self.reachable(recorder);
+        }
+    }
+
+    /// The outage is over. If the same one returns, it is logged again.
+    pub fn reachable(&mut self, recorder: &mut dyn Recorder) {
+        (self.broken, self.outage, self.logged) = (false, None, None);
+        recorder.note("");
+    }
+
+    /// Logs why events wait: at once, and again when the reason has changed.
+    fn log_outage(&mut self, now: Instant) {
+        let Some(Outage { reason, .. }) = &self.outage else { return };
+        let logged = self.logged.as_ref();
+        if logged.is_none_or(|(at, text)| text != reason && now.saturating_duration_since(*at) >= LOG_EVERY) {
+            tracing::warn!(code = "sink.outage", error = reason, "events wait for the broker");
+            self.logged = Some((now, reason.clone()));
+        }
+    }
+
+    /// Drops a sink that can no longer report what became of events in flight: a new one will
+    /// publish again what is not confirmed. The old one ends at once, because it could go on with
+    /// later events of a key.
+    pub fn break_sink(&mut self, reason: &str, in_flight: usize, now: Instant) {
+        if self.sink.take().is_none() {
+            return;
+        }
+        let delay = self.backoff.next_delay().max(REBUILD_WAIT_MIN);
+        self.rebuild_at = now + delay;
+        self.broken = true;
+        tracing::warn!(
+            code = "sink.rebuilt",
+            error = reason,
+            in_flight,
+            retry_in_ms = delay.as_millis() as u64,
+            "the sink no longer knows what is in flight: building a new one"
+        );
+    }
+
+    /// Drops the sink with what it holds, because another process may publish the same events. That
+    /// is no failure: no attempt is counted, and the next sink is built at once. Returns what the
+    /// sink knew to be confirmed.
+    pub fn withdraw(&mut self, reason: &str, in_flight: usize, now: Instant) -> Vec<SinkReport> {
+        let mut reports = Vec::new();
+        if let Some(mut sink) = self.sink.take() {
+            sink.withdraw(now, &mut reports);
+            self.rebuild_at = now;
+            tracing::warn!(
+                code = "sink.withdrawn",
+                reason,
+                in_flight,
+                "what is in flight is withdrawn: it is published again only with the slot, or the rows, in hand"
+            );
+        }
+        reports
+    }
+
+    /// Builds the next sink when it is due. True when there is a new one: then everything that is
+    /// not settled must be published again.
+    pub fn rebuild(&mut self, now: Instant, recorder: &mut dyn Recorder) -> Result<bool, Fault> {
+        if self.sink.is_some() || now < self.rebuild_at {
+            return Ok(false);
+        }
+        match (self.factory)() {
+            Ok(sink) => self.sink = Some(sink),
+            // It may be readable again, as after the replacement of a mounted volume.
+            Err(fault) if fault.code == SECRET_UNREAD => {
+                self.rebuild_at = now + self.backoff.next_delay().max(REBUILD_WAIT_MIN);
+                self.unreachable(format!("{} ({})", fault.what, fault.place), recorder);
+                return Ok(false);
+            }
+            Err(fault) => return Err(fault),
+        }
+        self.reachable(recorder);
+        Ok(true)
+    }
+}

@@ -1,0 +1,98 @@
+//! The small file in which the relay notes what the next process must know if this one dies: the
+//! event in hand ([`crash`]) and which events the broker has confirmed ([`marks`]); and what it must
+//! know however this one ends ([`memory`]).
+//!
+//! Without it nothing is lost. The file belongs to one process at a time, the one that holds the
+//! slot: it is locked. What it holds of another slot, timeline or system is ignored.
+
+pub mod crash;
+pub mod header;
+pub mod marks;
+pub mod memory;
+pub mod reports;
+
+use self::crash::CrashGuard;
+use self::header::{MAGIC, MAGIC_WORD, MARK_BYTES, WHERE, Words};
+use self::marks::{MarkRing, Successor};
+use super::ports::StateFileSource;
+use crate::base::fingerprint::fingerprint;
+use crate::base::lsn::Lsn;
+use crate::delivery::known::Mark;
+use crate::delivery::prefix::ConfirmedPrefix;
+
+#[derive(Debug, Default)]
+pub struct StateFile {
+    /// Opened and not yet locked.
+    file: Option<Box<dyn StateFileSource>>,
+    words: Option<Words>,
+    pub crash: CrashGuard,
+    pub marks: MarkRing,
+}
+
+/// What the last process has left.
+#[derive(Debug, Default)]
+pub struct LeftMarks {
+    /// In the order in which they were made.
+    marks: Vec<u8>,
+    pub prefix: Option<ConfirmedPrefix>,
+}
+
+impl LeftMarks {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Mark> + Clone {
+        self.marks.as_chunks::<MARK_BYTES>().0.iter().map(marks::decode)
+    }
+}
+
+impl StateFile {
+    /// None where there is no file.
+    #[must_use]
+    pub fn new(file: Option<Box<dyn StateFileSource>>) -> StateFile {
+        StateFile { file, ..StateFile::default() }
+    }
+
+    /// This process holds the slot now, so the process that wrote the file before is dead. Called
+    /// for each session. With the position up to which everything is `confirmed` by the slot, the
+    /// first call returns the marks that the other process left.
+    pub fn takes_over(
+        &mut self,
+        system_id: &str,
+        timeline: u32,
+        slot: &str,
+        confirmed: Option<Lsn>,
+    ) -> LeftMarks {
+        let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
+        self.takes_over_at(place, confirmed)
+    }
+
+    fn takes_over_at(
+        &mut self,
+        place: u64,
+        confirmed: Option<Lsn>,
+    ) -> LeftMarks {
+        let mut left = LeftMarks::default();
+        if let Some(file) = self.file.take() {
+            let boot = file.boot();
+            match file.hold() {
+                Ok(words) => {
+                    let same_place = words.load(MAGIC) == MAGIC_WORD && words.load(WHERE) == place;
+                    if let Some(confirmed) = confirmed {
+                        let successor = Successor { same_place, boot, confirmed };
+                        let words = Words::clone(&words);
+                        let (marks, prefix) = self.marks.takes_over(words, successor);
+                        left = LeftMarks { marks, prefix };
+                    }
+                    self.words = Some(words);
+                }
+                Err(error) => {
+                    tracing::warn!(code = "state-file.unused", error = %error, "the state file is not used: is it another relay's?");
+                }
+            }
+        } else if let Some(confirmed) = confirmed {
+            self.marks.reported(confirmed);
+        }
+        if let Some(words) = &self.words {
+            self.crash.takes_over(words, place);
+        }
+        left
+    }
+}

@@ -1,0 +1,104 @@
+//! What a server says of itself, and how it refuses.
+//!
+//! SQLSTATEs decide, never the text of a message: servers translate messages where `lc_messages`
+//! says so. Where one SQLSTATE means several things, the name of the server's C function (which is
+//! never translated) tells them apart.
+
+use std::fmt;
+
+/// When a server was started, to the microsecond: another server, also one that goes on from a copy
+/// of the same data, and the same one after a restart have another time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerStart(String);
+
+impl From<&str> for ServerStart {
+    fn from(text: &str) -> ServerStart {
+        ServerStart(text.to_owned())
+    }
+}
+
+/// What the caller does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectErrorKind {
+    /// Try again with backoff.
+    Retry,
+    /// The slot is in use, by another process or by an earlier connection of this one.
+    Busy,
+    /// The server starts, stops, or ended the connection: disconnect and try again later.
+    Stopping,
+    /// Another attempt would fail the same way.
+    Fatal,
+}
+
+use ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
+
+/// The fields of an ErrorResponse or a NoticeResponse; empty where the server did not send them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerError {
+    pub sqlstate: String,
+    pub message: String,
+    pub detail: String,
+    pub hint: String,
+    /// The C function that raised it.
+    pub routine: String,
+    /// The functions and triggers in which it was raised.
+    pub context: String,
+}
+
+impl ServerError {
+    /// The fields of the message: a letter and a text that ends with a zero byte each.
+    #[must_use]
+    pub fn parse(payload: &[u8]) -> ServerError {
+        let mut error = ServerError::default();
+        for field in payload.split(|byte| *byte == 0) {
+            let Some((kind, text)) = field.split_first() else { continue };
+            let text = String::from_utf8_lossy(text).into_owned();
+            match kind {
+                b'C' => error.sqlstate = text,
+                b'M' => error.message = text,
+                b'D' => error.detail = text,
+                b'H' => error.hint = text,
+                b'R' => error.routine = text,
+                b'W' => error.context = text,
+                _ => {}
+            }
+        }
+        error
+    }
+
+    /// The publication does not exist, or did not when the WAL that is decoded was written.
+    pub fn is_missing_publication(&self) -> bool {
+        self.sqlstate == "42704" && self.routine.contains("ublication")
+    }
+
+    /// The warning with which Postgres, from 18 on, skips changes for want of the publication.
+    pub fn is_skipped_publication(&self) -> bool {
+        self.sqlstate == "55000" || self.routine == "LoadPublications"
+    }
+
+    pub fn kind(&self) -> ConnectErrorKind {
+        match self.sqlstate.as_str() {
+            "55006" => Busy,
+            // Admin shutdown, crash shutdown, cannot connect now.
+            "57P01" | "57P02" | "57P03" => Stopping,
+            // The database was dropped; a WAL file that the slot needs is gone.
+            "57P04" | "58P01" => Fatal,
+            code => match code.get(..2) {
+                // Connection, rollback, resources, operator, system, internal: all may pass.
+                Some("08" | "40" | "53" | "57" | "58" | "XX") => Retry,
+                // 28 login, 3D database, 42 missing or forbidden, 55 wrong state, and unknown ones.
+                _ => Fatal,
+            },
+        }
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (SQLSTATE {})", self.message, self.sqlstate)?;
+        if !self.detail.is_empty() {
+            write!(f, "; {}", self.detail)?;
+        }
+        Ok(())
+    }
+}

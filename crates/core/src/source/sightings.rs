@@ -1,0 +1,70 @@
+//! What was seen of the slot while this process held it: the session and the slot watch write it,
+//! and whoever judges a move of the slot compares with it.
+//!
+//! Nothing is noted while the slot is free or another process holds it: what has happened by then is
+//! what must be judged.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::server::ServerStart;
+use super::slot_state::HeldSlot;
+
+#[derive(Debug, Default)]
+pub struct Sightings(Mutex<Noted>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    holder: Option<OwnHolder>,
+    last: Option<Sighting>,
+}
+
+/// The walsender of this process that holds the slot, or held it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnHolder {
+    pub pid: i32,
+    pub server: ServerStart,
+}
+
+/// The slot in the hands of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    pub at: Instant,
+    pub server: ServerStart,
+    pub decoded: Option<i64>,
+    /// When another relay of this slot was seen last.
+    pub peer_at: Option<Instant>,
+}
+
+impl Sightings {
+    /// A session holds the slot.
+    pub fn opened(&self, holder: OwnHolder) {
+        let mut noted = self.noted();
+        noted.last = noted.last.take().filter(|last| last.server == holder.server);
+        noted.holder = Some(holder);
+    }
+
+    /// The server of the last session.
+    pub fn server(&self) -> Option<ServerStart> {
+        self.noted().holder.as_ref().map(|holder| holder.server.clone())
+    }
+
+    pub fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
+        let mut noted = self.noted();
+        let by = |pid| OwnHolder { pid, server: server.clone() };
+        if noted.holder.is_none() || noted.holder != slot.holder.as_ref().map(|it| by(it.pid)) {
+            return;
+        }
+        let before = noted.last.as_ref().and_then(|last| last.peer_at);
+        let peer_at = slot.has_peer.then_some(at).or(before);
+        noted.last = Some(Sighting { at, server: server.clone(), decoded: slot.decoded, peer_at });
+    }
+
+    pub fn last(&self) -> Option<Sighting> {
+        self.noted().last.clone()
+    }
+
+    fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,257 @@
+//! Reads the replication stream and sends status updates.
+//!
+//! There is one buffer, which is parsed in place: a packet is peeked at, and consumed only when the
+//! relay has taken it, so that a full window leaves it in the buffer. The buffer grows for a
+//! message larger than itself and shrinks again.
+
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
+use super::server::ServerError;
+use crate::base::lsn::Lsn;
+use crate::pgoutput::cursor::DecodeError;
+use crate::pgoutput::frame::Frame;
+
+/// What is read at once.
+pub const BUFFER_BYTES: usize = 256 * 1024;
+/// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
+const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
+const HEADER_BYTES: usize = 5;
+
+/// The connection in copy mode. Nothing of it blocks, except for the waits.
+pub trait Wire {
+    /// Reads what has arrived; 0 is the end of the stream.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// True when a read would return something though the socket has nothing to read.
+    fn has_buffered(&self) -> bool;
+
+    /// A read that leaves room has taken everything that had arrived.
+    fn reads_all(&self) -> bool;
+
+    /// Sends a status update: Postgres may remove the WAL before `flushed`.
+    fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()>;
+
+    /// Sends CopyDone, so that the server ends the stream and answers.
+    fn send_copy_done(&mut self) -> io::Result<()>;
+
+    /// Waits until there is something to read, or until what waits to be sent can be sent, or `timeout`
+    /// has passed.
+    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+
+    /// Waits while a backlog gathers in the socket.
+    fn pause(&mut self, length: Duration);
+}
+
+pub struct Stream {
+    wire: Box<dyn Wire + Send>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    pacing: ReadPacing,
+    pause: Option<Duration>,
+    last_received: Instant,
+    /// When the socket was last found empty.
+    empty_at: Instant,
+    lived_at: Instant,
+}
+
+/// One message of the stream.
+#[derive(Debug)]
+pub enum Packet<'a> {
+    Frame(Frame<'a>),
+    Notice(Box<ServerError>),
+    Other,
+}
+
+/// Why a stream ended.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    #[error("{0}")]
+    Server(Box<ServerError>),
+    /// For example because the server shuts down.
+    #[error("the server ended the stream")]
+    Ended,
+    #[error("the connection broke: {0}")]
+    Io(#[from] io::Error),
+    #[error("the stream is not pgoutput: {0}")]
+    Protocol(#[from] DecodeError),
+    #[error("a message claims {0} bytes")]
+    Oversized(usize),
+}
+
+impl Stream {
+    pub fn new(wire: Box<dyn Wire + Send>, now: Instant) -> Stream {
+        Stream {
+            wire,
+            buffer: vec![0; BUFFER_BYTES],
+            start: 0,
+            end: 0,
+            pacing: ReadPacing::new(now),
+            pause: None,
+            last_received: now,
+            empty_at: now,
+            lived_at: now,
+        }
+    }
+
+    /// The next message, if it was received completely, and its length for [`Stream::consume`].
+    pub fn peek(&self) -> Result<Option<(Packet<'_>, usize)>, StreamError> {
+        let waiting = &self.buffer[self.start..self.end];
+        let Some((length, tag)) = message_length(waiting)? else { return Ok(None) };
+        if waiting.len() < length {
+            return Ok(None);
+        }
+        let body = &waiting[HEADER_BYTES..length];
+        let packet = match tag {
+            b'd' => Packet::Frame(Frame::parse(body)?),
+            b'N' => Packet::Notice(Box::new(ServerError::parse(body))),
+            b'E' => return Err(StreamError::Server(Box::new(ServerError::parse(body)))),
+            b'c' | b'C' | b'Z' => return Err(StreamError::Ended),
+            _ => Packet::Other,
+        };
+        Ok(Some((packet, length)))
+    }
+
+    pub fn consume(&mut self, length: usize) {
+        self.start += length;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.buffer.len() > BUFFER_BYTES {
+                self.buffer = vec![0; BUFFER_BYTES];
+            }
+        }
+    }
+
+    /// How long the broker takes to confirm what was read: pauses between reads follow it.
+    pub fn set_confirm_time(&mut self, time: Duration) {
+        self.pacing.confirm_time = time;
+    }
+
+    /// Reads without blocking; true when there is probably more to read.
+    pub fn fill(&mut self, now: Instant) -> Result<bool, StreamError> {
+        self.make_room()?;
+        let (mut read, mut is_empty) = (0, false);
+        while self.end < self.buffer.len() {
+            match self.wire.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(StreamError::Io(ErrorKind::UnexpectedEof.into())),
+                Ok(bytes) => {
+                    self.end += bytes;
+                    read += bytes;
+                    if !self.wire.has_buffered() {
+                        break;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    is_empty = true;
+                    break;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if read > 0 {
+            self.last_received = now;
+            self.lived_at = self.empty_at;
+        }
+        // A read that leaves room has taken everything; of TLS it may be one record of several.
+        if is_empty || (self.end < self.buffer.len() && self.wire.reads_all()) {
+            self.empty_at = now;
+        }
+        self.pause = self.pacing.after_read(now, read);
+        Ok(read >= LARGE_READ_BYTES)
+    }
+
+    /// The error that the server has sent behind what was not consumed yet, if it has arrived. For a
+    /// walsender that has ended: what it sent is read until the socket is empty.
+    pub fn find_error(&mut self, now: Instant) -> Option<StreamError> {
+        loop {
+            let waiting = self.end - self.start;
+            // The end of the connection is found once more behind what was received.
+            let filled = self.fill(now);
+            if filled.is_err() || self.end - self.start == waiting {
+                break;
+            }
+            if self.end == self.buffer.len() {
+                self.buffer.resize(2 * self.end, 0);
+            }
+        }
+        let mut waiting = &self.buffer[self.start..self.end];
+        while let Ok(Some((length, tag))) = message_length(waiting) {
+            let (message, rest) = waiting.split_at_checked(length)?;
+            if tag == b'E' {
+                let error = ServerError::parse(&message[HEADER_BYTES..]);
+                return Some(StreamError::Server(Box::new(error)));
+            }
+            waiting = rest;
+        }
+        None
+    }
+
+    /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
+    /// passed.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        if let Some(pause) = self.pause.take() {
+            self.wire.pause(pause);
+            return Ok(());
+        }
+        if self.wire.has_buffered() { Ok(()) } else { self.wire.wait(timeout) }
+    }
+
+    /// Sends a status update. Postgres may remove the WAL before `flushed`.
+    pub fn report(
+        &mut self,
+        flushed: Lsn,
+        now_unix_us: i64,
+        reply_requested: bool,
+    ) -> io::Result<()> {
+        self.wire.report(flushed, now_unix_us, reply_requested)
+    }
+
+    /// Sends CopyDone, so that the server ends the stream and answers.
+    pub fn send_copy_done(&mut self) -> io::Result<()> {
+        self.wire.send_copy_done()
+    }
+
+    pub fn last_received(&self) -> Instant {
+        self.last_received
+    }
+
+    /// The server was alive at this time or later: what was read last may have waited in the socket
+    /// since that was empty.
+    pub fn lived_at(&self) -> Instant {
+        self.lived_at
+    }
+
+    /// Counts silence from `now` on, after a time in which the stream was not read on purpose.
+    pub fn reset_silence(&mut self, now: Instant) {
+        self.last_received = now;
+    }
+
+    /// Moves a partial message to the front, and grows for one that is larger than the buffer.
+    fn make_room(&mut self) -> Result<(), StreamError> {
+        let waiting = &self.buffer[self.start..self.end];
+        let wanted = message_length(waiting)?.map_or(HEADER_BYTES, |(length, _)| length);
+        if self.start > 0
+            && (self.start + wanted > self.buffer.len() || self.end == self.buffer.len())
+        {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if wanted > self.buffer.len() {
+            self.buffer.resize(wanted.max(BUFFER_BYTES), 0);
+        }
+        Ok(())
+    }
+}
+
+/// Length and tag of the first message, once its header was received.
+fn message_length(waiting: &[u8]) -> Result<Option<(usize, u8)>, StreamError> {
+    let [tag, a, b, c, d, ..] = *waiting else { return Ok(None) };
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
+        return Err(StreamError::Oversized(length));
+    }
+    Ok(Some((length + 1, tag)))
+}

@@ -1,0 +1,383 @@
+//! A broker as its consumers see it, and a sink that speaks to it without a protocol: one event of a
+//! key at a time, in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use walrelay_core::base::event::{Outbound, Sequence};
+use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
+use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use walrelay_core::relay::ports::Clock as _;
+use walrelay_core::sink::{
+    Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport,
+};
+
+use crate::life::{Life, WorldClock};
+
+pub const DEAD_LETTERS: &str = "outbox.dlq";
+const HELD_MAX: usize = 64;
+
+/// A record, as it was published or stored.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub topic: String,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+    pub id: String,
+    pub headers: Vec<(String, Vec<u8>)>,
+    pub commit_unix_us: i64,
+    pub stored_unix_us: i64,
+}
+
+impl Record {
+    pub fn copy(event: &Outbound<'_>) -> Record {
+        let headers = event.headers.iter();
+        Record {
+            topic: event.topic.to_owned(),
+            key: event.key.map(<[u8]>::to_vec),
+            value: event.value.map(<[u8]>::to_vec),
+            id: event.id.to_owned(),
+            headers: headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect(),
+            commit_unix_us: event.commit_unix_us,
+            stored_unix_us: 0,
+        }
+    }
+
+    pub fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let headers: Vec<(&str, &[u8])> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        then(&Outbound {
+            exchange: "",
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            id: &self.id,
+            event_type: None,
+            content_type: None,
+            headers: &headers,
+            commit_unix_us: self.commit_unix_us,
+            partition: None,
+        })
+    }
+
+    pub fn is_dead_letter(&self) -> bool {
+        self.topic == DEAD_LETTERS
+    }
+
+    pub fn is_poison(&self) -> bool {
+        self.value.as_deref() == Some(b"poison") && !self.is_dead_letter()
+    }
+}
+
+/// What the broker says of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Stored,
+    Refused(Disposition),
+}
+
+/// On its way to the broker.
+#[derive(Debug)]
+pub struct Publish {
+    pub sink: u64,
+    pub relay: usize,
+    pub sequence: Sequence,
+    pub record: Record,
+    answers: Answers,
+}
+
+type Answers = Arc<Mutex<VecDeque<(Sequence, Answer)>>>;
+
+#[derive(Debug)]
+pub struct Broker {
+    clock: WorldClock,
+    pub logs: BTreeMap<String, Vec<Record>>,
+    /// All records, in the order in which they were stored.
+    pub stored: Vec<Record>,
+    pub inbox: VecDeque<Publish>,
+    pub cluster: u64,
+    /// It accepts and answers nothing.
+    pub is_away: bool,
+    /// Takes and answers nothing for this topic.
+    pub silent_topic: Option<String>,
+    sinks: u64,
+    /// Sinks whose state is lost.
+    pub broken: BTreeSet<u64>,
+}
+
+pub type SharedBroker = Arc<Mutex<Broker>>;
+
+pub fn locked<T>(shared: &Arc<Mutex<T>>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Broker {
+    pub fn new(clock: &WorldClock) -> Broker {
+        Broker {
+            clock: clock.clone(),
+            logs: BTreeMap::new(),
+            stored: Vec::new(),
+            inbox: VecDeque::new(),
+            cluster: 1,
+            is_away: false,
+            silent_topic: None,
+            sinks: 0,
+            broken: BTreeSet::new(),
+        }
+    }
+
+    pub fn store(&mut self, record: Record) {
+        let record = Record { stored_unix_us: self.clock.unix_us(), ..record };
+        self.logs.entry(record.topic.clone()).or_default().push(record.clone());
+        self.stored.push(record);
+    }
+
+    /// Takes the publish at this place of the inbox; with `answer`, the sink hears of it.
+    pub fn take(&mut self, index: usize, refusal: Option<Disposition>, answers: bool) {
+        let Some(publish) = self.inbox.remove(index) else { return };
+        let Publish { sequence, record, answers: to, .. } = publish;
+        let answer = match refusal {
+            None if record.is_poison() => Answer::Refused(Disposition::Terminal),
+            None => {
+                self.store(record);
+                Answer::Stored
+            }
+            Some(disposition) => Answer::Refused(disposition),
+        };
+        if answers {
+            locked(&to).push_back((sequence, answer));
+        }
+    }
+
+    /// The oldest publishes of each key, which the broker can take next.
+    pub fn takeable(&self) -> Vec<usize> {
+        if self.is_away {
+            return Vec::new();
+        }
+        let is_silent = |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
+        let inbox = self.inbox.iter().enumerate();
+        inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
+    }
+
+    /// What was sent by this relay arrives now, or never.
+    pub fn flush(&mut self, relay: usize) {
+        let mut index = 0;
+        while index < self.inbox.len() {
+            if self.inbox[index].relay != relay {
+                index += 1;
+                continue;
+            }
+            if self.is_away || Some(&self.inbox[index].record.topic) == self.silent_topic.as_ref() {
+                let _dropped = self.inbox.remove(index);
+            } else {
+                self.take(index, None, true);
+            }
+        }
+    }
+
+    /// The records of the dead-letter topic from this offset on.
+    pub fn dead_letters(&self, from: usize) -> Vec<LogEntry> {
+        let Some(log) = self.logs.get(DEAD_LETTERS) else { return Vec::new() };
+        let entry = |(offset, record): (usize, &Record)| LogEntry {
+            position: PartitionOffset { partition: 0, offset: offset as i64 },
+            written_unix_us: record.stored_unix_us,
+            key: record.key.clone(),
+            value: record.value.clone(),
+            headers: record.headers.clone(),
+            ..LogEntry::default()
+        };
+        log.iter().enumerate().skip(from).map(entry).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Sent,
+    Failed,
+}
+
+struct Item {
+    record: Record,
+    state: State,
+}
+
+pub struct DirectSink {
+    id: u64,
+    relay: usize,
+    life: Arc<Life>,
+    broker: SharedBroker,
+    items: BTreeMap<Sequence, Item>,
+    answers: Answers,
+    reports: Vec<SinkReport>,
+    sends_until: Option<Instant>,
+    is_away: bool,
+}
+
+impl DirectSink {
+    pub fn new(relay: usize, life: &Arc<Life>, broker: &SharedBroker) -> DirectSink {
+        let id = {
+            let mut broker = locked(broker);
+            broker.sinks += 1;
+            broker.sinks
+        };
+        DirectSink {
+            id,
+            relay,
+            life: Arc::clone(life),
+            broker: Arc::clone(broker),
+            items: BTreeMap::new(),
+            answers: Answers::default(),
+            reports: Vec::new(),
+            sends_until: None,
+            is_away: false,
+        }
+    }
+
+    fn answered(&mut self, reports: &mut Vec<SinkReport>) {
+        let answers = std::mem::take(&mut *locked(&self.answers));
+        for (sequence, answer) in answers {
+            let Some(item) = self.items.get_mut(&sequence) else { continue };
+            match answer {
+                Answer::Stored => {
+                    self.items.remove(&sequence);
+                    reports.push(SinkReport::Confirmed(sequence));
+                }
+                Answer::Refused(disposition) => {
+                    item.state = State::Failed;
+                    let failure = failure(&item.record, disposition, "simulated.refusal");
+                    reports.push(SinkReport::Failed(sequence, failure));
+                }
+            }
+        }
+    }
+
+    fn send(&mut self) {
+        if self.sends_until.is_some_and(|until| self.life.instant() >= until) {
+            return;
+        }
+        let mut busy: BTreeSet<Vec<u8>> = BTreeSet::new();
+        for (sequence, item) in &mut self.items {
+            let is_free = item.record.key.as_ref().is_none_or(|key| busy.insert(key.clone()));
+            if !is_free || item.state != State::Waiting || !self.life.has_effect() {
+                continue;
+            }
+            item.state = State::Sent;
+            let mut broker = locked(&self.broker);
+            broker.inbox.push_back(Publish {
+                sink: self.id,
+                relay: self.relay,
+                sequence: *sequence,
+                record: item.record.clone(),
+                answers: Arc::clone(&self.answers),
+            });
+        }
+    }
+}
+
+fn failure(record: &Record, disposition: Disposition, class: &str) -> Failure {
+    Failure {
+        disposition,
+        known: true,
+        key: record.key.as_deref().map(Box::from),
+        class: class.to_owned(),
+        subject: record.id.clone(),
+        reason: "the broker refuses it".to_owned(),
+        mend: String::new(),
+    }
+}
+
+impl Sink for DirectSink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        if self.items.len() >= HELD_MAX {
+            return Err(PublishError::QueueFull);
+        }
+        self.items.insert(sequence, Item { record: Record::copy(event), state: State::Waiting });
+        Ok(())
+    }
+
+    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+        let before = reports.len();
+        reports.append(&mut self.reports);
+        self.answered(reports);
+        let (is_broken, is_away) = {
+            let mut broker = locked(&self.broker);
+            (broker.broken.remove(&self.id), broker.is_away)
+        };
+        if is_broken {
+            reports.push(SinkReport::Broken("the state of the sink is lost".to_owned()));
+        } else {
+            self.send();
+        }
+        if is_away != std::mem::replace(&mut self.is_away, is_away) {
+            reports.push(match is_away {
+                true => SinkReport::Unreachable("the broker is away".to_owned()),
+                false => SinkReport::Reachable,
+            });
+        }
+        if reports.len() == before {
+            self.life.wait(patience);
+        }
+    }
+
+    fn publish_until(&mut self, limits: PublishLimits) {
+        self.sends_until = Some(limits.begin_until);
+    }
+
+    fn withdraw(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {
+        let mut known = Vec::new();
+        self.answered(&mut known);
+        reports.extend(known.into_iter().filter(|it| matches!(it, SinkReport::Confirmed(_))));
+        if self.life.has_effect() {
+            let mut broker = locked(&self.broker);
+            broker.inbox.retain(|publish| publish.sink != self.id);
+        }
+    }
+
+    fn destination(&self, sequence: Sequence) -> Option<String> {
+        let item = self.items.get(&sequence).filter(|item| item.state == State::Sent)?;
+        Some(format!("topic {}", item.record.topic))
+    }
+
+    fn broker(&mut self) -> u64 {
+        locked(&self.broker).cluster
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        if let Some(item) = self.items.get_mut(&sequence) {
+            item.state = State::Waiting;
+        }
+    }
+
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        let Some(item) = self.items.get_mut(&sequence) else { return };
+        let compose = |event: &Outbound<'_>| writer.compose(event, cause, Record::copy);
+        item.record = item.record.with_outbound(compose);
+        item.state = State::Waiting;
+        let key = item.record.key.clone();
+        if !cause.parks_key || key.is_none() {
+            return;
+        }
+        for (behind, item) in self.items.range_mut(sequence + 1..) {
+            let waits = item.state == State::Waiting && !item.record.is_dead_letter();
+            if item.record.key == key && waits {
+                item.state = State::Failed;
+                let failure = failure(&item.record, Disposition::Terminal, CLASS_PARKED);
+                self.reports.push(SinkReport::Failed(*behind, failure));
+            }
+        }
+    }
+}
+
+impl Drop for DirectSink {
+    /// What is not sent is gone; what is sent may still arrive.
+    fn drop(&mut self) {
+        self.items.clear();
+    }
+}

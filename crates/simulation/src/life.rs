@@ -1,0 +1,121 @@
+//! The life of a process: its clock, and the effects that it may still have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use walrelay_core::base::clock::Moment;
+use walrelay_core::relay::ports::Clock;
+
+/// When every simulation begins, by the clocks of the processes.
+const BEGINS_UNIX_US: i64 = 1_800_000_000_000_000;
+const NO_FUSE: u32 = u32::MAX;
+
+/// The time of the world, in microseconds since its beginning.
+#[derive(Clone, Debug, Default)]
+pub struct WorldClock(Arc<AtomicU64>);
+
+impl WorldClock {
+    pub fn us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn unix_us(&self) -> i64 {
+        BEGINS_UNIX_US + self.us() as i64
+    }
+
+    pub fn advance(&self, us: u64) {
+        self.0.fetch_add(us, Ordering::Relaxed);
+    }
+}
+
+/// The instant of the world's beginning. Only differences to it are ever used.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+#[derive(Debug)]
+pub struct Life {
+    world: WorldClock,
+    /// How far the process has waited within its present step.
+    waited_us: AtomicU64,
+    /// The clock of its system is ahead by this much.
+    ahead_us: AtomicI64,
+    is_dead: AtomicBool,
+    /// So many more effects, and the process is dead.
+    fuse: AtomicU32,
+}
+
+impl Life {
+    pub fn new(world: &WorldClock, ahead_us: i64) -> Arc<Life> {
+        Arc::new(Life {
+            world: world.clone(),
+            waited_us: AtomicU64::new(0),
+            ahead_us: AtomicI64::new(ahead_us),
+            is_dead: AtomicBool::new(false),
+            fuse: AtomicU32::new(NO_FUSE),
+        })
+    }
+
+    /// Whether the process can still do something that others see. Each call is one such effect.
+    pub fn has_effect(&self) -> bool {
+        if self.is_dead() {
+            return false;
+        }
+        match self.fuse.load(Ordering::Relaxed) {
+            NO_FUSE => true,
+            0 => {
+                self.die();
+                false
+            }
+            left => {
+                self.fuse.store(left - 1, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.is_dead.load(Ordering::Relaxed)
+    }
+
+    pub fn die(&self) {
+        self.is_dead.store(true, Ordering::Relaxed);
+    }
+
+    /// The process dies before it has one more effect than these.
+    pub fn dies_after(&self, effects: u32) {
+        self.fuse.store(effects, Ordering::Relaxed);
+    }
+
+    pub fn set_clock_ahead(&self, us: i64) {
+        self.ahead_us.store(us, Ordering::Relaxed);
+    }
+
+    pub fn wait(&self, length: Duration) {
+        self.waited_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    /// How long the last step has waited.
+    pub fn take_waited_us(&self) -> u64 {
+        self.waited_us.swap(0, Ordering::Relaxed)
+    }
+
+    pub fn now_us(&self) -> u64 {
+        self.world.us() + self.waited_us.load(Ordering::Relaxed)
+    }
+}
+
+impl Clock for Life {
+    fn now(&self) -> Moment {
+        let us = self.now_us();
+        let unix_us = BEGINS_UNIX_US + us as i64 + self.ahead_us.load(Ordering::Relaxed);
+        Moment { instant: origin() + Duration::from_micros(us), unix_us }
+    }
+
+    fn sleep(&self, length: Duration) {
+        self.wait(length);
+    }
+}

@@ -1,0 +1,377 @@
+//! A model of Postgres, as far as a logical slot shows it: committed transactions in the order of
+//! their commits, one slot, its walsenders, crashes, promotions and restores.
+
+use walrelay_core::base::lsn::Lsn;
+use walrelay_core::pgoutput::encoder::{Encoder, Form, insert};
+use walrelay_core::source::server::ServerStart;
+use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
+
+use crate::network::Connection;
+
+pub const APPLICATION: &str = "walrelay";
+const TABLE: u32 = 16_400;
+const OTHER_TABLE: u32 = 16_401;
+/// Bytes of WAL of a change.
+const CHANGE_BYTES: u64 = 64;
+/// Bytes of WAL of a commit record.
+const COMMIT_BYTES: u64 = 48;
+/// A walsender does not encode more than this ahead of the network.
+const SEND_BUFFER_BYTES: usize = 16 * 1024;
+pub const TOPICS: [&str; 2] = ["orders", "bills"];
+
+/// A row of the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its id, in the order of the inserts of a history.
+    pub number: u64,
+    pub key: Option<u8>,
+    pub topic: u8,
+    /// The broker refuses it for ever.
+    pub poison: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum Change {
+    Event(Event),
+    /// A row of a table that is no outbox.
+    Other,
+}
+
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    pub xid: u32,
+    pub commit_lsn: u64,
+    pub end_lsn: u64,
+    pub commit_unix_us: i64,
+    pub changes: Vec<Change>,
+    /// The publication let its rows through.
+    pub published: bool,
+}
+
+impl Transaction {
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        let events = self.changes.iter().filter_map(|change| match change {
+            Change::Event(event) => Some(event),
+            Change::Other => None,
+        });
+        events.filter(|_| self.published)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub confirmed: u64,
+    /// What a crash leaves.
+    pub on_disk: u64,
+    pub active: Option<i32>,
+    /// Transactions decoded since the start of the statistics.
+    pub decoded: i64,
+}
+
+#[derive(Debug)]
+pub struct Walsender {
+    pub pid: i32,
+    /// The relay that has this session.
+    pub relay: usize,
+    /// The next transaction, and how far it is sent.
+    next: usize,
+    sent_changes: Option<usize>,
+    sent: u64,
+    has_described: bool,
+    pub connection: Connection,
+    /// When a status update came last.
+    pub heard_us: u64,
+    /// When a keepalive was sent last.
+    pub kept_us: u64,
+    pub stops: bool,
+}
+
+pub struct Postgres {
+    pub system_id: String,
+    pub timeline: u32,
+    start: u32,
+    pub runs: bool,
+    pub wal: Vec<Transaction>,
+    pub end: u64,
+    next_xid: u32,
+    next_pid: i32,
+    pub slot: Option<Slot>,
+    pub walsenders: Vec<Walsender>,
+    pub publishes: bool,
+    /// What the standby knows of the slot.
+    pub synced: u64,
+    pub clock_ahead_us: i64,
+}
+
+impl Postgres {
+    pub fn new() -> Postgres {
+        let end = 0x1000;
+        Postgres {
+            system_id: "7000000000000000001".to_owned(),
+            timeline: 1,
+            start: 1,
+            runs: true,
+            wal: Vec::new(),
+            end,
+            next_xid: 700,
+            next_pid: 100,
+            slot: Some(Slot { confirmed: end, on_disk: end, active: None, decoded: 0 }),
+            walsenders: Vec::new(),
+            publishes: true,
+            synced: end,
+            clock_ahead_us: 0,
+        }
+    }
+
+    pub fn started(&self) -> ServerStart {
+        ServerStart::from(format!("start {}", self.start).as_str())
+    }
+
+    /// Everything that has been written is on disk.
+    pub fn commit(&mut self, changes: Vec<Change>, now_unix_us: i64) {
+        let commit_lsn = self.end + changes.len() as u64 * CHANGE_BYTES;
+        let end_lsn = commit_lsn + COMMIT_BYTES;
+        let (xid, published) = (self.next_xid, self.publishes);
+        let commit_unix_us = now_unix_us + self.clock_ahead_us;
+        self.wal.push(Transaction { xid, commit_lsn, end_lsn, commit_unix_us, changes, published });
+        self.next_xid += 1;
+        self.end = end_lsn;
+    }
+
+    /// WAL that is no transaction of this database.
+    pub fn write_other(&mut self, bytes: u64) {
+        self.end += bytes & !7;
+    }
+
+    pub fn held(&self, relay: usize, has_peer: bool, now_unix_us: i64) -> Option<HeldSlot> {
+        let slot = self.slot.as_ref()?;
+        let holder = slot.active.map(|pid| {
+            let walsender = self.walsenders.iter().find(|it| it.pid == pid);
+            let peer = walsender.is_some_and(|it| it.relay != usize::MAX);
+            let application = if peer { APPLICATION } else { "pg_recvlogical" }.to_owned();
+            SlotHolder { pid, application, peer }
+        });
+        let _ = relay;
+        Some(HeldSlot {
+            confirmed_flush: Lsn::from_wire(slot.confirmed),
+            holder,
+            decoded: Some(slot.decoded),
+            has_peer,
+            at_unix_us: now_unix_us + self.clock_ahead_us,
+        })
+    }
+
+    /// A session begins where the slot stands. None if the slot is in use or is not there.
+    pub fn start_replication(
+        &mut self,
+        relay: usize,
+        connection: Connection,
+        now_us: u64,
+    ) -> Option<i32> {
+        let slot = self.slot.as_mut().filter(|slot| slot.active.is_none())?;
+        let pid = self.next_pid;
+        self.next_pid += 1;
+        slot.active = Some(pid);
+        let confirmed = slot.confirmed;
+        let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
+        self.walsenders.push(Walsender {
+            pid,
+            relay,
+            next,
+            sent_changes: None,
+            sent: confirmed,
+            has_described: false,
+            connection,
+            heard_us: now_us,
+            kept_us: now_us,
+            stops: false,
+        });
+        Some(pid)
+    }
+
+    /// Encodes the next messages of a walsender; at most `messages` of them.
+    pub fn send(&mut self, index: usize, messages: usize, now_us: u64) {
+        let Some(sender) = self.walsenders.get_mut(index) else { return };
+        for _ in 0..messages {
+            if sender.connection.backlog() > SEND_BUFFER_BYTES {
+                return;
+            }
+            let Some(transaction) = self.wal.get(sender.next) else {
+                sender.sent = sender.sent.max(self.end);
+                return;
+            };
+            let body = match sender.sent_changes {
+                None => {
+                    sender.sent_changes = Some(0);
+                    let Transaction { commit_lsn, commit_unix_us, xid, .. } = transaction;
+                    let begin = Encoder::tag(b'B').u64(*commit_lsn);
+                    begin.u64(postgres_time(*commit_unix_us)).u32(*xid).0
+                }
+                Some(_) if !sender.has_described && has_rows(transaction) => {
+                    sender.has_described = true;
+                    sender.connection.put(&data(self.end, &relation(OTHER_TABLE, "others")));
+                    relation(TABLE, "outbox")
+                }
+                Some(sent) if transaction.published && sent < transaction.changes.len() => {
+                    sender.sent_changes = Some(sent + 1);
+                    row(&transaction.changes[sent])
+                }
+                Some(_) => {
+                    (sender.sent_changes, sender.sent) = (None, transaction.end_lsn);
+                    sender.next += 1;
+                    if let Some(slot) = &mut self.slot {
+                        slot.decoded += 1;
+                    }
+                    let Transaction { commit_lsn, end_lsn, commit_unix_us, .. } = transaction;
+                    let commit = Encoder::tag(b'C').u8(0).u64(*commit_lsn).u64(*end_lsn);
+                    commit.u64(postgres_time(*commit_unix_us)).0
+                }
+            };
+            sender.connection.put(&data(self.end, &body));
+            sender.kept_us = now_us;
+        }
+    }
+
+    /// Sends a keepalive, as far as the walsender is.
+    pub fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
+        let Some(sender) = self.walsenders.get_mut(index) else { return };
+        let body = Encoder::tag(b'k').u64(sender.sent).u64(0).u8(u8::from(wants_reply));
+        sender.connection.put(&copy_data(&body.0));
+        sender.kept_us = now_us;
+    }
+
+    /// A status update arrives.
+    pub fn confirmed(&mut self, pid: i32, lsn: u64) {
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
+            slot.confirmed = slot.confirmed.max(lsn);
+        }
+    }
+
+    /// The walsender ends, and the slot is free.
+    pub fn end_walsender(&mut self, pid: i32) {
+        self.walsenders.retain(|it| it.pid != pid);
+        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
+            slot.active = None;
+            slot.on_disk = slot.confirmed;
+        }
+    }
+
+    pub fn checkpoint(&mut self) {
+        if let Some(slot) = &mut self.slot {
+            slot.on_disk = slot.confirmed;
+        }
+    }
+
+    pub fn sync_standby(&mut self) {
+        self.synced = self.slot.as_ref().map_or(self.synced, |slot| slot.confirmed);
+    }
+
+    /// Nothing that was committed is lost; what was not written of the slot is.
+    pub fn crash(&mut self) {
+        self.runs = false;
+        self.drop_walsenders();
+        if let Some(slot) = &mut self.slot {
+            (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
+        }
+    }
+
+    pub fn start_again(&mut self) {
+        (self.start, self.runs) = (self.start + 1, true);
+    }
+
+    /// The standby has all of the WAL, and the slot as it was synchronized last.
+    pub fn fail_over(&mut self) {
+        self.drop_walsenders();
+        (self.timeline, self.start) = (self.timeline + 1, self.start + 1);
+        let synced = self.synced;
+        if let Some(slot) = &mut self.slot {
+            (slot.confirmed, slot.on_disk, slot.decoded) = (synced, synced, 0);
+        }
+    }
+
+    /// The data folder is put back to the state before the last `transactions`, with the slot no
+    /// farther than that.
+    pub fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
+        self.drop_walsenders();
+        self.start += 1;
+        let kept = self.wal.len().saturating_sub(transactions);
+        let gone = self.wal.split_off(kept);
+        if let Some(first) = gone.first() {
+            self.end = first.commit_lsn - first.changes.len() as u64 * CHANGE_BYTES;
+            self.next_xid = first.xid;
+        }
+        let end = self.end;
+        if let Some(slot) = &mut self.slot {
+            let back = slot.on_disk.min(end);
+            (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
+        }
+        self.synced = self.synced.min(end);
+        gone
+    }
+
+    fn drop_walsenders(&mut self) {
+        for mut sender in self.walsenders.drain(..) {
+            sender.connection.reset();
+        }
+        if let Some(slot) = &mut self.slot {
+            slot.active = None;
+        }
+    }
+}
+
+fn has_rows(transaction: &Transaction) -> bool {
+    transaction.published && !transaction.changes.is_empty()
+}
+
+fn postgres_time(unix_us: i64) -> u64 {
+    const EPOCH_US: i64 = 946_684_800_000_000;
+    (unix_us - EPOCH_US) as u64
+}
+
+fn copy_data(body: &[u8]) -> Vec<u8> {
+    Encoder::tag(b'd').u32(body.len() as u32 + 4).bytes(body).0
+}
+
+fn data(wal_end: u64, body: &[u8]) -> Vec<u8> {
+    copy_data(&Encoder::tag(b'w').u64(wal_end).u64(wal_end).u64(0).bytes(body).0)
+}
+
+const COLUMNS: [(&str, u32); 5] =
+    [("id", 25), ("aggregatetype", 1043), ("aggregateid", 1043), ("type", 25), ("payload", 17)];
+
+fn relation(oid: u32, name: &str) -> Vec<u8> {
+    let head = Encoder::tag(b'R').u32(oid).cstr("public").cstr(name).u8(b'd');
+    let columns: &[(&str, u32)] = if oid == TABLE { &COLUMNS } else { &COLUMNS[..1] };
+    let head = head.u16(columns.len() as u16);
+    let column = |it: Encoder, (name, oid): &(&str, u32)| {
+        it.u8(0).cstr(name).u32(*oid).u32(u32::MAX)
+    };
+    columns.iter().fold(head, column).0
+}
+
+fn row(change: &Change) -> Vec<u8> {
+    let text = |text: String| Form::Text(text.into_bytes());
+    match change {
+        Change::Other => insert(OTHER_TABLE, &[text("1".to_owned())]),
+        Change::Event(event) => insert(
+            TABLE,
+            &[
+                text(format!("e{}", event.number)),
+                text(TOPICS[usize::from(event.topic)].to_owned()),
+                event.key.map_or(Form::Null, |key| text(format!("k{key}"))),
+                text("Changed".to_owned()),
+                Form::Binary(if event.poison { b"poison".to_vec() } else { b"{}".to_vec() }),
+            ],
+        ),
+    }
+}
+
+/// The object ids of the tables, ascending.
+pub fn tables() -> Vec<u32> {
+    vec![TABLE, OTHER_TABLE]
+}
+
+/// Object id, schema, name, and place in the settings.
+pub fn outboxes() -> Vec<(u32, String, String, usize)> {
+    vec![(TABLE, "public".to_owned(), "outbox".to_owned(), 0)]
+}

@@ -1,0 +1,71 @@
+//! The replication connection as the stream uses it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use pgwire_replication::Lsn as WireLsn;
+use pgwire_replication::protocol::replication::{
+    encode_standby_status_update, unix_to_pg_timestamp,
+};
+use walrelay_core::source::stream::{BUFFER_BYTES, Wire};
+
+use super::transport::Transport;
+use crate::base::lsn::Lsn;
+use crate::base::os_ffi;
+
+/// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
+const LOW_WATER_BYTES: i32 = 64;
+/// Of a message: its kind and its length.
+const HEADER_BYTES: usize = 5;
+
+/// `transport` is in copy mode.
+pub fn of(transport: Transport) -> io::Result<Box<dyn Wire + Send>> {
+    if transport.is_loopback() {
+        // A fixed buffer limits a long link; on loopback it keeps reads within the CPU cache.
+        transport.set_receive_buffer(BUFFER_BYTES)?;
+    }
+    if !transport.is_tls() {
+        os_ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
+    }
+    Ok(Box::new(transport))
+}
+
+impl Wire for Transport {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Transport::read(self, buffer)
+    }
+
+    fn has_buffered(&self) -> bool {
+        Transport::has_buffered(self)
+    }
+
+    /// Of TLS it may be one record of several.
+    fn reads_all(&self) -> bool {
+        !self.is_tls()
+    }
+
+    fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()> {
+        let (lsn, now) = (WireLsn::from_u64(flushed.to_wire()), unix_to_pg_timestamp(now_unix_us));
+        let status = encode_standby_status_update(lsn, now, reply_requested);
+        let mut message = Vec::with_capacity(HEADER_BYTES + status.len());
+        message.push(b'd');
+        message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(&status);
+        self.write(&message)
+    }
+
+    fn send_copy_done(&mut self) -> io::Result<()> {
+        self.write(&[b'c', 0, 0, 0, 4])
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+        let writing = self.pending_write();
+        Transport::wait(self, timeout, writing)?;
+        if writing { self.flush() } else { Ok(()) }
+    }
+
+    fn pause(&mut self, length: Duration) {
+        std::thread::sleep(length);
+    }
+}
