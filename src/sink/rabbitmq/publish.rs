@@ -18,7 +18,6 @@ use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::finding;
 use crate::base::{random, runtime};
-use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{PublishLimits, SinkReport, StartupCheck, UNREACHABLE};
 
 /// With this many orders the sink does not wait for the next poll to hand them over.
@@ -65,7 +64,7 @@ pub(super) fn open(
         runtime.shutdown_background();
     })?;
     let link = ThreadLink { orders, gathered: Vec::new(), reports, has_ended: false, shared };
-    Ok(RabbitSink::new(link, KeyHasher::default()))
+    Ok(RabbitSink::new(link, random::seed()))
 }
 
 /// Opens the first connection and checks what must exist. Returns none when the process is stopped.

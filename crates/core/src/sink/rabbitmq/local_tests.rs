@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::random::Random;
-use crate::sink::key_lanes::KeyHasher;
 use crate::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use crate::sink::rabbitmq::connection_loss::{AmqpAddress, ConnectionLoss};
 use crate::sink::rabbitmq::exchanges::Existence;
@@ -212,7 +211,7 @@ impl LocalPort for ModelBroker {
 fn sink(seed: u64) -> LocalSink<ModelBroker> {
     let publisher = Publisher::new(AmqpAddress::default(), seed);
     let broker = ModelBroker { random: Random::new(seed), ..ModelBroker::default() };
-    RabbitSink::new(LocalLink::new(publisher, broker), KeyHasher::default())
+    RabbitSink::new(LocalLink::new(publisher, broker), seed)
 }
 
 fn publish(sink: &mut LocalSink<ModelBroker>, number: u64) -> Result<(), PublishError> {

@@ -34,8 +34,9 @@ pub struct RabbitSink<L> {
 }
 
 impl<L: PublisherLink> RabbitSink<L> {
-    pub fn new(link: L, key_hasher: KeyHasher) -> RabbitSink<L> {
-        RabbitSink { link, key_hasher }
+    /// `seed` is for the hashes of keys.
+    pub fn new(link: L, seed: u64) -> RabbitSink<L> {
+        RabbitSink { link, key_hasher: KeyHasher::new(seed) }
     }
 
     pub fn link(&mut self) -> &mut L {
