@@ -9,9 +9,7 @@ use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::{
-    Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport,
-};
+use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport};
 
 use crate::life::{Life, WorldClock};
 
@@ -160,7 +158,8 @@ impl Broker {
         if self.is_away {
             return Vec::new();
         }
-        let is_silent = |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
+        let is_silent =
+            |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
         let inbox = self.inbox.iter().enumerate();
         inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
     }
@@ -178,20 +177,28 @@ impl Broker {
         }
     }
 
-    /// A relay gets the slot: what others have sent arrives before, or never.
+    /// A relay gets the slot: what others have sent arrives before, where it can.
     pub(crate) fn flush_ended(&mut self, relay: usize) {
         let mut index = 0;
         while index < self.inbox.len() {
-            if self.inbox[index].relay == relay {
+            if self.inbox[index].relay == relay || !self.is_reached(index) {
                 index += 1;
-                continue;
-            }
-            if self.is_away || Some(&self.inbox[index].record.topic) == self.silent_topic.as_ref() {
-                let _dropped = self.inbox.remove(index);
             } else {
                 self.take(index, None, true);
             }
         }
+    }
+
+    fn is_reached(&self, index: usize) -> bool {
+        !self.is_away && Some(&self.inbox[index].record.topic) != self.silent_topic.as_ref()
+    }
+
+    /// The process is gone: what has not reached the broker never will.
+    pub(crate) fn forget(&mut self, relay: usize) {
+        let (is_away, silent) = (self.is_away, self.silent_topic.clone());
+        self.inbox.retain(|publish| {
+            publish.relay != relay || !is_away && Some(&publish.record.topic) != silent.as_ref()
+        });
     }
 
     /// The records of the dead-letter topic from this offset on.

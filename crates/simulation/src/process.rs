@@ -43,6 +43,9 @@ use crate::surroundings::{
 };
 
 pub(crate) const SLOT: &str = "relay";
+/// Between two looks at a slot that is in use.
+const LOOK_INTERVAL_MIN_US: u64 = 10_000;
+const LOOK_INTERVAL_MAX_US: u64 = 100_000;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a relay has beyond the life of its processes.
@@ -101,7 +104,12 @@ fn host() -> PostgresHost {
 }
 
 impl Process {
-    pub(crate) fn start(machine: &Machine, site: &Site<'_>, ahead_us: i64, seed: u64) -> Result<Process, Fault> {
+    pub(crate) fn start(
+        machine: &Machine,
+        site: &Site<'_>,
+        ahead_us: i64,
+        seed: u64,
+    ) -> Result<Process, Fault> {
         let life = Life::new(site.clock, ahead_us);
         let mut random = Random::new(seed);
         let ends = Arc::default();
@@ -138,7 +146,8 @@ impl Process {
             random: Random::new(random.number()),
         })?;
         let system = SystemId::default();
-        let dead_letters = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+        let dead_letters =
+            DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
         let (events, tail_events) = tail_event::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -173,7 +182,15 @@ impl Process {
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings),
-            tail: Tail { system, events, requests: tail_requests, met: 0, state: None, read: 0, waiting: Vec::new() },
+            tail: Tail {
+                system,
+                events,
+                requests: tail_requests,
+                met: 0,
+                state: None,
+                read: 0,
+                waiting: Vec::new(),
+            },
             wakes_us: 0,
             life,
             sightings,
@@ -308,6 +325,9 @@ struct Opener {
     history: SlotHistory,
     sightings: Arc<Sightings>,
     is_standby: bool,
+    /// The next look at the slot, and the wait after it.
+    looks_us: u64,
+    interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
 }
@@ -321,6 +341,8 @@ impl Opener {
             history: SlotHistory::default(),
             sightings: Arc::clone(sightings),
             is_standby: false,
+            looks_us: 0,
+            interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
         }
     }
@@ -332,7 +354,13 @@ impl Opener {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
+            (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
+        if site.clock.us() < self.looks_us {
+            return false;
+        }
+        self.looks_us = site.clock.us() + self.interval_us;
+        self.interval_us = (2 * self.interval_us).min(LOOK_INTERVAL_MAX_US);
         let Some(news) = self.attempt(site, has_peer) else { return false };
         ends.sessions.answers.send(news).is_ok()
     }

@@ -19,6 +19,10 @@ use crate::surroundings::{Counts, Kept, SharedPostgres};
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
 const UNDER_WAY_MAX_US: u64 = 30_000;
+/// Postgres does not come back sooner.
+const DOWN_MIN_US: u64 = 200_000;
+/// Of one schedule.
+const FAULTS_MAX: usize = 14;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
@@ -97,8 +101,7 @@ impl World {
             policy,
             window,
         };
-        let machines: Vec<Machine> =
-            (0..relays).map(|index| machine(index, &mut random)).collect();
+        let machines: Vec<Machine> = (0..relays).map(|index| machine(index, &mut random)).collect();
         let mut kinds = FAULTS.to_vec();
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
@@ -172,7 +175,7 @@ impl World {
             if self.chance(self.rates.commit) {
                 self.commit();
             }
-            if self.chance(self.rates.fault) {
+            if self.report.faults.len() < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.fault();
             }
         }
@@ -202,12 +205,22 @@ impl World {
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
+        for process in self.processes.iter().flatten() {
+            let shown = locked(&process.shown).pass;
+            text += &format!(
+                "; a relay is {:?}, hold {:?}, in flight {}",
+                shown.phase, shown.hold, shown.in_flight_events
+            );
+        }
         if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
             text += &format!("; {violation}");
         }
         for process in self.processes.iter().flatten() {
             let shown = locked(&process.shown).pass;
-            text += &format!("; a relay is {:?}, hold {:?}, in flight {}", shown.phase, shown.hold, shown.in_flight_events);
+            text += &format!(
+                "; a relay is {:?}, hold {:?}, in flight {}",
+                shown.phase, shown.hold, shown.in_flight_events
+            );
         }
         Err(text)
     }
@@ -225,7 +238,17 @@ impl World {
             self.stored_until = broker.stored.len();
             let tells = self.tells;
             let records = broker.stored[known..].iter().filter(|_| tells);
-            records.map(|it| format!("stored {} {:?} in {} by {:?}", it.id, it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()), it.topic, it.by)).collect()
+            records
+                .map(|it| {
+                    format!(
+                        "stored {} {:?} in {} by {:?}",
+                        it.id,
+                        it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()),
+                        it.topic,
+                        it.by
+                    )
+                })
+                .collect()
         };
         for line in new {
             self.tell(|| line);
@@ -430,6 +453,7 @@ impl World {
     fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        locked(&self.broker).forget(index);
         self.allow_repeats();
         self.starts_again(index);
     }
@@ -441,6 +465,7 @@ impl World {
 
     fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.processes[index] = None;
+        locked(&self.broker).forget(index);
         self.allow_repeats();
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
@@ -562,15 +587,17 @@ impl World {
         match kind {
             FaultKind::PostgresCrash => {
                 postgres.crash();
-                self.postgres_back_us = Some(soon_us);
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 self.checker.went_back();
             }
             FaultKind::Failover => {
                 postgres.fail_over();
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 self.checker.went_back();
             }
             FaultKind::Restore => {
                 let gone = postgres.restore(back);
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
