@@ -177,6 +177,8 @@ fn a_broker_that_is_away_is_tried_again_and_reported_once() {
     assert_eq!(fixture.publisher.reports(), []);
     assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(0)]);
     fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("gone")));
+    // AND the waits are short again
+    assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
     fixture.pass(RECONNECT_CAP);
     assert_eq!(fixture.port.connects.last(), Some(&1));
 }
@@ -290,6 +292,46 @@ fn a_broker_that_answers_neither_publish_nor_question_is_reported() {
 }
 
 #[test]
+fn a_question_is_not_overdue_for_the_time_in_which_the_broker_was_blocked() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    (0..3).for_each(|_| fixture.pass(SECOND));
+    assert_eq!(fixture.port.asked.last().map(String::as_str), Some(""));
+    fixture.handle(AmqpEvent::Blocked("low on memory".to_owned()));
+    assert_eq!(fixture.publisher.reports().len(), 1);
+    fixture.pass(2 * ANSWER_WITHIN);
+    assert_eq!(fixture.publisher.reports(), []);
+    fixture.handle(AmqpEvent::Unblocked);
+    fixture.pass(SECOND);
+    assert_eq!(fixture.publisher.reports(), [SinkReport::Reachable]);
+    // WHEN it takes messages again and is silent THEN it is reported
+    fixture.pass(ANSWER_WITHIN);
+    assert!(matches!(&fixture.publisher.reports()[..], [SinkReport::Unreachable(_)]));
+    // WHEN the connection is lost THEN nothing of that is true of the next one
+    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("gone")));
+    assert_eq!(fixture.publisher.status().unanswered, None);
+    fixture.connect_again();
+    assert_eq!(fixture.publisher.reports().len(), 1);
+    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
+}
+
+#[test]
+fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    assert_eq!(fixture.sent(), ["1"]);
+    fixture.publisher.refusals.add_missing("x", fixture.now);
+    fixture.now += 5 * SECOND;
+    // GIVEN an event for a place that was refused a while ago, and one whose queue is silent
+    fixture.publisher.unconfirmed.unanswered(1);
+    fixture.publisher.take(PublishOrder::Publish(2, empty_message("x", "k", "2")));
+    fixture.advance();
+    let reports = fixture.publisher.reports();
+    assert_eq!(failed(&reports), [(2, fault::NO_EXCHANGE, Disposition::Transient)]);
+    assert!(fixture.sent().is_empty());
+}
+
+#[test]
 fn the_message_over_which_the_broker_closes_is_found_by_sending_one_at_a_time() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1, 2, 3]);
@@ -319,14 +361,15 @@ fn a_limit_that_the_broker_names_is_kept_and_the_others_are_sent_again() {
         AmqpMessage::event(&Outbound { value: Some(&value), ..*event }, &Limits::default(), None)
     });
     fixture.publisher.take(PublishOrder::Publish(1, large.unwrap()));
-    fixture.publish(&[2]);
-    assert_eq!(fixture.sent(), ["1", "2"]);
+    fixture.publish(&[2, 3]);
+    assert_eq!(fixture.sent(), ["1", "2", "3"]);
     assert_eq!(fixture.close(406, TOO_LARGE), []);
     assert_eq!(fixture.publisher.status().limits.body_bytes, 200);
     fixture.connect_again();
     let reports = fixture.publisher.reports();
     assert_eq!(failed(&reports), [(1, fault::MESSAGE_TOO_LARGE, Disposition::Terminal)]);
-    assert_eq!(fixture.sent(), ["2"]);
+    // THEN they are no suspects
+    assert_eq!(fixture.sent(), ["2", "3"]);
 }
 
 #[test]
@@ -451,6 +494,12 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
     // WHEN it closes because of their number THEN half of them is enough
     fixture.close(530, "NOT_ALLOWED - number of channels opened for user 'u' has reached 2");
     assert_eq!(fixture.publisher.channels_max, 1);
+    fixture.now = fixture.publisher.wake_at().unwrap();
+    fixture.advance();
+    fixture.connect(&[CHANNEL], 3);
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    assert!(fixture.publisher.channels.are_all_busy());
+    assert_eq!(fixture.port.opened, 2);
 }
 
 /// A publisher with 2,000 events for 40 destinations, of which as many are sent as may be.
