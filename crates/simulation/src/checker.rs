@@ -26,6 +26,8 @@ pub(crate) struct Checker {
     pub(crate) excused: BTreeSet<u64>,
     /// Repetitions that something explains.
     pub(crate) allowed_repeats: u64,
+    /// A dead letter parks its key.
+    parks: bool,
 }
 
 fn number(record: &Record) -> Option<u64> {
@@ -33,6 +35,10 @@ fn number(record: &Record) -> Option<u64> {
 }
 
 impl Checker {
+    pub(crate) fn new(parks: bool) -> Checker {
+        Checker { parks, ..Checker::default() }
+    }
+
     /// Looks at what was stored since the last look.
     pub(crate) fn look(&mut self, broker: &Broker) -> Result<(), Violation> {
         for record in &broker.stored[self.looked..] {
@@ -40,6 +46,10 @@ impl Checker {
             let Some(number) = number(record) else { continue };
             if record.is_dead_letter() {
                 self.dead.insert(number);
+                if self.parks {
+                    // Later events of the key wait there, also those that come again.
+                    record.key.clone().map(|key| self.last.insert(key, number));
+                }
                 continue;
             }
             // What is a dead letter was given up in its place.
@@ -103,6 +113,15 @@ impl Checker {
         let before = postgres.wal.iter().take_while(|it| it.commit_lsn < position);
         let events = before.flat_map(|transaction| transaction.events().map(|it| it.number));
         self.excused.extend(events);
+    }
+
+    /// How many of the events that Postgres sends from this position on are stored, or may be.
+    pub(crate) fn stored_since(&self, postgres: &Postgres, broker: &Broker, position: u64) -> u64 {
+        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
+        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let sent = |number| broker.inbox.iter().any(|it| it.record.id == format!("e{number}"));
+        let stored = events.filter(|it| self.published.contains(&it.number) || sent(it.number));
+        stored.count() as u64
     }
 
     /// Whether every event is stored, and the slot has passed it.
