@@ -21,13 +21,16 @@ pub enum FaultKind {
     FailoverBehind,
     Restore,
     SlotAdvanced,
+    SlotRecreated,
+    /// The table is taken out of the publication for a while.
+    Unpublished,
     BrokerAway,
     SinkBroken,
     Refusals,
     SilentTopic,
 }
 
-pub const FAULTS: [FaultKind; 19] = [
+pub const FAULTS: [FaultKind; 21] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -43,6 +46,8 @@ pub const FAULTS: [FaultKind; 19] = [
     FaultKind::FailoverBehind,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
+    FaultKind::SlotRecreated,
+    FaultKind::Unpublished,
     FaultKind::BrokerAway,
     FaultKind::SinkBroken,
     FaultKind::Refusals,

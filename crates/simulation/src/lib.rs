@@ -12,6 +12,7 @@ mod network;
 mod options;
 mod postgres;
 mod process;
+mod publication;
 mod shrink;
 mod sometimes;
 mod story;

@@ -9,7 +9,7 @@ use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 use crate::network::Connection;
 
 pub(crate) const APPLICATION: &str = "walrelay";
-const TABLE: u32 = 16_400;
+pub(crate) const TABLE: u32 = 16_400;
 const OTHER_TABLE: u32 = 16_401;
 /// Bytes of WAL of a change.
 const CHANGE_BYTES: u64 = 64;
@@ -98,6 +98,8 @@ pub(crate) struct Postgres {
     pub(crate) slot: Option<Slot>,
     pub(crate) walsenders: Vec<Walsender>,
     pub(crate) publishes: bool,
+    /// How often the table was taken out and put back.
+    pub(crate) publication_changes: u32,
     /// What the standby knows of the slot.
     pub(crate) synced: u64,
     pub(crate) clock_ahead_us: i64,
@@ -120,6 +122,7 @@ impl Postgres {
             slot: Some(Slot { confirmed: end, on_disk: end, active: None, decoded: 0 }),
             walsenders: Vec::new(),
             publishes: true,
+            publication_changes: 0,
             synced: end,
             clock_ahead_us: 0,
             begun: Vec::new(),
@@ -204,6 +207,9 @@ impl Postgres {
                 sender.sent = sender.sent.max(self.end);
                 return;
             };
+            // Each message has the position of its change, that of Begin the first one.
+            let begins = transaction.commit_lsn - transaction.changes.len() as u64 * CHANGE_BYTES;
+            let mut at = begins + sender.sent_changes.unwrap_or_default() as u64 * CHANGE_BYTES;
             let body = match sender.sent_changes {
                 None => {
                     sender.sent_changes = Some(0);
@@ -213,7 +219,7 @@ impl Postgres {
                 }
                 Some(_) if !sender.has_described && has_rows(transaction) => {
                     sender.has_described = true;
-                    sender.connection.put(&data(self.end, &relation(OTHER_TABLE, "others")));
+                    sender.connection.put(&data(at, &relation(OTHER_TABLE, "others")));
                     relation(TABLE, "outbox")
                 }
                 Some(sent) if transaction.published && sent < transaction.changes.len() => {
@@ -223,6 +229,7 @@ impl Postgres {
                 Some(_) => {
                     (sender.sent_changes, sender.sent) = (None, transaction.end_lsn);
                     sender.next += 1;
+                    at = transaction.end_lsn;
                     if let Some(slot) = &mut self.slot {
                         slot.decoded += 1;
                     }
@@ -231,7 +238,7 @@ impl Postgres {
                     commit.u64(postgres_time(*commit_unix_us)).0
                 }
             };
-            sender.connection.put(&data(self.end, &body));
+            sender.connection.put(&data(at, &body));
             sender.kept_us = now_us;
         }
     }
@@ -265,6 +272,21 @@ impl Postgres {
         if let Some(slot) = &mut self.slot {
             slot.on_disk = slot.confirmed;
         }
+    }
+
+    /// Takes the table out of the publication, or puts it back.
+    pub(crate) fn set_publishes(&mut self, publishes: bool) {
+        self.publishes = publishes;
+        self.publication_changes += u32::from(publishes);
+    }
+
+    /// Drops the slot and makes it again, if nobody reads it.
+    pub(crate) fn recreate_slot(&mut self) -> bool {
+        let end = self.end;
+        let slot = self.slot.as_mut().filter(|slot| slot.active.is_none());
+        let Some(slot) = slot else { return false };
+        *slot = Slot { confirmed: end, on_disk: end, active: None, decoded: 0 };
+        true
     }
 
     pub(crate) fn sync_standby(&mut self) {
@@ -352,7 +374,7 @@ fn data(wal_end: u64, body: &[u8]) -> Vec<u8> {
     copy_data(&Encoder::tag(b'w').u64(wal_end).u64(wal_end).u64(0).bytes(body).0)
 }
 
-const COLUMNS: [(&str, u32); 5] =
+pub(crate) const COLUMNS: [(&str, u32); 5] =
     [("id", 25), ("aggregatetype", 1043), ("aggregateid", 1043), ("type", 25), ("payload", 17)];
 
 fn relation(oid: u32, name: &str) -> Vec<u8> {

@@ -132,6 +132,10 @@ pub struct World {
     asked: Option<Asked>,
     /// The last process has ended as it was asked to: the sink that it had when its session began.
     clean_end: Option<u64>,
+    published_again_us: Option<u64>,
+    /// There was a gap in the publication that every machine can find, when so many stops had been.
+    gap: Option<usize>,
+    is_settling: bool,
 }
 
 impl World {
@@ -211,6 +215,9 @@ impl World {
             violation: None,
             asked: None,
             clean_end: None,
+            published_again_us: None,
+            gap: None,
+            is_settling: false,
         }
     }
 
@@ -293,6 +300,7 @@ impl World {
     fn settle(&mut self) -> Result<(), Violation> {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);
+        self.is_settling = true;
         self.frozen_until_us.fill(0);
         self.refuses_until_us = 0;
         self.starts_us.fill(0);
@@ -310,6 +318,14 @@ impl World {
             let is_empty = locked(&self.broker).inbox.is_empty();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
+                let found = |since: &usize| {
+                    self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
+                };
+                if self.gap.as_ref().is_some_and(|since| !found(since)) {
+                    return Err(
+                        "gap: the table was unpublished, and no relay has stopped".to_owned().into()
+                    );
+                }
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
             }
         }
@@ -424,6 +440,15 @@ impl World {
 
     fn walsenders(&mut self) -> Result<(), Violation> {
         let now_us = self.clock.us();
+        let drawn = below(&mut self.random, 256);
+        let mut postgres = locked(&self.postgres);
+        match drawn {
+            0..4 => postgres.checkpoint(),
+            4..16 => postgres.sync_standby(),
+            16..24 if postgres.runs => postgres.write_other(8 * drawn),
+            _ => {}
+        }
+        drop(postgres);
         let senders = locked(&self.postgres).walsenders.len();
         for index in (0..senders).rev() {
             self.draws_for(WALSENDER + index as u64);
@@ -556,7 +581,8 @@ impl World {
                 process.serve(&site, has_peer, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
-            if below(&mut self.random, 64) == 0 {
+            let looks = if self.is_settling { 1 } else { 64 };
+            if below(&mut self.random, looks) == 0 {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let is_due = process.wakes_us <= self.clock.us();
@@ -642,10 +668,10 @@ impl World {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
             self.judge_stop(&fault);
-            if fault.exit == Exit::Slot {
+            if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
-                (kept.last, kept.stop) = (None, None);
+                (kept.last, kept.stop, kept.publication) = (None, None, None);
             }
         } else {
             self.report.drained += 1;
@@ -679,6 +705,10 @@ impl World {
         if self.postgres_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.postgres).start_again();
             self.tell(|| "postgres runs again".to_owned());
+        }
+        if self.published_again_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.postgres).set_publishes(true);
+            self.tell(|| "the table is published again".to_owned());
         }
         if self.broker_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).is_away = false;
@@ -715,7 +745,9 @@ impl World {
             | FaultKind::Failover
             | FaultKind::FailoverBehind
             | FaultKind::Restore
-            | FaultKind::SlotAdvanced => self.postgres_fault(kind, soon_us),
+            | FaultKind::SlotAdvanced
+            | FaultKind::SlotRecreated
+            | FaultKind::Unpublished => self.postgres_fault(kind, soon_us),
             FaultKind::BrokerAway
             | FaultKind::SinkBroken
             | FaultKind::Refusals
@@ -806,6 +838,23 @@ impl World {
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
+            }
+            FaultKind::SlotRecreated => {
+                let end = postgres.end;
+                if postgres.recreate_slot() {
+                    self.checker.excuse_before(&postgres, end);
+                }
+            }
+            FaultKind::Unpublished => {
+                if postgres.publishes {
+                    postgres.set_publishes(false);
+                    self.published_again_us = Some(soon_us);
+                    let remembers = |it: &Machine| {
+                        it.state_file.is_some() && locked(&it.kept).publication.is_some()
+                    };
+                    self.gap =
+                        self.machines.iter().all(remembers).then_some(self.report.stops.len());
+                }
             }
             _ => {
                 let end = postgres.end;

@@ -39,10 +39,16 @@ impl World {
     /// A stop that protects data needs a reason in the world.
     pub(super) fn judge_stop(&mut self, fault: &Fault) {
         let reasons: &[FaultKind] = match fault.code {
-            "slot.moved" => {
-                &[FaultKind::SlotAdvanced, FaultKind::Restore, FaultKind::FailoverBehind]
+            "slot.moved" => &[
+                FaultKind::SlotAdvanced,
+                FaultKind::SlotRecreated,
+                FaultKind::Restore,
+                FaultKind::FailoverBehind,
+            ],
+            "slot.went-back" => {
+                &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]
             }
-            "slot.went-back" => &[FaultKind::Restore, FaultKind::SlotAdvanced],
+            "publication.gap" => &[FaultKind::Unpublished],
             _ => return,
         };
         if !self.has_happened(reasons) {
