@@ -400,7 +400,8 @@ impl Handover<'_> {
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
-        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us()) else {
+        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us())
+        else {
             return send(self, event);
         };
         let mut headers = HeaderSlots::new();

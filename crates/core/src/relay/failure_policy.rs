@@ -166,11 +166,7 @@ impl FailurePolicy {
     /// Whether this dead letter may be written now: only once the dead-letter topic was read, or
     /// found unreadable. Returns a fault if there are too many. Events that follow a dead letter of
     /// their key do not count.
-    pub fn allow(
-        &mut self,
-        sequence: Sequence,
-        cause: &DeadLetterCause,
-    ) -> Result<bool, Fault> {
+    pub fn allow(&mut self, sequence: Sequence, cause: &DeadLetterCause) -> Result<bool, Fault> {
         let counts = !self.dead_lettered.contains_key(&sequence);
         self.gate.allow(cause, counts)
     }

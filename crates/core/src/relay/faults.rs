@@ -54,11 +54,7 @@ pub fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
 }
 
 /// Too many dead letters: something else is wrong than the events.
-pub fn breaker_open(
-    burst: &Burst,
-    next: &DeadLetterCause,
-    settings: &DeadLetterSettings,
-) -> Fault {
+pub fn breaker_open(burst: &Burst, next: &DeadLetterCause, settings: &DeadLetterSettings) -> Fault {
     let Burst { letters, class } = burst;
     let window_s = settings.burst_window.as_secs();
     let DeadLetterCause { class: next_class, reason, position, .. } = next;

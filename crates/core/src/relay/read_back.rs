@@ -8,14 +8,14 @@
 //! [`WITHIN`] in all.
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
+use super::ports::TopicLink;
 use crate::base::event::Outbound;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use super::ports::TopicLink;
 use crate::delivery::stored::{Stored, StoredEvents};
 
 /// How long the intake waits for all topics together.

@@ -10,7 +10,7 @@ type Ended = Arc<Mutex<Vec<FinishedSpan>>>;
 fn spans(ratio: f64) -> (EventSpans, Ended) {
     let ended = Ended::default();
     let to = Arc::clone(&ended);
-    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span))), ended)
+    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span)), 1), ended)
 }
 
 fn event<'a>(id: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {

@@ -44,7 +44,7 @@ use crate::source::stream::{Stream, StreamError};
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 pub struct SlotFeed {
-    replication: Replication,
+    pub(in crate::relay) replication: Replication,
     connection: Connection,
     /// What the control runtime waits for while there is no session.
     awaited: Phase,
@@ -566,7 +566,10 @@ impl Feed for SlotFeed {
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
             hold: self.hold,
-            decoding_for: self.stall.decoding_since().map(|since| now.saturating_duration_since(since)),
+            decoding_for: self
+                .stall
+                .decoding_since()
+                .map(|since| now.saturating_duration_since(since)),
             ..self.replication.status()
         };
         FeedStatus { connected, pass }
@@ -587,8 +590,11 @@ impl Feed for SlotFeed {
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
-        let reported =
-            if let Connection::Open(stream) = ending { session::end(stream, &*self.clock) } else { false };
+        let reported = if let Connection::Open(stream) = ending {
+            session::end(stream, &*self.clock)
+        } else {
+            false
+        };
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {

@@ -127,12 +127,7 @@ impl Replication {
     /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
-    pub fn taken_over(
-        &mut self,
-        floor: Lsn,
-        admitter: &mut Admitter,
-        policy: &mut FailurePolicy,
-    ) {
+    pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         self.window.forget();
         admitter.forget();
         policy.forget(self.window.next());
@@ -252,7 +247,7 @@ impl Replication {
         Ok(PacketOutcome::Done)
     }
 
-    fn message(
+    pub fn message(
         &mut self,
         message: Message<'_>,
         admission: &mut Admission<'_>,
@@ -319,7 +314,11 @@ impl Replication {
         let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
         let reported = self.progress.reported();
         // What was reported since shows it too.
-        if reported == floor { progress::trace(floor, commit_lsn, self.random.number()) } else { Some(reported) }
+        if reported == floor {
+            progress::trace(floor, commit_lsn, self.random.number())
+        } else {
+            Some(reported)
+        }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{
-    ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline,
-};
+use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
 use crate::source::progress;

@@ -15,7 +15,7 @@ fn fixture(catalog: Catalog) -> Fixture {
     let mut fixture = Fixture::new(&[]);
     let mut source = fixture.replication().source.clone();
     source.outboxes = vec![testing::outbox()];
-    fixture.relay.down.admitter =
+    fixture.down().admitter =
         Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
     fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
     fixture.replication().connected(false, catalog, Lsn::ZERO);

@@ -65,7 +65,7 @@ fn behind_an_unmarked_event_its_key_is_published_again_in_order() {
     let mut first = Fixture::new(&[]);
     first.commit(&[("1a", "t", "a")]).unwrap();
     first.settle().unwrap();
-    first.relay.down.admitter.state_file.marks.forget();
+    first.down().admitter.state_file.marks.forget();
     first.commit(&[("2b", "t", "b"), ("2a", "t", "a")]).unwrap();
     first.settle().unwrap();
     let mut second = first.successor();
@@ -77,7 +77,7 @@ fn behind_an_unmarked_event_its_key_is_published_again_in_order() {
     let mut first = Fixture::new(&[]);
     first.commit(&[("1a", "t", "a")]).unwrap();
     first.settle().unwrap();
-    first.relay.down.admitter.state_file.marks.forget();
+    first.down().admitter.state_file.marks.forget();
     first.commit(&[("2a", "t", "a")]).unwrap();
     first.settle().unwrap();
     let mut second = first.successor();
@@ -175,7 +175,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         fixture.commit(&[("e1", "t", "a")]).unwrap();
         fixture.settle().unwrap();
         // WHEN another process begins, and the slot shows no trace of that relay
-        let admitter = &mut fixture.relay.down.admitter;
+        let admitter = &mut fixture.down().admitter;
         admitter.state_file = StateFile::default();
         admitter.state_file = StateFile::open(Some(&fixture.state_file), "walrelay").unwrap();
         if peer_held {
@@ -191,7 +191,7 @@ fn killed_within(names: &[String]) -> Fixture {
     let mut first = Fixture::new(&[]);
     let events: Vec<_> = names.iter().map(|name| (name.as_str(), "t", "a")).collect();
     assert_eq!(first.receive_part(1, &events), PacketOutcome::Done);
-    let marks = &mut first.relay.down.admitter.state_file.marks;
+    let marks = &mut first.down().admitter.state_file.marks;
     for event in 1..=1 << 18 {
         let fingerprint = Fingerprint { event, key: 0 };
         marks.push(Mark { position: Position::default(), fingerprint, is_dead_letter: false });
