@@ -1,6 +1,7 @@
 //! What a process has marked as confirmed, and the next one receives again.
 
-use super::super::{IntakeStop, PacketOutcome};
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
+
 use super::fixture::{Fixture, failure, pairs};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;

@@ -11,15 +11,18 @@ mod sequence;
 
 use std::sync::{Arc, Mutex};
 
+use walrelay_core::relay::failure_policy::FailureOutcome;
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
+
 use self::fixture::{Fixture, failure, header, open, pairs};
-use super::*;
 use crate::base::clock::unix_now_us;
-use crate::base::event::Outbound;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{self, DeadLetterWriter, KeyHash};
-use crate::relay::failure_policy::FailureOutcome;
 use crate::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 #[test]

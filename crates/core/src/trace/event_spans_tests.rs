@@ -8,9 +8,14 @@ const ROW: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 type Ended = Arc<Mutex<Vec<FinishedSpan>>>;
 
 fn spans(ratio: f64) -> (EventSpans, Ended) {
+    process(ratio, 1)
+}
+
+/// Another process has another seed.
+fn process(ratio: f64, seed: u64) -> (EventSpans, Ended) {
     let ended = Ended::default();
     let to = Arc::clone(&ended);
-    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span)), 1), ended)
+    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span)), seed), ended)
 }
 
 fn event<'a>(id: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
