@@ -15,23 +15,25 @@ use walrelay_core::sink::{
 
 use crate::life::{Life, WorldClock};
 
-pub const DEAD_LETTERS: &str = "outbox.dlq";
+pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
 const HELD_MAX: usize = 64;
 
 /// A record, as it was published or stored.
 #[derive(Clone, Debug)]
-pub struct Record {
-    pub topic: String,
-    pub key: Option<Vec<u8>>,
-    pub value: Option<Vec<u8>>,
-    pub id: String,
-    pub headers: Vec<(String, Vec<u8>)>,
-    pub commit_unix_us: i64,
-    pub stored_unix_us: i64,
+pub(crate) struct Record {
+    pub(crate) topic: String,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) id: String,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) commit_unix_us: i64,
+    pub(crate) stored_unix_us: i64,
+    /// The relay and the sink that published it.
+    pub(crate) by: (usize, u64),
 }
 
 impl Record {
-    pub fn copy(event: &Outbound<'_>) -> Record {
+    pub(crate) fn copy(event: &Outbound<'_>) -> Record {
         let headers = event.headers.iter();
         Record {
             topic: event.topic.to_owned(),
@@ -41,10 +43,11 @@ impl Record {
             headers: headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect(),
             commit_unix_us: event.commit_unix_us,
             stored_unix_us: 0,
+            by: (0, 0),
         }
     }
 
-    pub fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    pub(crate) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let headers: Vec<(&str, &[u8])> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         then(&Outbound {
@@ -61,59 +64,60 @@ impl Record {
         })
     }
 
-    pub fn is_dead_letter(&self) -> bool {
+    pub(crate) fn is_dead_letter(&self) -> bool {
         self.topic == DEAD_LETTERS
     }
 
-    pub fn is_poison(&self) -> bool {
+    pub(crate) fn is_poison(&self) -> bool {
         self.value.as_deref() == Some(b"poison") && !self.is_dead_letter()
     }
 }
 
 /// What the broker says of a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     Stored,
     Refused(Disposition),
 }
 
 /// On its way to the broker.
 #[derive(Debug)]
-pub struct Publish {
-    pub sink: u64,
-    pub relay: usize,
-    pub sequence: Sequence,
-    pub record: Record,
+pub(crate) struct Publish {
+    pub(crate) sink: u64,
+    pub(crate) relay: usize,
+    pub(crate) sequence: Sequence,
+    pub(crate) sent_us: u64,
+    pub(crate) record: Record,
     answers: Answers,
 }
 
 type Answers = Arc<Mutex<VecDeque<(Sequence, Answer)>>>;
 
 #[derive(Debug)]
-pub struct Broker {
+pub(crate) struct Broker {
     clock: WorldClock,
-    pub logs: BTreeMap<String, Vec<Record>>,
+    pub(crate) logs: BTreeMap<String, Vec<Record>>,
     /// All records, in the order in which they were stored.
-    pub stored: Vec<Record>,
-    pub inbox: VecDeque<Publish>,
-    pub cluster: u64,
+    pub(crate) stored: Vec<Record>,
+    pub(crate) inbox: VecDeque<Publish>,
+    pub(crate) cluster: u64,
     /// It accepts and answers nothing.
-    pub is_away: bool,
+    pub(crate) is_away: bool,
     /// Takes and answers nothing for this topic.
-    pub silent_topic: Option<String>,
+    pub(crate) silent_topic: Option<String>,
     sinks: u64,
     /// Sinks whose state is lost.
-    pub broken: BTreeSet<u64>,
+    pub(crate) broken: BTreeSet<u64>,
 }
 
-pub type SharedBroker = Arc<Mutex<Broker>>;
+pub(crate) type SharedBroker = Arc<Mutex<Broker>>;
 
-pub fn locked<T>(shared: &Arc<Mutex<T>>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Broker {
-    pub fn new(clock: &WorldClock) -> Broker {
+    pub(crate) fn new(clock: &WorldClock) -> Broker {
         Broker {
             clock: clock.clone(),
             logs: BTreeMap::new(),
@@ -127,16 +131,17 @@ impl Broker {
         }
     }
 
-    pub fn store(&mut self, record: Record) {
+    pub(crate) fn store(&mut self, record: Record) {
         let record = Record { stored_unix_us: self.clock.unix_us(), ..record };
         self.logs.entry(record.topic.clone()).or_default().push(record.clone());
         self.stored.push(record);
     }
 
     /// Takes the publish at this place of the inbox; with `answer`, the sink hears of it.
-    pub fn take(&mut self, index: usize, refusal: Option<Disposition>, answers: bool) {
+    pub(crate) fn take(&mut self, index: usize, refusal: Option<Disposition>, answers: bool) {
         let Some(publish) = self.inbox.remove(index) else { return };
-        let Publish { sequence, record, answers: to, .. } = publish;
+        let Publish { sequence, record, answers: to, relay, sink, .. } = publish;
+        let record = Record { by: (relay, sink), ..record };
         let answer = match refusal {
             None if record.is_poison() => Answer::Refused(Disposition::Terminal),
             None => {
@@ -151,7 +156,7 @@ impl Broker {
     }
 
     /// The oldest publishes of each key, which the broker can take next.
-    pub fn takeable(&self) -> Vec<usize> {
+    pub(crate) fn takeable(&self) -> Vec<usize> {
         if self.is_away {
             return Vec::new();
         }
@@ -160,11 +165,24 @@ impl Broker {
         inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
     }
 
-    /// What was sent by this relay arrives now, or never.
-    pub fn flush(&mut self, relay: usize) {
+    /// What has been under way for so long has arrived.
+    pub(crate) fn arrive(&mut self, sent_before_us: u64) {
+        if self.is_away {
+            return;
+        }
+        while let Some(index) = self.inbox.iter().position(|publish| {
+            publish.sent_us < sent_before_us
+                && Some(&publish.record.topic) != self.silent_topic.as_ref()
+        }) {
+            self.take(index, None, true);
+        }
+    }
+
+    /// A relay gets the slot: what others have sent arrives before, or never.
+    pub(crate) fn flush_ended(&mut self, relay: usize) {
         let mut index = 0;
         while index < self.inbox.len() {
-            if self.inbox[index].relay != relay {
+            if self.inbox[index].relay == relay {
                 index += 1;
                 continue;
             }
@@ -177,7 +195,7 @@ impl Broker {
     }
 
     /// The records of the dead-letter topic from this offset on.
-    pub fn dead_letters(&self, from: usize) -> Vec<LogEntry> {
+    pub(crate) fn dead_letters(&self, from: usize) -> Vec<LogEntry> {
         let Some(log) = self.logs.get(DEAD_LETTERS) else { return Vec::new() };
         let entry = |(offset, record): (usize, &Record)| LogEntry {
             position: PartitionOffset { partition: 0, offset: offset as i64 },
@@ -203,7 +221,7 @@ struct Item {
     state: State,
 }
 
-pub struct DirectSink {
+pub(crate) struct DirectSink {
     id: u64,
     relay: usize,
     life: Arc<Life>,
@@ -216,7 +234,7 @@ pub struct DirectSink {
 }
 
 impl DirectSink {
-    pub fn new(relay: usize, life: &Arc<Life>, broker: &SharedBroker) -> DirectSink {
+    pub(crate) fn new(relay: usize, life: &Arc<Life>, broker: &SharedBroker) -> DirectSink {
         let id = {
             let mut broker = locked(broker);
             broker.sinks += 1;
@@ -269,6 +287,7 @@ impl DirectSink {
                 sink: self.id,
                 relay: self.relay,
                 sequence: *sequence,
+                sent_us: self.life.now_us(),
                 record: item.record.clone(),
                 answers: Arc::clone(&self.answers),
             });

@@ -14,18 +14,18 @@ const NO_FUSE: u32 = u32::MAX;
 
 /// The time of the world, in microseconds since its beginning.
 #[derive(Clone, Debug, Default)]
-pub struct WorldClock(Arc<AtomicU64>);
+pub(crate) struct WorldClock(Arc<AtomicU64>);
 
 impl WorldClock {
-    pub fn us(&self) -> u64 {
+    pub(crate) fn us(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub fn unix_us(&self) -> i64 {
+    pub(crate) fn unix_us(&self) -> i64 {
         BEGINS_UNIX_US + self.us() as i64
     }
 
-    pub fn advance(&self, us: u64) {
+    pub(crate) fn advance(&self, us: u64) {
         self.0.fetch_add(us, Ordering::Relaxed);
     }
 }
@@ -37,7 +37,7 @@ fn origin() -> Instant {
 }
 
 #[derive(Debug)]
-pub struct Life {
+pub(crate) struct Life {
     world: WorldClock,
     /// How far the process has waited within its present step.
     waited_us: AtomicU64,
@@ -49,7 +49,7 @@ pub struct Life {
 }
 
 impl Life {
-    pub fn new(world: &WorldClock, ahead_us: i64) -> Arc<Life> {
+    pub(crate) fn new(world: &WorldClock, ahead_us: i64) -> Arc<Life> {
         Arc::new(Life {
             world: world.clone(),
             waited_us: AtomicU64::new(0),
@@ -60,7 +60,7 @@ impl Life {
     }
 
     /// Whether the process can still do something that others see. Each call is one such effect.
-    pub fn has_effect(&self) -> bool {
+    pub(crate) fn has_effect(&self) -> bool {
         if self.is_dead() {
             return false;
         }
@@ -77,33 +77,33 @@ impl Life {
         }
     }
 
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.is_dead.load(Ordering::Relaxed)
     }
 
-    pub fn die(&self) {
+    pub(crate) fn die(&self) {
         self.is_dead.store(true, Ordering::Relaxed);
     }
 
     /// The process dies before it has one more effect than these.
-    pub fn dies_after(&self, effects: u32) {
+    pub(crate) fn dies_after(&self, effects: u32) {
         self.fuse.store(effects, Ordering::Relaxed);
     }
 
-    pub fn set_clock_ahead(&self, us: i64) {
+    pub(crate) fn set_clock_ahead(&self, us: i64) {
         self.ahead_us.store(us, Ordering::Relaxed);
     }
 
-    pub fn wait(&self, length: Duration) {
+    pub(crate) fn wait(&self, length: Duration) {
         self.waited_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// How long the last step has waited.
-    pub fn take_waited_us(&self) -> u64 {
+    pub(crate) fn take_waited_us(&self) -> u64 {
         self.waited_us.swap(0, Ordering::Relaxed)
     }
 
-    pub fn now_us(&self) -> u64 {
+    pub(crate) fn now_us(&self) -> u64 {
         self.world.us() + self.waited_us.load(Ordering::Relaxed)
     }
 }

@@ -6,46 +6,46 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What both ends share.
 #[derive(Clone, Debug, Default)]
-pub struct Connection(Arc<Mutex<State>>);
+pub(crate) struct Connection(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// Sent by the walsender and not arrived.
-    pub under_way: VecDeque<u8>,
+    pub(crate) under_way: VecDeque<u8>,
     /// Arrived at the relay and not read.
-    pub arrived: VecDeque<u8>,
+    pub(crate) arrived: VecDeque<u8>,
     /// Status updates that have not arrived: position, and whether a reply is requested.
-    pub updates: VecDeque<(u64, bool)>,
+    pub(crate) updates: VecDeque<(u64, bool)>,
     /// The relay sends no more.
-    pub copy_done: bool,
+    pub(crate) copy_done: bool,
     /// The relay's end is closed: the walsender will find out.
-    pub closed_by_relay: bool,
+    pub(crate) closed_by_relay: bool,
     /// The walsender's end is closed: the relay reads what has arrived, and then the end.
-    pub closed_by_server: bool,
+    pub(crate) closed_by_server: bool,
     /// The relay's end reports an error at once.
-    pub is_reset: bool,
+    pub(crate) is_reset: bool,
     /// Nothing gets through in this direction any more.
-    pub down_is_cut: bool,
-    pub up_is_cut: bool,
+    pub(crate) down_is_cut: bool,
+    pub(crate) up_is_cut: bool,
 }
 
 impl Connection {
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.state().under_way.extend(bytes);
     }
 
     /// Bytes that the relay has not read.
-    pub fn backlog(&self) -> usize {
+    pub(crate) fn backlog(&self) -> usize {
         let state = self.state();
         state.under_way.len() + state.arrived.len()
     }
 
     /// The server is gone.
-    pub fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         let mut state = self.state();
         if !state.down_is_cut {
             state.closed_by_server = true;
@@ -53,7 +53,7 @@ impl Connection {
     }
 
     /// So many bytes arrive.
-    pub fn deliver(&self, bytes: usize) -> bool {
+    pub(crate) fn deliver(&self, bytes: usize) -> bool {
         let mut state = self.state();
         if state.down_is_cut {
             return false;

@@ -8,7 +8,7 @@ use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use crate::network::Connection;
 
-pub const APPLICATION: &str = "walrelay";
+pub(crate) const APPLICATION: &str = "walrelay";
 const TABLE: u32 = 16_400;
 const OTHER_TABLE: u32 = 16_401;
 /// Bytes of WAL of a change.
@@ -17,39 +17,39 @@ const CHANGE_BYTES: u64 = 64;
 const COMMIT_BYTES: u64 = 48;
 /// A walsender does not encode more than this ahead of the network.
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
-pub const TOPICS: [&str; 2] = ["orders", "bills"];
+pub(crate) const TOPICS: [&str; 2] = ["orders", "bills"];
 
 /// A row of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub(crate) struct Event {
     /// Its id, in the order of the inserts of a history.
-    pub number: u64,
-    pub key: Option<u8>,
-    pub topic: u8,
+    pub(crate) number: u64,
+    pub(crate) key: Option<u8>,
+    pub(crate) topic: u8,
     /// The broker refuses it for ever.
-    pub poison: bool,
+    pub(crate) poison: bool,
 }
 
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     Event(Event),
     /// A row of a table that is no outbox.
     Other,
 }
 
 #[derive(Clone, Debug)]
-pub struct Transaction {
-    pub xid: u32,
-    pub commit_lsn: u64,
-    pub end_lsn: u64,
-    pub commit_unix_us: i64,
-    pub changes: Vec<Change>,
+pub(crate) struct Transaction {
+    pub(crate) xid: u32,
+    pub(crate) commit_lsn: u64,
+    pub(crate) end_lsn: u64,
+    pub(crate) commit_unix_us: i64,
+    pub(crate) changes: Vec<Change>,
     /// The publication let its rows through.
-    pub published: bool,
+    pub(crate) published: bool,
 }
 
 impl Transaction {
-    pub fn events(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         let events = self.changes.iter().filter_map(|change| match change {
             Change::Event(event) => Some(event),
             Change::Other => None,
@@ -59,52 +59,52 @@ impl Transaction {
 }
 
 #[derive(Clone, Debug)]
-pub struct Slot {
-    pub confirmed: u64,
+pub(crate) struct Slot {
+    pub(crate) confirmed: u64,
     /// What a crash leaves.
-    pub on_disk: u64,
-    pub active: Option<i32>,
+    pub(crate) on_disk: u64,
+    pub(crate) active: Option<i32>,
     /// Transactions decoded since the start of the statistics.
-    pub decoded: i64,
+    pub(crate) decoded: i64,
 }
 
 #[derive(Debug)]
-pub struct Walsender {
-    pub pid: i32,
+pub(crate) struct Walsender {
+    pub(crate) pid: i32,
     /// The relay that has this session.
-    pub relay: usize,
+    pub(crate) relay: usize,
     /// The next transaction, and how far it is sent.
     next: usize,
     sent_changes: Option<usize>,
     sent: u64,
     has_described: bool,
-    pub connection: Connection,
+    pub(crate) connection: Connection,
     /// When a status update came last.
-    pub heard_us: u64,
+    pub(crate) heard_us: u64,
     /// When a keepalive was sent last.
-    pub kept_us: u64,
-    pub stops: bool,
+    pub(crate) kept_us: u64,
+    pub(crate) stops: bool,
 }
 
-pub struct Postgres {
-    pub system_id: String,
-    pub timeline: u32,
+pub(crate) struct Postgres {
+    pub(crate) system_id: String,
+    pub(crate) timeline: u32,
     start: u32,
-    pub runs: bool,
-    pub wal: Vec<Transaction>,
-    pub end: u64,
+    pub(crate) runs: bool,
+    pub(crate) wal: Vec<Transaction>,
+    pub(crate) end: u64,
     next_xid: u32,
     next_pid: i32,
-    pub slot: Option<Slot>,
-    pub walsenders: Vec<Walsender>,
-    pub publishes: bool,
+    pub(crate) slot: Option<Slot>,
+    pub(crate) walsenders: Vec<Walsender>,
+    pub(crate) publishes: bool,
     /// What the standby knows of the slot.
-    pub synced: u64,
-    pub clock_ahead_us: i64,
+    pub(crate) synced: u64,
+    pub(crate) clock_ahead_us: i64,
 }
 
 impl Postgres {
-    pub fn new() -> Postgres {
+    pub(crate) fn new() -> Postgres {
         let end = 0x1000;
         Postgres {
             system_id: "7000000000000000001".to_owned(),
@@ -123,12 +123,12 @@ impl Postgres {
         }
     }
 
-    pub fn started(&self) -> ServerStart {
+    pub(crate) fn started(&self) -> ServerStart {
         ServerStart::from(format!("start {}", self.start).as_str())
     }
 
     /// Everything that has been written is on disk.
-    pub fn commit(&mut self, changes: Vec<Change>, now_unix_us: i64) {
+    pub(crate) fn commit(&mut self, changes: Vec<Change>, now_unix_us: i64) {
         let commit_lsn = self.end + changes.len() as u64 * CHANGE_BYTES;
         let end_lsn = commit_lsn + COMMIT_BYTES;
         let (xid, published) = (self.next_xid, self.publishes);
@@ -139,11 +139,11 @@ impl Postgres {
     }
 
     /// WAL that is no transaction of this database.
-    pub fn write_other(&mut self, bytes: u64) {
+    pub(crate) fn write_other(&mut self, bytes: u64) {
         self.end += bytes & !7;
     }
 
-    pub fn held(&self, relay: usize, has_peer: bool, now_unix_us: i64) -> Option<HeldSlot> {
+    pub(crate) fn held(&self, relay: usize, has_peer: bool, now_unix_us: i64) -> Option<HeldSlot> {
         let slot = self.slot.as_ref()?;
         let holder = slot.active.map(|pid| {
             let walsender = self.walsenders.iter().find(|it| it.pid == pid);
@@ -162,7 +162,7 @@ impl Postgres {
     }
 
     /// A session begins where the slot stands. None if the slot is in use or is not there.
-    pub fn start_replication(
+    pub(crate) fn start_replication(
         &mut self,
         relay: usize,
         connection: Connection,
@@ -190,7 +190,7 @@ impl Postgres {
     }
 
     /// Encodes the next messages of a walsender; at most `messages` of them.
-    pub fn send(&mut self, index: usize, messages: usize, now_us: u64) {
+    pub(crate) fn send(&mut self, index: usize, messages: usize, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
         for _ in 0..messages {
             if sender.connection.backlog() > SEND_BUFFER_BYTES {
@@ -233,7 +233,7 @@ impl Postgres {
     }
 
     /// Sends a keepalive, as far as the walsender is.
-    pub fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
+    pub(crate) fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
         let body = Encoder::tag(b'k').u64(sender.sent).u64(0).u8(u8::from(wants_reply));
         sender.connection.put(&copy_data(&body.0));
@@ -241,14 +241,14 @@ impl Postgres {
     }
 
     /// A status update arrives.
-    pub fn confirmed(&mut self, pid: i32, lsn: u64) {
+    pub(crate) fn confirmed(&mut self, pid: i32, lsn: u64) {
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.confirmed = slot.confirmed.max(lsn);
         }
     }
 
     /// The walsender ends, and the slot is free.
-    pub fn end_walsender(&mut self, pid: i32) {
+    pub(crate) fn end_walsender(&mut self, pid: i32) {
         self.walsenders.retain(|it| it.pid != pid);
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
@@ -256,18 +256,18 @@ impl Postgres {
         }
     }
 
-    pub fn checkpoint(&mut self) {
+    pub(crate) fn checkpoint(&mut self) {
         if let Some(slot) = &mut self.slot {
             slot.on_disk = slot.confirmed;
         }
     }
 
-    pub fn sync_standby(&mut self) {
+    pub(crate) fn sync_standby(&mut self) {
         self.synced = self.slot.as_ref().map_or(self.synced, |slot| slot.confirmed);
     }
 
     /// Nothing that was committed is lost; what was not written of the slot is.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         self.runs = false;
         self.drop_walsenders();
         if let Some(slot) = &mut self.slot {
@@ -275,12 +275,12 @@ impl Postgres {
         }
     }
 
-    pub fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         (self.start, self.runs) = (self.start + 1, true);
     }
 
     /// The standby has all of the WAL, and the slot as it was synchronized last.
-    pub fn fail_over(&mut self) {
+    pub(crate) fn fail_over(&mut self) {
         self.drop_walsenders();
         (self.timeline, self.start) = (self.timeline + 1, self.start + 1);
         let synced = self.synced;
@@ -291,7 +291,7 @@ impl Postgres {
 
     /// The data folder is put back to the state before the last `transactions`, with the slot no
     /// farther than that.
-    pub fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
+    pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
         self.drop_walsenders();
         self.start += 1;
         let kept = self.wal.len().saturating_sub(transactions);
@@ -367,11 +367,11 @@ fn row(change: &Change) -> Vec<u8> {
 }
 
 /// The object ids of the tables, ascending.
-pub fn tables() -> Vec<u32> {
+pub(crate) fn tables() -> Vec<u32> {
     vec![TABLE, OTHER_TABLE]
 }
 
 /// Object id, schema, name, and place in the settings.
-pub fn outboxes() -> Vec<(u32, String, String, usize)> {
+pub(crate) fn outboxes() -> Vec<(u32, String, String, usize)> {
     vec![(TABLE, "public".to_owned(), "outbox".to_owned(), 0)]
 }

@@ -222,6 +222,8 @@ impl<F: Feed> Relay<F> {
         self.read_tail_events()?;
         self.retry_due(now);
         let more = self.feed.intake(&mut self.down, now, false)?;
+        // The session may have ended.
+        self.limit_sink();
         let collecting = self.clock.instant();
         if let Some(read_at) = self.down.read_at.take() {
             self.down.meter.stage(Stage::Publish, collecting - read_at);
@@ -259,10 +261,15 @@ impl<F: Feed> Relay<F> {
             }
             self.down.admitter.state_file.marks.write();
         }
+        self.limit_sink();
+        Ok(())
+    }
+
+    /// Until when the sink may send.
+    fn limit_sink(&mut self) {
         if let Some(sink) = &mut self.down.driver.sink {
             sink.publish_until(self.feed.publish_limits());
         }
-        Ok(())
     }
 
     /// Builds the next sink when it is due.
@@ -492,6 +499,7 @@ impl<F: Feed> Relay<F> {
             self.feed.hold(now);
             Ok(false)
         };
+        self.limit_sink();
         let tick = |more| if more { Duration::ZERO } else { DRAIN_TICK };
         let collected = more.and_then(|more| self.collect(tick(more)));
         self.retry_due(self.clock.instant());

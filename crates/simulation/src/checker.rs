@@ -1,0 +1,131 @@
+//! What consumers saw, compared with what was committed. Knows nothing of the relay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::broker::{Broker, Record};
+use crate::postgres::Postgres;
+
+/// What is wrong, as a sentence.
+pub(crate) type Violation = String;
+
+#[derive(Debug, Default)]
+pub(crate) struct Checker {
+    /// How many of the stored records were looked at.
+    looked: usize,
+    /// Events that a topic holds, and those that are dead letters.
+    published: BTreeSet<u64>,
+    dead: BTreeSet<u64>,
+    /// The newest event of each key that a topic holds, and the last record.
+    newest: BTreeMap<Vec<u8>, u64>,
+    last: BTreeMap<Vec<u8>, u64>,
+    pub(crate) repeats: u64,
+    /// Transactions up to which everything must be stored were looked at.
+    confirmed_until: usize,
+    /// Events that may be lost, because something else than a relay has moved the slot over them, or
+    /// because the database has forgotten them.
+    pub(crate) excused: BTreeSet<u64>,
+    /// Repetitions that something explains.
+    pub(crate) allowed_repeats: u64,
+}
+
+fn number(record: &Record) -> Option<u64> {
+    record.id.strip_prefix('e')?.parse().ok()
+}
+
+impl Checker {
+    /// Looks at what was stored since the last look.
+    pub(crate) fn look(&mut self, broker: &Broker) -> Result<(), Violation> {
+        for record in &broker.stored[self.looked..] {
+            self.looked += 1;
+            let Some(number) = number(record) else { continue };
+            if record.is_dead_letter() {
+                self.dead.insert(number);
+                continue;
+            }
+            let is_first = self.published.insert(number);
+            self.repeats += u64::from(!is_first);
+            let Some(key) = record.key.clone() else { continue };
+            let newest = self.newest.entry(key.clone()).or_default();
+            if is_first && number < *newest {
+                let key = String::from_utf8_lossy(&key);
+                return Err(format!(
+                    "order: key {key}: event {number} is stored for the first time behind {newest}"
+                ));
+            }
+            *newest = (*newest).max(number);
+            self.last.insert(key, number);
+        }
+        Ok(())
+    }
+
+    fn is_settled(&self, number: u64) -> bool {
+        self.published.contains(&number)
+            || self.dead.contains(&number)
+            || self.excused.contains(&number)
+    }
+
+    /// The slot has moved to a position that a relay has confirmed.
+    pub(crate) fn confirmed(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
+        self.look(broker)?;
+        let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        while let Some(transaction) = postgres.wal.get(self.confirmed_until) {
+            if transaction.commit_lsn >= confirmed {
+                break;
+            }
+            self.confirmed_until += 1;
+            let lost = transaction.events().find(|event| !self.is_settled(event.number));
+            if let Some(event) = lost {
+                return Err(format!(
+                    "loss: the slot is confirmed up to {confirmed:x}, behind event {} (commit {:x}), which is stored nowhere",
+                    event.number, transaction.commit_lsn
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The slot was moved back.
+    pub(crate) fn went_back(&mut self) {
+        self.confirmed_until = 0;
+    }
+
+    /// What was moved over by something else.
+    pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) {
+        let before = postgres.wal.iter().take_while(|it| it.commit_lsn < position);
+        let events = before.flat_map(|transaction| transaction.events().map(|it| it.number));
+        self.excused.extend(events);
+    }
+
+    /// Whether every event is stored, and the slot has passed it.
+    pub(crate) fn all_settled(&self, postgres: &Postgres) -> bool {
+        let Some(slot) = &postgres.slot else { return false };
+        let all = postgres.wal.iter().flat_map(|transaction| transaction.events());
+        let last = postgres.wal.last().map_or(0, |it| it.commit_lsn);
+        slot.confirmed > last && all.into_iter().all(|event| self.is_settled(event.number))
+    }
+
+    /// Everything is quiet.
+    pub(crate) fn end(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
+        self.look(broker)?;
+        for (key, last) in &self.last {
+            let newest = self.newest.get(key).copied().unwrap_or_default();
+            if newest != *last {
+                let key = String::from_utf8_lossy(key);
+                return Err(format!(
+                    "stale: the last record of key {key} is event {last}, and its newest is {newest}"
+                ));
+            }
+        }
+        let all = postgres.wal.iter().flat_map(|transaction| transaction.events());
+        let lost: Vec<u64> =
+            all.map(|it| it.number).filter(|number| !self.is_settled(*number)).collect();
+        if !lost.is_empty() {
+            return Err(format!("loss: events {lost:?} are stored nowhere"));
+        }
+        if self.repeats > self.allowed_repeats {
+            let (repeats, allowed) = (self.repeats, self.allowed_repeats);
+            return Err(format!("repeats: {repeats}, of which {allowed} are explained"));
+        }
+        Ok(())
+    }
+}

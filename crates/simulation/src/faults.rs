@@ -1,0 +1,47 @@
+//! What may go wrong in a schedule.
+
+/// Each schedule has some of these, chosen by its seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// The process dies between any two of its effects.
+    Kill,
+    /// It is asked to stop.
+    Stop,
+    Freeze,
+    ClockStep,
+    MachineRestart,
+    EndWalsender,
+    ResetConnection,
+    CutDown,
+    CutUp,
+    CutBoth,
+    PostgresCrash,
+    Failover,
+    Restore,
+    SlotAdvanced,
+    BrokerAway,
+    SinkBroken,
+    Refusals,
+    SilentTopic,
+}
+
+pub(crate) const FAULTS: [FaultKind; 18] = [
+    FaultKind::Kill,
+    FaultKind::Stop,
+    FaultKind::Freeze,
+    FaultKind::ClockStep,
+    FaultKind::MachineRestart,
+    FaultKind::EndWalsender,
+    FaultKind::ResetConnection,
+    FaultKind::CutDown,
+    FaultKind::CutUp,
+    FaultKind::CutBoth,
+    FaultKind::PostgresCrash,
+    FaultKind::Failover,
+    FaultKind::Restore,
+    FaultKind::SlotAdvanced,
+    FaultKind::BrokerAway,
+    FaultKind::SinkBroken,
+    FaultKind::Refusals,
+    FaultKind::SilentTopic,
+];

@@ -1,0 +1,452 @@
+//! One relay: the loop of a process, and what its other threads do for it.
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use walrelay_core::base::error::{Exit, Fault};
+use walrelay_core::base::lsn::Lsn;
+use walrelay_core::base::random::Random;
+use walrelay_core::base::template::Template;
+use walrelay_core::dead_letter::owner::LetterOwner;
+use walrelay_core::dead_letter::parse::parse;
+use walrelay_core::dead_letter::tail_event::{self, ReadRequests, TailEvent, TailState};
+use walrelay_core::dead_letter::writer::{DeadLetterSettings, DeadLetterWriter, SystemId};
+use walrelay_core::delivery::settings::{DeliverySettings, OnDeadLetter};
+use walrelay_core::outbox::settings::{OutboxTable, Route};
+use walrelay_core::relay::control::{
+    OpenedSession, SessionNews, SessionRequest, StopFlags, SystemTimeline, Walsender,
+    WalsenderAnswer,
+};
+use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
+use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
+use walrelay_core::relay::read_back::{FoundRecords, ReadRequest};
+use walrelay_core::relay::slot_history::SlotHistory;
+use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
+use walrelay_core::relay::{Parts, ReadBack, Relay};
+use walrelay_core::sink::Sink;
+use walrelay_core::source::catalog::Catalog;
+use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
+use walrelay_core::source::sightings::{OwnHolder, Sightings};
+use walrelay_core::source::walsender::Activity;
+use walrelay_core::trace::event_spans::EventSpans;
+
+use crate::broker::{DirectSink, SharedBroker, locked};
+use crate::life::{Life, WorldClock};
+use crate::network::Connection;
+use crate::postgres::{self, Postgres};
+use crate::surroundings::{
+    Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
+    SimulatedDatabase, SimulatedWire,
+};
+
+pub(crate) const SLOT: &str = "relay";
+const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a relay has beyond the life of its processes.
+pub(crate) struct Machine {
+    pub(crate) index: usize,
+    pub(crate) state_file: Option<MemoryFile>,
+    pub(crate) kept: Arc<Mutex<Kept>>,
+    pub(crate) policy: OnDeadLetter,
+    pub(crate) window: usize,
+}
+
+type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
+
+pub(crate) struct Process {
+    pub(crate) life: Arc<Life>,
+    relay: Relay<SlotFeed>,
+    ends: Arc<Mutex<Option<Ends>>>,
+    topics: Arc<Mutex<Option<TopicEnd>>>,
+    flags: Arc<StopFlags>,
+    pub(crate) shown: Arc<Mutex<Shown>>,
+    opener: Opener,
+    tail: Tail,
+    /// It is not stepped before.
+    pub(crate) wakes_us: u64,
+    /// The session that it has, as its slot watch knows it.
+    pub(crate) sightings: Arc<Sightings>,
+}
+
+/// How a process has ended.
+pub(crate) type Ended = Result<(), Fault>;
+
+/// What a process is made in.
+pub(crate) struct Site<'a> {
+    pub(crate) clock: &'a WorldClock,
+    pub(crate) postgres: &'a SharedPostgres,
+    pub(crate) broker: &'a SharedBroker,
+    pub(crate) counts: &'a Arc<Mutex<Counts>>,
+}
+
+fn source_settings() -> SourceSettings {
+    let topic = Template::parse("${aggregatetype}").unwrap_or_else(|_| Template::column("id"));
+    let route = Route { topic, ..Route::default() };
+    let outbox = OutboxTable { route, ..OutboxTable::default() };
+    let connection = ConnInfo { hosts: vec![host()], ..ConnInfo::default() };
+    SourceSettings {
+        slot: SLOT.to_owned(),
+        outboxes: vec![outbox],
+        connection,
+        stall_timeout: Duration::from_secs(5),
+        ..SourceSettings::default()
+    }
+}
+
+fn host() -> PostgresHost {
+    PostgresHost { name: "db".to_owned(), port: 5432, password: None }
+}
+
+impl Process {
+    pub(crate) fn start(machine: &Machine, site: &Site<'_>, ahead_us: i64, seed: u64) -> Result<Process, Fault> {
+        let life = Life::new(site.clock, ahead_us);
+        let mut random = Random::new(seed);
+        let ends = Arc::default();
+        let source = source_settings();
+        let delivery = DeliverySettings {
+            window_events_max: machine.window,
+            attempts_max: 3,
+            backoff_base: Duration::from_millis(20),
+            backoff_cap: Duration::from_millis(500),
+            on_dead_letter: machine.policy,
+            drain_timeout: Duration::from_secs(2),
+            state_file: None,
+            ..DeliverySettings::default()
+        };
+        let found = locked(&machine.kept).last.clone();
+        let has_file = machine.state_file.is_some();
+        let kept = Arc::clone(&machine.kept);
+        let stops: Arc<dyn StopKeeper> = Arc::new(KeptStops { kept, found, has_file });
+        let flags = Arc::<StopFlags>::default();
+        let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
+        let database = SimulatedDatabase {
+            life: Arc::clone(&life),
+            postgres: Arc::clone(site.postgres),
+            ends: Arc::clone(&ends),
+        };
+        let feed = SlotFeed::new(SlotParts {
+            source: Arc::new(source.clone()),
+            delivery: delivery.clone(),
+            database: Box::new(database),
+            stops: Arc::clone(&stops),
+            flags: Arc::clone(&flags),
+            meters: Arc::clone(&meters),
+            clock: life.clone(),
+            random: Random::new(random.number()),
+        })?;
+        let system = SystemId::default();
+        let dead_letters = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+        let (events, tail_events) = tail_event::channel();
+        let tail_requests = ReadRequests::default();
+        let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
+        let shown = Shown::new();
+        let parts = Parts {
+            read_back: read_back(&topics, random.number()),
+            sink_factory: sink_factory(machine.index, &life, site.broker),
+            dead_letter_writer: DeadLetterWriter {
+                settings: dead_letters,
+                relay: format!("{SLOT}@{}", machine.index),
+                system: system.clone(),
+            },
+            spans: EventSpans::default(),
+            tail_events: Some(tail_events),
+            tail_requests: tail_requests.clone(),
+            stops,
+            flags: Arc::clone(&flags),
+            state_file: state_file(machine, &life),
+            meters,
+            pass_meter: Box::new(MetersOf(Arc::clone(site.counts))),
+            recorder: Box::new(FactsOf(Arc::clone(&shown))),
+            clock: life.clone(),
+            random,
+            source,
+            delivery,
+        };
+        let sightings = Arc::<Sightings>::default();
+        Ok(Process {
+            relay: Relay::new(parts, feed)?,
+            ends,
+            topics,
+            flags,
+            shown,
+            opener: Opener::new(machine.index, &life, &sightings),
+            tail: Tail { system, events, requests: tail_requests, met: 0, state: None, read: 0, waiting: Vec::new() },
+            wakes_us: 0,
+            life,
+            sightings,
+        })
+    }
+
+    /// One step of the loop. How it has ended, once it has.
+    pub(crate) fn step(&mut self) -> Option<Ended> {
+        let ended = self.relay.step();
+        self.wakes_us = self.life.now_us();
+        self.life.take_waited_us();
+        ended
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn stop(&self) {
+        self.flags.stop.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn postgres_stops(&self) {
+        self.flags.source_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// What the control runtime and the readers of topics do next. True if anything was done.
+    pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
+        let mut has_done = self.opener.serve(&self.ends, site, has_peer);
+        has_done |= self.look_at_walsenders(site);
+        has_done |= self.read_catalogs();
+        has_done |= self.read_topics(site, random);
+        has_done |= self.tail.serve(site);
+        if has_done {
+            self.wakes_us = 0;
+        }
+        has_done
+    }
+
+    fn look_at_walsenders(&self, site: &Site<'_>) -> bool {
+        let mut ends = locked(&self.ends);
+        let Some(ends) = &mut *ends else { return false };
+        let postgres = locked(site.postgres);
+        let mut has_answered = false;
+        for end in &ends.walsenders {
+            let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
+            let active = postgres.slot.as_ref().filter(|_| postgres.runs);
+            let is_there = active.is_some_and(|slot| slot.active == Some(pid));
+            let confirmed = active.map_or(0, |slot| slot.confirmed);
+            let (activity, confirmed) = match (postgres.runs, is_there) {
+                (false, _) => (Err("no connection".to_owned()), 0),
+                (true, true) => (Ok(Activity::Waiting), confirmed),
+                (true, false) => (Ok(Activity::Gone), 0),
+            };
+            let confirmed = Lsn::from_wire(confirmed);
+            has_answered |= end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_ok();
+        }
+        has_answered
+    }
+
+    fn read_catalogs(&self) -> bool {
+        let mut ends = locked(&self.ends);
+        let Some(ends) = &mut *ends else { return false };
+        let catalogs = std::mem::take(&mut ends.catalogs);
+        catalogs.iter().fold(false, |any, end| end.answers.send(catalog()).is_ok() || any)
+    }
+
+    /// Reads the end of a topic, if one is requested.
+    fn read_topics(&self, site: &Site<'_>, random: &mut Random) -> bool {
+        let topics = locked(&self.topics);
+        let Some(end) = &*topics else { return false };
+        let Ok(mut request) = end.requests.try_recv() else { return false };
+        let broker = locked(site.broker);
+        let fails = broker.is_away || random.number().is_multiple_of(16);
+        let answer = if fails {
+            Err("the topic cannot be read".to_owned())
+        } else {
+            let records = broker.logs.get(&request.topic).into_iter().flatten();
+            let from = request.from_unix_us;
+            let mut recent = records.filter(|record| record.stored_unix_us >= from);
+            let whole = recent.all(|record| record.with_outbound(|it| request.take(it)));
+            Ok(FoundRecords { records: request.stored, whole })
+        };
+        end.answers.send(answer).is_ok()
+    }
+
+    /// The slot watch looks at the slot.
+    pub(crate) fn watch(&self, postgres: &Postgres, has_peer: bool, now_unix_us: i64) {
+        if let Some(held) = postgres.held(self.opener.relay, has_peer, now_unix_us)
+            && postgres.runs
+        {
+            self.sightings.look(&postgres.started(), &held, self.life.instant());
+            locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
+        }
+    }
+}
+
+fn catalog() -> Catalog {
+    let mut catalog = Catalog::read_before(u32::MAX / 2, postgres::tables());
+    catalog.outboxes = postgres::outboxes();
+    catalog
+}
+
+fn state_file(machine: &Machine, life: &Arc<Life>) -> StateFile {
+    let file = machine.state_file.clone();
+    StateFile::new(file.map(|file| Box::new(MortalFile { life: Arc::clone(life), file }) as _))
+}
+
+fn read_back(topics: &Arc<Mutex<Option<TopicEnd>>>, seed: u64) -> ReadBack {
+    let topics = Arc::clone(topics);
+    ReadBack::new(
+        Box::new(move || {
+            let (link, end) = link();
+            *locked(&topics) = Some(end);
+            Some(link)
+        }),
+        seed,
+    )
+}
+
+fn sink_factory(
+    relay: usize,
+    life: &Arc<Life>,
+    broker: &SharedBroker,
+) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
+    let (life, broker) = (Arc::clone(life), Arc::clone(broker));
+    Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+}
+
+/// Opens sessions, as the control runtime does: with the core's own memory of the slot.
+struct Opener {
+    relay: usize,
+    life: Arc<Life>,
+    request: Option<SessionRequest>,
+    history: SlotHistory,
+    sightings: Arc<Sightings>,
+    is_standby: bool,
+    /// The server that the present attempt is connected to.
+    connected: Option<walrelay_core::source::server::ServerStart>,
+}
+
+impl Opener {
+    fn new(relay: usize, life: &Arc<Life>, sightings: &Arc<Sightings>) -> Opener {
+        Opener {
+            relay,
+            life: Arc::clone(life),
+            request: None,
+            history: SlotHistory::default(),
+            sightings: Arc::clone(sightings),
+            is_standby: false,
+            connected: None,
+        }
+    }
+
+    fn serve(&mut self, ends: &Mutex<Option<Ends>>, site: &Site<'_>, has_peer: bool) -> bool {
+        let ends = locked(ends);
+        let Some(ends) = &*ends else { return false };
+        if self.request.is_none() {
+            let Ok(request) = ends.sessions.requests.try_recv() else { return false };
+            self.history.begins(request.confirmed, self.sightings.last());
+            (self.request, self.is_standby, self.connected) = (Some(request), false, None);
+        }
+        let Some(news) = self.attempt(site, has_peer) else { return false };
+        ends.sessions.answers.send(news).is_ok()
+    }
+
+    /// One look at the slot, and a session if it is free.
+    fn attempt(&mut self, site: &Site<'_>, has_peer: bool) -> Option<SessionNews> {
+        let mut postgres = locked(site.postgres);
+        if !postgres.runs {
+            self.connected = None;
+            return None;
+        }
+        let now = self.life.instant();
+        let unix_us = site.clock.unix_us();
+        let (system_id, timeline) = (postgres.system_id.clone(), postgres.timeline);
+        let place = SystemTimeline { system_id, timeline };
+        let Some(held) = postgres.held(self.relay, has_peer, unix_us) else {
+            self.request = None;
+            let fault = Fault::new(Exit::Slot, "slot.missing", "the slot is gone", "", "");
+            return Some(SessionNews::Failed(fault));
+        };
+        let started = postgres.started();
+        if self.connected.as_ref() != Some(&started) {
+            self.history.connected(place.clone(), started.clone());
+            self.connected = Some(started.clone());
+        }
+        if let Some(holder) = &held.holder {
+            self.history.look(&held, now);
+            let waits = !self.history.is_own(holder.pid) && !self.is_standby;
+            self.is_standby |= waits;
+            return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
+        }
+        self.history.look(&held, now);
+        locked(site.broker).flush_ended(self.relay);
+        let connection = Connection::default();
+        let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;
+        let held = postgres.held(self.relay, has_peer, unix_us)?;
+        self.sightings.opened(OwnHolder { pid, server: started.clone() });
+        self.sightings.look(&started, &held, now);
+        self.history.opened(pid);
+        self.history.look(&held, now);
+        let seen = self.history.ends(&place);
+        self.request = None;
+        let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
+        Some(SessionNews::Opened(Box::new(OpenedSession {
+            wire: Box::new(wire),
+            walsender: Walsender { host: host(), pid },
+            server: started,
+            place,
+            slot_confirmed: held.confirmed_flush,
+            looked_unix_us: held.at_unix_us,
+            wal_end: Lsn::from_wire(postgres.end),
+            seen,
+            in_doubt: None,
+            wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
+            catalog: catalog(),
+            opened_at: now,
+        })))
+    }
+}
+
+/// Reads the dead-letter topic for the loop.
+struct Tail {
+    system: SystemId,
+    events: SyncSender<TailEvent>,
+    requests: ReadRequests,
+    met: u64,
+    state: Option<TailState>,
+    read: usize,
+    waiting: Vec<TailEvent>,
+}
+
+impl Tail {
+    fn serve(&mut self, site: &Site<'_>) -> bool {
+        // Reading begins once the stream is open: then the system is known.
+        let Some(system) = self.system.get() else { return false };
+        if locked(site.broker).is_away {
+            return false;
+        }
+        let mut events = std::mem::take(&mut self.waiting);
+        let last = self.requests.last();
+        let now_unix_us = site.clock.unix_us();
+        let is_new = self.state.is_none();
+        let state = self.state.get_or_insert_with(|| {
+            TailState::new(LetterOwner::new(SLOT, Some(&system)), now_unix_us - 60_000_000)
+        });
+        if self.met != last {
+            self.met = last;
+            state.count_again(now_unix_us - 60_000_000);
+            self.read = 0;
+            events.push(TailEvent::ReadsAgain(last));
+        }
+        let entries = locked(site.broker).dead_letters(self.read);
+        let has_more = !entries.is_empty();
+        for entry in entries {
+            self.read += 1;
+            state.read(&parse(entry), now_unix_us, &mut events);
+        }
+        let at_end = is_new || has_more || !state.caught_up();
+        if at_end && state.end(&mut events) {
+            self.read = 0;
+        }
+        let has_events = !events.is_empty();
+        let mut rest = events.into_iter();
+        for event in rest.by_ref() {
+            if let Err(full) = self.events.try_send(event) {
+                let event = match full {
+                    std::sync::mpsc::TrySendError::Full(event) => event,
+                    std::sync::mpsc::TrySendError::Disconnected(event) => event,
+                };
+                self.waiting.push(event);
+                break;
+            }
+        }
+        self.waiting.extend(rest);
+        has_events
+    }
+}

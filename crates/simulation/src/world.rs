@@ -1,0 +1,636 @@
+//! The world of one seed: it plays a schedule, round by round, and settles at its end.
+
+use std::sync::{Arc, Mutex};
+
+use walrelay_core::base::error::{Exit, Fault};
+use walrelay_core::base::random::Random;
+use walrelay_core::delivery::settings::OnDeadLetter;
+use walrelay_core::relay::testing::MemoryFile;
+use walrelay_core::sink::Disposition;
+
+use crate::broker::{Broker, SharedBroker, locked};
+use crate::checker::{Checker, Violation};
+use crate::faults::{FAULTS, FaultKind};
+use crate::life::WorldClock;
+use crate::postgres::{Change, Event, Postgres, TOPICS};
+use crate::process::{Machine, Process, Site};
+use crate::surroundings::{Counts, Kept, SharedPostgres};
+
+const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
+/// A publish is not under way to the broker for longer.
+const UNDER_WAY_MAX_US: u64 = 30_000;
+const KEYS: u64 = 6;
+/// Rounds after the last fault within which everything must have settled.
+const SETTLE_ROUNDS: u32 = 4_000;
+
+/// What a run has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub events: u64,
+    pub faults: Vec<FaultKind>,
+    pub counts: Counts,
+    pub takeovers: u64,
+    pub stops: Vec<&'static str>,
+    pub repeats: u64,
+    pub rounds: u64,
+    pub violation: Option<Violation>,
+    pub story: Vec<String>,
+    /// Fingerprint of all that was stored.
+    pub digest: u64,
+}
+
+/// How likely each activity is in a round, of 256.
+struct Rates {
+    commit: u64,
+    send: u64,
+    deliver: u64,
+    step: u64,
+    store: u64,
+    serve: u64,
+    fault: u64,
+    poison: u64,
+    huge: u64,
+    round_us: u64,
+}
+
+pub struct World {
+    random: Random,
+    clock: WorldClock,
+    postgres: SharedPostgres,
+    broker: SharedBroker,
+    counts: Arc<Mutex<Counts>>,
+    machines: Vec<Machine>,
+    processes: Vec<Option<Process>>,
+    /// When a process is started again.
+    starts_us: Vec<u64>,
+    frozen_until_us: Vec<u64>,
+    rates: Rates,
+    kinds: Vec<FaultKind>,
+    checker: Checker,
+    report: Report,
+    tells: bool,
+    target: u64,
+    /// When things are well again.
+    postgres_back_us: Option<u64>,
+    broker_back_us: Option<u64>,
+    silent_until_us: Option<u64>,
+    refuses_until_us: u64,
+    last_holder: Option<usize>,
+    stored_until: usize,
+}
+
+impl World {
+    pub fn new(seed: u64, tells: bool) -> World {
+        let mut random = Random::new(seed);
+        let clock = WorldClock::default();
+        let broker = Arc::new(Mutex::new(Broker::new(&clock)));
+        let relays = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let policy = match below(&mut random, 4) {
+            0 => OnDeadLetter::ParkKey,
+            _ => OnDeadLetter::Continue,
+        };
+        let window = [4, 16, 64][below(&mut random, 3) as usize];
+        let machine = |index: usize, random: &mut Random| Machine {
+            index,
+            state_file: (below(random, 3) > 0).then(MemoryFile::default),
+            kept: Arc::<Mutex<Kept>>::default(),
+            policy,
+            window,
+        };
+        let machines: Vec<Machine> =
+            (0..relays).map(|index| machine(index, &mut random)).collect();
+        let mut kinds = FAULTS.to_vec();
+        let count = 1 + below(&mut random, 5) as usize;
+        while kinds.len() > count {
+            kinds.swap_remove(below(&mut random, kinds.len() as u64) as usize);
+        }
+        let mut rate = |from: u64, to: u64| from + below(&mut random, to - from);
+        let rates = Rates {
+            commit: rate(60, 240),
+            send: rate(80, 250),
+            deliver: rate(80, 250),
+            step: rate(100, 250),
+            store: rate(60, 250),
+            serve: rate(60, 250),
+            fault: rate(3, 24),
+            poison: [0, 0, 2, 8][rate(0, 4) as usize],
+            huge: rate(0, 6),
+            round_us: [200, 1_000, 5_000, 20_000][rate(0, 4) as usize],
+        };
+        World {
+            clock,
+            postgres: Arc::new(Mutex::new(Postgres::new())),
+            broker,
+            counts: Arc::default(),
+            processes: machines.iter().map(|_| None).collect(),
+            starts_us: machines.iter().map(|_| 0).collect(),
+            frozen_until_us: machines.iter().map(|_| 0).collect(),
+            machines,
+            rates,
+            kinds,
+            checker: Checker::default(),
+            report: Report::default(),
+            tells,
+            target: 150 + below(&mut random, 150),
+            random,
+            postgres_back_us: None,
+            broker_back_us: None,
+            silent_until_us: None,
+            refuses_until_us: 0,
+            last_holder: None,
+            stored_until: 0,
+        }
+    }
+
+    pub fn run(mut self) -> Report {
+        let outcome = self.play().and_then(|()| self.settle());
+        if let Err(violation) = outcome {
+            self.tell(|| format!("VIOLATION: {violation}"));
+            self.report.violation = Some(violation);
+        }
+        self.report.counts = locked(&self.counts).clone();
+        self.report.repeats = self.checker.repeats;
+        self.report.digest = digest(&locked(&self.broker));
+        self.report
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.tells {
+            let ms = self.clock.us() as f64 / 1e3;
+            let line = line();
+            self.report.story.push(format!("{ms:>10.1} ms  {line}"));
+        }
+    }
+
+    fn chance(&mut self, of_256: u64) -> bool {
+        below(&mut self.random, 256) < of_256
+    }
+
+    fn play(&mut self) -> Result<(), Violation> {
+        while self.report.events < self.target {
+            self.round()?;
+            if self.chance(self.rates.commit) {
+                self.commit();
+            }
+            if self.chance(self.rates.fault) {
+                self.fault();
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more: all must come to its end.
+    fn settle(&mut self) -> Result<(), Violation> {
+        self.tell(|| "nothing goes wrong from here on".to_owned());
+        self.mend(u64::MAX);
+        self.frozen_until_us.fill(0);
+        self.refuses_until_us = 0;
+        self.starts_us.fill(0);
+        let mut quiet = 0;
+        for _ in 0..SETTLE_ROUNDS {
+            self.rates.round_us = 2_000 + 18_000 * u64::from(quiet > 0);
+            self.round()?;
+            self.checker.look(&locked(&self.broker))?;
+            let is_settled = self.checker.all_settled(&locked(&self.postgres));
+            let is_empty = locked(&self.broker).inbox.is_empty();
+            quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
+            if quiet > 30 {
+                return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
+            }
+            if !is_settled && below(&mut self.random, 8) == 0 {
+                self.clock.advance(200_000);
+            }
+        }
+        let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
+        if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
+            text += &format!("; {violation}");
+        }
+        for process in self.processes.iter().flatten() {
+            let shown = locked(&process.shown).pass;
+            text += &format!("; a relay is {:?}, hold {:?}, in flight {}", shown.phase, shown.hold, shown.in_flight_events);
+        }
+        Err(text)
+    }
+
+    fn round(&mut self) -> Result<(), Violation> {
+        self.report.rounds += 1;
+        let jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        self.clock.advance(jump);
+        self.mend(self.clock.us());
+        self.walsenders()?;
+        self.store();
+        let known = self.stored_until;
+        let new: Vec<String> = {
+            let broker = locked(&self.broker);
+            self.stored_until = broker.stored.len();
+            let tells = self.tells;
+            let records = broker.stored[known..].iter().filter(|_| tells);
+            records.map(|it| format!("stored {} {:?} in {} by {:?}", it.id, it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()), it.topic, it.by)).collect()
+        };
+        for line in new {
+            self.tell(|| line);
+        }
+        self.checker.look(&locked(&self.broker))?;
+        self.relays();
+        Ok(())
+    }
+
+    fn commit(&mut self) {
+        let now = self.clock.unix_us();
+        if !locked(&self.postgres).runs {
+            return;
+        }
+        let changes = match below(&mut self.random, 64) {
+            0 if self.rates.huge > 3 => 40 + below(&mut self.random, 60),
+            0..40 => 1,
+            _ => 1 + below(&mut self.random, 6),
+        };
+        let mut all = Vec::with_capacity(changes as usize);
+        for _ in 0..changes {
+            if self.chance(20) {
+                all.push(Change::Other);
+                continue;
+            }
+            let number = self.report.events + 1;
+            self.report.events = number;
+            let key = below(&mut self.random, KEYS + 1);
+            all.push(Change::Event(Event {
+                number,
+                key: (key < KEYS).then_some(key as u8),
+                topic: below(&mut self.random, TOPICS.len() as u64) as u8,
+                poison: self.chance(self.rates.poison),
+            }));
+        }
+        locked(&self.postgres).commit(all, now);
+    }
+
+    fn walsenders(&mut self) -> Result<(), Violation> {
+        let now_us = self.clock.us();
+        let senders = locked(&self.postgres).walsenders.len();
+        for index in (0..senders).rev() {
+            if self.chance(self.rates.send) {
+                let messages = 1 + below(&mut self.random, 24) as usize;
+                locked(&self.postgres).send(index, messages, now_us);
+            }
+            if self.chance(self.rates.deliver) {
+                let bytes = 1 + below(&mut self.random, 4096) as usize;
+                let (connection, relay) = {
+                    let postgres = locked(&self.postgres);
+                    let sender = &postgres.walsenders[index];
+                    (sender.connection.clone(), sender.relay)
+                };
+                if connection.deliver(bytes)
+                    && let Some(process) = &mut self.processes[relay]
+                {
+                    process.wakes_us = 0;
+                }
+            }
+            self.serve_walsender(index, now_us)?;
+        }
+        Ok(())
+    }
+
+    /// Takes status updates, sends keepalives, and ends a walsender whose relay is gone.
+    fn serve_walsender(&mut self, index: usize, now_us: u64) -> Result<(), Violation> {
+        let mut postgres = locked(&self.postgres);
+        let sender = &postgres.walsenders[index];
+        let pid = sender.pid;
+        let mut updates = Vec::new();
+        let (mut ends, mut wants_keepalive) = (false, false);
+        {
+            let connection = sender.connection.clone();
+            let mut state = connection.state();
+            if !state.up_is_cut {
+                updates.extend(state.updates.drain(..));
+                ends = state.copy_done || state.closed_by_relay;
+                if state.copy_done {
+                    state.closed_by_server = true;
+                }
+            }
+        }
+        for (lsn, reply) in updates {
+            postgres.walsenders[index].heard_us = now_us;
+            wants_keepalive |= reply;
+            postgres.confirmed(pid, lsn);
+        }
+        let sender = &mut postgres.walsenders[index];
+        let silent = now_us.saturating_sub(sender.heard_us);
+        if silent > WAL_SENDER_TIMEOUT_US {
+            sender.connection.reset();
+            ends = true;
+        }
+        let asks = silent > WAL_SENDER_TIMEOUT_US / 2;
+        let is_due = now_us.saturating_sub(sender.kept_us) > 1_000_000;
+        if !ends && (wants_keepalive || is_due || below(&mut self.random, 32) == 0) {
+            postgres.keep_alive(index, asks, now_us);
+        }
+        if ends {
+            postgres.end_walsender(pid);
+        }
+        self.checker.confirmed(&postgres, &locked(&self.broker))
+    }
+
+    fn store(&mut self) {
+        let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
+        locked(&self.broker).arrive(late_us);
+        if !self.chance(self.rates.store) {
+            return;
+        }
+        let refuses = self.clock.us() < self.refuses_until_us;
+        let mut broker = locked(&self.broker);
+        for _ in 0..1 + below(&mut self.random, 12) {
+            let takeable = broker.takeable();
+            if takeable.is_empty() {
+                return;
+            }
+            let index = takeable[below(&mut self.random, takeable.len() as u64) as usize];
+            let refusal = (refuses && below(&mut self.random, 2) == 0).then(|| {
+                match below(&mut self.random, 3) {
+                    0 => Disposition::Delayed,
+                    _ => Disposition::Transient,
+                }
+            });
+            broker.take(index, refusal, true);
+        }
+    }
+
+    fn relays(&mut self) {
+        for index in 0..self.machines.len() {
+            if self.processes[index].is_none() {
+                self.start(index);
+                continue;
+            }
+            if self.clock.us() < self.frozen_until_us[index] {
+                continue;
+            }
+            let has_peer = (0..self.processes.len())
+                .any(|other| other != index && self.processes[other].is_some());
+            let serves = self.chance(self.rates.serve);
+            let steps = self.chance(self.rates.step);
+            let site = Site {
+                clock: &self.clock,
+                postgres: &self.postgres,
+                broker: &self.broker,
+                counts: &self.counts,
+            };
+            let Some(process) = &mut self.processes[index] else { continue };
+            if serves {
+                process.serve(&site, has_peer, &mut self.random);
+            }
+            let unix_us = self.clock.unix_us();
+            if below(&mut self.random, 64) == 0 {
+                process.watch(&locked(&self.postgres), has_peer, unix_us);
+            }
+            let is_due = process.wakes_us <= self.clock.us();
+            let ended = if steps && is_due { process.step() } else { None };
+            if process.life.is_dead() {
+                self.died(index);
+            } else if let Some(ended) = ended {
+                self.ended(index, ended);
+            }
+        }
+        self.note_holder();
+    }
+
+    fn note_holder(&mut self) {
+        let holder = {
+            let postgres = locked(&self.postgres);
+            let active = postgres.slot.as_ref().and_then(|slot| slot.active);
+            let sender = postgres.walsenders.iter().find(|it| Some(it.pid) == active);
+            sender.map(|it| it.relay)
+        };
+        if holder.is_some() && holder != self.last_holder {
+            if self.last_holder.is_some() {
+                self.report.takeovers += 1;
+                self.allow_repeats();
+            }
+            self.tell(|| format!("relay {holder:?} has the slot"));
+            self.last_holder = holder;
+        }
+    }
+
+    fn start(&mut self, index: usize) {
+        if self.clock.us() < self.starts_us[index] {
+            return;
+        }
+        let site = Site {
+            clock: &self.clock,
+            postgres: &self.postgres,
+            broker: &self.broker,
+            counts: &self.counts,
+        };
+        let seed = self.random.number();
+        match Process::start(&self.machines[index], &site, 0, seed) {
+            Ok(process) => self.processes[index] = Some(process),
+            Err(fault) => panic!("a relay does not start: {fault}"),
+        }
+        self.tell(|| format!("relay {index} starts"));
+    }
+
+    fn died(&mut self, index: usize) {
+        self.tell(|| format!("relay {index} is dead"));
+        self.processes[index] = None;
+        self.allow_repeats();
+        self.starts_again(index);
+    }
+
+    fn starts_again(&mut self, index: usize) {
+        let pause = below(&mut self.random, 3_000_000);
+        self.starts_us[index] = self.clock.us() + pause;
+    }
+
+    fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
+        self.processes[index] = None;
+        self.allow_repeats();
+        if let Err(fault) = ended {
+            self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
+            self.report.stops.push(fault.code);
+            if fault.exit == Exit::Slot {
+                // A person looks, and acknowledges what Postgres says now.
+                let mut kept = locked(&self.machines[index].kept);
+                (kept.last, kept.stop) = (None, None);
+            }
+        } else {
+            self.tell(|| format!("relay {index} has ended"));
+        }
+        self.starts_again(index);
+    }
+
+    /// As many events may be repeated as were in flight, and reported to nobody.
+    fn allow_repeats(&mut self) {
+        self.checker.allowed_repeats += 400;
+    }
+
+    fn mend(&mut self, now_us: u64) {
+        if self.postgres_back_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.postgres).start_again();
+            self.tell(|| "postgres runs again".to_owned());
+        }
+        if self.broker_back_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.broker).is_away = false;
+            self.tell(|| "the broker is back".to_owned());
+        }
+        if self.silent_until_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.broker).silent_topic = None;
+            self.tell(|| "the topic answers again".to_owned());
+        }
+    }
+
+    fn fault(&mut self) {
+        let kind = self.kinds[below(&mut self.random, self.kinds.len() as u64) as usize];
+        let index = below(&mut self.random, self.machines.len() as u64) as usize;
+        let soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
+        self.report.faults.push(kind);
+        self.tell(|| format!("fault {kind:?}, relay {index}"));
+        match kind {
+            FaultKind::Kill
+            | FaultKind::Stop
+            | FaultKind::Freeze
+            | FaultKind::ClockStep
+            | FaultKind::MachineRestart => self.process_fault(kind, index, soon_us),
+            FaultKind::EndWalsender
+            | FaultKind::ResetConnection
+            | FaultKind::CutDown
+            | FaultKind::CutUp
+            | FaultKind::CutBoth => self.connection_fault(kind),
+            FaultKind::PostgresCrash
+            | FaultKind::Failover
+            | FaultKind::Restore
+            | FaultKind::SlotAdvanced => self.postgres_fault(kind, soon_us),
+            FaultKind::BrokerAway
+            | FaultKind::SinkBroken
+            | FaultKind::Refusals
+            | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
+        }
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        drop((postgres, broker));
+    }
+
+    fn process_fault(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
+        let fuse = below(&mut self.random, 40) as u32;
+        let step = below(&mut self.random, 20_000_000) as i64 - 10_000_000;
+        let boot = self.random.number();
+        let length = below(&mut self.random, 15_000_000);
+        let Some(process) = &self.processes[index] else { return };
+        match kind {
+            FaultKind::Kill => process.life.dies_after(fuse),
+            FaultKind::Stop => process.stop(),
+            FaultKind::Freeze => self.frozen_until_us[index] = soon_us + length,
+            FaultKind::ClockStep => process.life.set_clock_ahead(step),
+            FaultKind::MachineRestart => {
+                if let Some(file) = &self.machines[index].state_file {
+                    file.set_boot(boot);
+                }
+                process.life.die();
+                self.died(index);
+            }
+            _ => {}
+        }
+    }
+
+    fn connection_fault(&mut self, kind: FaultKind) {
+        let mut postgres = locked(&self.postgres);
+        let Some(sender) = postgres.walsenders.last_mut() else { return };
+        let pid = sender.pid;
+        let mut connection = sender.connection.clone();
+        match kind {
+            FaultKind::EndWalsender => {
+                connection.reset();
+                postgres.end_walsender(pid);
+            }
+            FaultKind::ResetConnection => {
+                connection.state().is_reset = true;
+                postgres.end_walsender(pid);
+            }
+            FaultKind::CutDown => connection.state().down_is_cut = true,
+            FaultKind::CutUp => connection.state().up_is_cut = true,
+            _ => {
+                let mut state = connection.state();
+                (state.down_is_cut, state.up_is_cut) = (true, true);
+            }
+        }
+        drop(postgres);
+        self.allow_repeats();
+    }
+
+    fn postgres_fault(&mut self, kind: FaultKind, soon_us: u64) {
+        let back = 1 + below(&mut self.random, 6) as usize;
+        let mut postgres = locked(&self.postgres);
+        if !postgres.runs {
+            return;
+        }
+        match kind {
+            FaultKind::PostgresCrash => {
+                postgres.crash();
+                self.postgres_back_us = Some(soon_us);
+                self.checker.went_back();
+            }
+            FaultKind::Failover => {
+                postgres.fail_over();
+                self.checker.went_back();
+            }
+            FaultKind::Restore => {
+                let gone = postgres.restore(back);
+                let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
+                self.checker.excused.extend(events.collect::<Vec<_>>());
+                self.checker.went_back();
+            }
+            _ => {
+                let end = postgres.end;
+                let is_free = postgres.slot.as_ref().is_some_and(|slot| slot.active.is_none());
+                if is_free && let Some(slot) = &mut postgres.slot {
+                    (slot.confirmed, slot.on_disk) = (end, end);
+                    self.checker.excuse_before(&postgres, end);
+                }
+            }
+        }
+        drop(postgres);
+        self.allow_repeats();
+    }
+
+    fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {
+        let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
+        let stores = below(&mut self.random, 2) == 0;
+        let mut broker = locked(&self.broker);
+        match kind {
+            FaultKind::BrokerAway => {
+                broker.is_away = true;
+                self.broker_back_us = Some(soon_us);
+            }
+            FaultKind::SinkBroken => {
+                // The broker has some of it, and says nothing of that.
+                let sinks: Vec<u64> = broker.inbox.iter().map(|publish| publish.sink).collect();
+                while !broker.inbox.is_empty() && !broker.is_away {
+                    if stores {
+                        broker.take(0, None, false);
+                    } else {
+                        broker.inbox.pop_front();
+                    }
+                }
+                broker.broken.extend(sinks);
+            }
+            FaultKind::Refusals => self.refuses_until_us = soon_us,
+            _ => {
+                broker.silent_topic = Some(topic.to_owned());
+                self.silent_until_us = Some(soon_us);
+            }
+        }
+        drop(broker);
+        self.allow_repeats();
+    }
+}
+
+fn below(random: &mut Random, bound: u64) -> u64 {
+    random.number() % bound.max(1)
+}
+
+fn digest(broker: &Broker) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for record in &broker.stored {
+        for byte in record.id.bytes().chain(record.topic.bytes()) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        hash ^= record.stored_unix_us as u64;
+    }
+    hash
+}
