@@ -12,9 +12,9 @@ use crate::base::error::{Doubt, Exit, Fault};
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
 use crate::source::publication::{create_sql, published, published_unless_locked};
+use crate::source::quote::quote_literal;
 use crate::source::settings::SourceSettings;
 use crate::source::{init, testing};
-use quote_literal;
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
     let published = published_unless_locked(client, settings).await.unwrap().unwrap();

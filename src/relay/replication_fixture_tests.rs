@@ -16,6 +16,7 @@ use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, R
 use walrelay_core::relay::feed::{Downstream, Feed as _};
 use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
 use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
@@ -37,7 +38,6 @@ use crate::relay::{
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
-use crate::trace::EventSpans;
 
 pub(crate) struct Fixture {
     pub(crate) relay: Relay<SlotFeed>,
@@ -202,12 +202,16 @@ impl Fixture {
         down.policy.retries.take_due(self.now.instant, next, has_room)
     }
 
-    /// As if the process were another one.
+    /// As if the process were another one, which does not hold the slot yet.
+    pub(crate) fn reopen_state_file(&mut self) {
+        self.down().admitter.state_file = StateFile::default();
+        let opened = open_state_file(Some(&self.state_file), "walrelay").unwrap();
+        self.down().admitter.state_file = opened;
+    }
+
     pub(crate) fn restart_state_file(&mut self) {
-        let admitter = &mut self.relay.inside().1.admitter;
-        admitter.state_file = StateFile::default();
-        admitter.state_file = open_state_file(Some(&self.state_file), "walrelay").unwrap();
-        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        self.reopen_state_file();
+        self.down().admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
     }
 
     /// The process is killed; the next one has its state file and its broker.

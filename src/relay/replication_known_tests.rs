@@ -8,7 +8,6 @@ use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::STEP;
 use crate::metrics::KnownFrom;
-use crate::relay::state_file::StateFile;
 use crate::sink::Disposition;
 
 fn passed_over(fixture: &mut Fixture) -> u64 {
@@ -176,9 +175,8 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         fixture.commit(&[("e1", "t", "a")]).unwrap();
         fixture.settle().unwrap();
         // WHEN another process begins, and the slot shows no trace of that relay
+        fixture.reopen_state_file();
         let admitter = &mut fixture.down().admitter;
-        admitter.state_file = StateFile::default();
-        admitter.state_file = StateFile::open(Some(&fixture.state_file), "walrelay").unwrap();
         if peer_held {
             admitter.state_file.marks.peer_held();
         }

@@ -16,8 +16,7 @@ use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
 use self::fixture::{Fixture, failure, header, open, pairs};
 use crate::base::clock::unix_now_us;
-use crate::base::error::Fault;
-use crate::base::event::{Outbound, Sequence};
+use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
@@ -279,7 +278,8 @@ fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
         ("dead-letter.breaker-open", crate::base::error::Exit::Halted)
     );
     assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
-    fixture.down().policy.gate.update_breaker_gauge(fixture.now.unix_us);
+    let now_us = fixture.now.unix_us;
+    fixture.down().policy.gate.update_breaker_gauge(now_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 1);
     assert_eq!((fixture.letters().len(), fixture.forgotten()), (3, 3));
     assert!(fixture.is_settled(), "nothing more is to come");

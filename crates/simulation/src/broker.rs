@@ -9,9 +9,7 @@ use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::{
-    Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport,
-};
+use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport};
 
 use crate::life::{Life, WorldClock};
 
@@ -160,7 +158,8 @@ impl Broker {
         if self.is_away {
             return Vec::new();
         }
-        let is_silent = |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
+        let is_silent =
+            |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
         let inbox = self.inbox.iter().enumerate();
         inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
     }

@@ -65,7 +65,11 @@ impl Checker {
     }
 
     /// The slot has moved to a position that a relay has confirmed.
-    pub(crate) fn confirmed(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
+    pub(crate) fn confirmed(
+        &mut self,
+        postgres: &Postgres,
+        broker: &Broker,
+    ) -> Result<(), Violation> {
         self.look(broker)?;
         let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
         while let Some(transaction) = postgres.wal.get(self.confirmed_until) {

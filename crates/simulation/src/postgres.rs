@@ -343,9 +343,8 @@ fn relation(oid: u32, name: &str) -> Vec<u8> {
     let head = Encoder::tag(b'R').u32(oid).cstr("public").cstr(name).u8(b'd');
     let columns: &[(&str, u32)] = if oid == TABLE { &COLUMNS } else { &COLUMNS[..1] };
     let head = head.u16(columns.len() as u16);
-    let column = |it: Encoder, (name, oid): &(&str, u32)| {
-        it.u8(0).cstr(name).u32(*oid).u32(u32::MAX)
-    };
+    let column =
+        |it: Encoder, (name, oid): &(&str, u32)| it.u8(0).cstr(name).u32(*oid).u32(u32::MAX);
     columns.iter().fold(head, column).0
 }
 

@@ -101,7 +101,12 @@ fn host() -> PostgresHost {
 }
 
 impl Process {
-    pub(crate) fn start(machine: &Machine, site: &Site<'_>, ahead_us: i64, seed: u64) -> Result<Process, Fault> {
+    pub(crate) fn start(
+        machine: &Machine,
+        site: &Site<'_>,
+        ahead_us: i64,
+        seed: u64,
+    ) -> Result<Process, Fault> {
         let life = Life::new(site.clock, ahead_us);
         let mut random = Random::new(seed);
         let ends = Arc::default();
@@ -138,7 +143,8 @@ impl Process {
             random: Random::new(random.number()),
         })?;
         let system = SystemId::default();
-        let dead_letters = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+        let dead_letters =
+            DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
         let (events, tail_events) = tail_event::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -173,7 +179,15 @@ impl Process {
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings),
-            tail: Tail { system, events, requests: tail_requests, met: 0, state: None, read: 0, waiting: Vec::new() },
+            tail: Tail {
+                system,
+                events,
+                requests: tail_requests,
+                met: 0,
+                state: None,
+                read: 0,
+                waiting: Vec::new(),
+            },
             wakes_us: 0,
             life,
             sightings,

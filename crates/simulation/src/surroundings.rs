@@ -39,7 +39,8 @@ impl Wire for SimulatedWire {
             return Err(ErrorKind::ConnectionReset.into());
         }
         if state.arrived.is_empty() {
-            let has_ended = state.closed_by_server && (state.under_way.is_empty() || state.down_is_cut);
+            let has_ended =
+                state.closed_by_server && (state.under_way.is_empty() || state.down_is_cut);
             return if has_ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let length = buffer.len().min(state.arrived.len());

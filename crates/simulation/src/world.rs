@@ -97,8 +97,7 @@ impl World {
             policy,
             window,
         };
-        let machines: Vec<Machine> =
-            (0..relays).map(|index| machine(index, &mut random)).collect();
+        let machines: Vec<Machine> = (0..relays).map(|index| machine(index, &mut random)).collect();
         let mut kinds = FAULTS.to_vec();
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
@@ -207,7 +206,10 @@ impl World {
         }
         for process in self.processes.iter().flatten() {
             let shown = locked(&process.shown).pass;
-            text += &format!("; a relay is {:?}, hold {:?}, in flight {}", shown.phase, shown.hold, shown.in_flight_events);
+            text += &format!(
+                "; a relay is {:?}, hold {:?}, in flight {}",
+                shown.phase, shown.hold, shown.in_flight_events
+            );
         }
         Err(text)
     }
@@ -225,7 +227,17 @@ impl World {
             self.stored_until = broker.stored.len();
             let tells = self.tells;
             let records = broker.stored[known..].iter().filter(|_| tells);
-            records.map(|it| format!("stored {} {:?} in {} by {:?}", it.id, it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()), it.topic, it.by)).collect()
+            records
+                .map(|it| {
+                    format!(
+                        "stored {} {:?} in {} by {:?}",
+                        it.id,
+                        it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()),
+                        it.topic,
+                        it.by
+                    )
+                })
+                .collect()
         };
         for line in new {
             self.tell(|| line);

@@ -157,13 +157,13 @@ fn numbers_that_mean_other_events_forget_their_spans() {
 
 #[test]
 fn one_event_has_one_trace_id_in_every_process_and_other_span_ids() {
-    let trace = |id: &str| {
-        let (mut spans, ended) = spans(1.0);
+    let trace = |(seed, id): (u64, &str)| {
+        let (mut spans, ended) = process(1.0, seed);
         begin(&mut spans, 0, &event(id, &[])).unwrap();
         spans.end(0, 0, None, 3_000);
         only(&ended).span.context
     };
-    let [first, second, other] = ["a", "a", "b"].map(trace);
+    let [first, second, other] = [(1, "a"), (2, "a"), (1, "b")].map(trace);
     assert_eq!(first.trace_id, second.trace_id);
     assert_ne!(first.span_id, second.span_id);
     assert_ne!(first.trace_id, other.trace_id);
