@@ -63,7 +63,7 @@ pub const TOPIC: TextRule = TextRule {
 pub const ADDRESS: TextRule = TextRule {
     pattern: "^.+:[0-9]+$",
     wanted: "an IP address and a port, as in 127.0.0.1:9464",
-    holds: |text| text.parse::<std::net::SocketAddr>().is_ok(),
+    holds: |text| text.parse::<core::net::SocketAddr>().is_ok(),
 };
 pub const HOST_NAME: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,253}$",
