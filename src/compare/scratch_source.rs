@@ -14,6 +14,7 @@ use tokio_postgres::{Client, Row};
 
 use super::plan::CaptureMode;
 use crate::base::error::{Exit, Fault};
+use crate::base::random;
 use crate::config::Config;
 use crate::doctor::source as source_doctor;
 use crate::source::faults::query_fault;
@@ -44,9 +45,7 @@ pub(super) struct ScratchSource {
 }
 
 pub(super) fn fresh_name() -> String {
-    use std::hash::{BuildHasher as _, Hasher as _};
-    let random = std::hash::RandomState::new().build_hasher().finish();
-    format!("{PREFIX}{:08x}", random as u32)
+    format!("{PREFIX}{:08x}", random::seed() as u32)
 }
 
 pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {

@@ -7,7 +7,6 @@
 //!   rest stays open.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -20,6 +19,7 @@ use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
 use super::replay_guard::ReplayGuard;
 use crate::base::error::{Exit, Fault};
+use crate::base::random;
 use crate::base::text::escaped;
 use crate::sink::log::{LogRead, ReadFrom};
 
@@ -171,7 +171,7 @@ impl<'a> Replay<'a> {
             return Ok(None);
         }
         // Tells two replays of one person apart.
-        let by = format!("{who}#{:08x}", RandomState::new().hash_one(0) as u32);
+        let by = format!("{who}#{:08x}", random::seed() as u32);
         Ok(Some(Replay {
             topic,
             job,

@@ -103,6 +103,15 @@ impl Transport {
         self.flush()
     }
 
+    /// The other end is closed, whatever is still to be read before that. A socket that cannot be
+    /// asked is found closed by the next read.
+    pub fn is_closed(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut sockets = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        poll(&mut sockets, Some(&now)).is_ok() && sockets[0].revents().intersects(closed)
+    }
+
     pub fn pending_write(&self) -> bool {
         !self.outgoing.is_empty()
     }

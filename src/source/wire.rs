@@ -40,6 +40,10 @@ impl Wire for Transport {
         Transport::has_buffered(self)
     }
 
+    fn is_closed(&self) -> bool {
+        Transport::is_closed(self)
+    }
+
     /// Of TLS it may be one record of several.
     fn reads_all(&self) -> bool {
         !self.is_tls()

@@ -49,6 +49,9 @@ impl Connection {
         let mut state = self.state();
         if !state.down_is_cut {
             state.closed_by_server = true;
+            // What was sent arrives before the end.
+            let State { under_way, arrived, .. } = &mut *state;
+            arrived.append(under_way);
         }
     }
 

@@ -249,7 +249,9 @@ impl Postgres {
 
     /// The walsender ends, and the slot is free.
     pub(crate) fn end_walsender(&mut self, pid: i32) {
-        self.walsenders.retain(|it| it.pid != pid);
+        if let Some(index) = self.walsenders.iter().position(|it| it.pid == pid) {
+            self.walsenders.swap_remove(index).connection.reset();
+        }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
             slot.on_disk = slot.confirmed;
@@ -282,7 +284,7 @@ impl Postgres {
     /// The standby has all of the WAL, and the slot as it was synchronized last.
     pub(crate) fn fail_over(&mut self) {
         self.drop_walsenders();
-        (self.timeline, self.start) = (self.timeline + 1, self.start + 1);
+        (self.timeline, self.runs) = (self.timeline + 1, false);
         let synced = self.synced;
         if let Some(slot) = &mut self.slot {
             (slot.confirmed, slot.on_disk, slot.decoded) = (synced, synced, 0);
@@ -293,7 +295,7 @@ impl Postgres {
     /// farther than that.
     pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
         self.drop_walsenders();
-        self.start += 1;
+        self.runs = false;
         let kept = self.wal.len().saturating_sub(transactions);
         let gone = self.wal.split_off(kept);
         if let Some(first) = gone.first() {

@@ -43,6 +43,9 @@ use crate::surroundings::{
 };
 
 pub(crate) const SLOT: &str = "relay";
+/// Between two looks at a slot that is in use.
+const LOOK_INTERVAL_MIN_US: u64 = 10_000;
+const LOOK_INTERVAL_MAX_US: u64 = 100_000;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a relay has beyond the life of its processes.
@@ -322,6 +325,9 @@ struct Opener {
     history: SlotHistory,
     sightings: Arc<Sightings>,
     is_standby: bool,
+    /// The next look at the slot, and the wait after it.
+    looks_us: u64,
+    interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
 }
@@ -335,6 +341,8 @@ impl Opener {
             history: SlotHistory::default(),
             sightings: Arc::clone(sightings),
             is_standby: false,
+            looks_us: 0,
+            interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
         }
     }
@@ -346,7 +354,13 @@ impl Opener {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
+            (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
+        if site.clock.us() < self.looks_us {
+            return false;
+        }
+        self.looks_us = site.clock.us() + self.interval_us;
+        self.interval_us = (2 * self.interval_us).min(LOOK_INTERVAL_MAX_US);
         let Some(news) = self.attempt(site, has_peer) else { return false };
         ends.sessions.answers.send(news).is_ok()
     }

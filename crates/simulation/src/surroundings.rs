@@ -54,6 +54,11 @@ impl Wire for SimulatedWire {
         false
     }
 
+    fn is_closed(&self) -> bool {
+        let state = self.connection.state();
+        state.is_reset || state.closed_by_server && !state.down_is_cut && state.under_way.is_empty()
+    }
+
     fn reads_all(&self) -> bool {
         true
     }

@@ -19,6 +19,10 @@ use crate::surroundings::{Counts, Kept, SharedPostgres};
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
 const UNDER_WAY_MAX_US: u64 = 30_000;
+/// Postgres does not come back sooner.
+const DOWN_MIN_US: u64 = 200_000;
+/// Of one schedule.
+const FAULTS_MAX: usize = 14;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
@@ -171,7 +175,7 @@ impl World {
             if self.chance(self.rates.commit) {
                 self.commit();
             }
-            if self.chance(self.rates.fault) {
+            if self.report.faults.len() < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.fault();
             }
         }
@@ -201,6 +205,13 @@ impl World {
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
+        for process in self.processes.iter().flatten() {
+            let shown = locked(&process.shown).pass;
+            text += &format!(
+                "; a relay is {:?}, hold {:?}, in flight {}",
+                shown.phase, shown.hold, shown.in_flight_events
+            );
+        }
         if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
             text += &format!("; {violation}");
         }
@@ -574,15 +585,17 @@ impl World {
         match kind {
             FaultKind::PostgresCrash => {
                 postgres.crash();
-                self.postgres_back_us = Some(soon_us);
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 self.checker.went_back();
             }
             FaultKind::Failover => {
                 postgres.fail_over();
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 self.checker.went_back();
             }
             FaultKind::Restore => {
                 let gone = postgres.restore(back);
+                self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();

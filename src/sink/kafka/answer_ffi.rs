@@ -4,7 +4,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use rdkafka::bindings as c;
-use rdkafka::types::RDKafkaErrorCode as Code;
+use walrelay_core::sink::kafka::Code;
 
 /// How many partitions each topic has, of topics that have any.
 ///
@@ -66,8 +66,7 @@ pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<(St
 /// `code` points into a message or an answer that lives.
 pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> Code {
     // SAFETY: the enum is a C int.
-    let number = unsafe { code.cast::<c_int>().read() };
-    c::rd_kafka_resp_err_t::try_from(number).map_or(Code::Unknown, Into::into)
+    Code::of(unsafe { code.cast::<c_int>().read() })
 }
 
 /// # Safety

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use walrelay_core::sink::kafka::port::ProducerPort as _;
+use walrelay_core::sink::kafka::record_limit::PROPERTY;
+use walrelay_core::sink::kafka::{Learned, fault};
+
 use super::dead_letters::KafkaDeadLetterLog;
-use super::publish::KafkaSink;
-use super::record_limit::{self, RecordLimit};
+use super::producer::open_sink;
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
-use super::{bench_target, cluster, doctor, fault, search};
+use super::{bench_target, cluster, doctor, search};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -46,8 +49,8 @@ fn configure(
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
     let mut settings = KafkaSettings::read(values);
     settings.brokers.retain(|c| !c.is_whitespace());
-    let client_limit = settings.properties.get(record_limit::PROPERTY).map(Secret::expose);
-    settings.record_limit = RecordLimit::new(client_limit);
+    let client_limit = settings.properties.get(PROPERTY).map(Secret::expose);
+    settings.learned = Learned::new(client_limit);
     let invalid = settings.invalid(around);
     if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
 }
@@ -59,7 +62,7 @@ impl Broker for KafkaSettings {
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let Some(StartupCheck { required, stop }) = check else {
-            return Ok(Box::new(KafkaSink::new(self)?));
+            return Ok(Box::new(open_sink(self)?));
         };
         let mut sink = doctor::open_checked(self, required, stop)?;
         let dead_letters = required.dead_letters.iter().map(|address| address.topic.as_str());

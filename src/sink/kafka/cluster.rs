@@ -13,9 +13,10 @@ use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
+use walrelay_core::sink::kafka::{self, fault};
 
+use super::code::code_of;
 use super::connection_errors::{LastConnectionError, TopicConsumer};
-use super::fault;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -180,7 +181,7 @@ pub(super) fn create_topics(
             Ok(name) => names.push(name),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
-                let failure = fault::failure(code, "", &name, None);
+                let failure = fault::failure(code_of(code), "", &name, None);
                 return Err(not_created(&name, &failure.reason, settings, &failure.mend));
             }
         }
@@ -340,13 +341,15 @@ pub(super) fn brokers_key(settings: &KafkaSettings) -> String {
     format!("sink.kafka.brokers = {:?}", settings.brokers)
 }
 
-pub(super) fn topic_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+pub(super) fn topic_unusable(code: kafka::Code, settings: &KafkaSettings, topic: &str) -> Fault {
     let failure = fault::failure(code, "", topic, None);
     let (name, what) = match code {
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::LeaderNotAvailable => {
+        kafka::Code::UnknownTopic
+        | kafka::Code::UnknownTopicOrPartition
+        | kafka::Code::LeaderNotAvailable => {
             ("sink.topic-missing", format!("topic {topic} does not exist"))
         }
-        Code::TopicAuthorizationFailed => {
+        kafka::Code::TopicAuthorizationFailed => {
             ("sink.topic-forbidden", format!("this login may not see topic {topic}"))
         }
         _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
@@ -355,19 +358,23 @@ pub(super) fn topic_unusable(code: Code, settings: &KafkaSettings, topic: &str) 
     Fault::new(Exit::Sink, name, what, place, failure.mend)
 }
 
-pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+pub(super) fn dead_letters_unusable(
+    code: kafka::Code,
+    settings: &KafkaSettings,
+    topic: &str,
+) -> Fault {
     let (name, what, mend) = match code {
-        Code::TopicAuthorizationFailed => (
+        kafka::Code::TopicAuthorizationFailed => (
             "sink.dead-letter-forbidden",
             format!("this login may not use the dead-letter topic {topic}"),
             format!(
                 "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
             ),
         ),
-        Code::UnknownTopic
-        | Code::UnknownTopicOrPartition
-        | Code::UnknownPartition
-        | Code::LeaderNotAvailable => (
+        kafka::Code::UnknownTopic
+        | kafka::Code::UnknownTopicOrPartition
+        | kafka::Code::UnknownPartition
+        | kafka::Code::LeaderNotAvailable => (
             "sink.dead-letter-missing",
             format!("the dead-letter topic {topic} does not exist"),
             format!(

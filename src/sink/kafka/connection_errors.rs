@@ -7,17 +7,12 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use walrelay_core::sink::kafka::reachability::connection_error;
+
+use super::code::code_of;
 
 /// How long errors that a client has already queued are collected.
 const EVENTS_WITHIN: Duration = Duration::from_millis(50);
-
-/// Why a connection has failed, if the error is about one: without how long the attempt took, so that
-/// the same error has the same text.
-pub(super) fn connection_error(code: Code, text: &str) -> Option<&str> {
-    let failed = [Code::Authentication, Code::SSL, Code::Resolve, Code::BrokerTransportFailure];
-    let error = text.rsplit_once(" (after ").map_or(text, |(error, _)| error);
-    failed.contains(&code).then_some(error)
-}
 
 /// A consumer that keeps the last error of its connections.
 pub(super) type TopicConsumer = BaseConsumer<LastConnectionError>;
@@ -29,7 +24,7 @@ pub(super) struct LastConnectionError(Mutex<Option<String>>);
 impl ClientContext for LastConnectionError {
     fn error(&self, error: KafkaError, text: &str) {
         let code = error.rdkafka_error_code();
-        if let Some(text) = code.and_then(|code| connection_error(code, text)) {
+        if let Some(text) = code.and_then(|code| connection_error(code_of(code), text)) {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.to_owned());
         }
     }

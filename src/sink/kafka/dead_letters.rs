@@ -10,6 +10,7 @@ use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
 use super::cluster::{self, ANSWER_WITHIN};
+use super::code::code_of;
 use super::connection_errors::{TopicConsumer, why_unreachable};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
@@ -134,7 +135,7 @@ impl KafkaDeadLetterLog {
                 | Code::UnknownTopicOrPartition
                 | Code::UnknownPartition
                 | Code::TopicAuthorizationFailed),
-            ) => cluster::dead_letters_unusable(code, &self.settings, &self.topic),
+            ) => cluster::dead_letters_unusable(code_of(code), &self.settings, &self.topic),
             code => {
                 let as_told = || code.map_or_else(|| error.to_string(), |code| code.to_string());
                 let why = why_unreachable(&self.consumer, error);

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rdkafka::types::RDKafkaErrorCode as Code;
+use walrelay_core::sink::kafka::Code;
 
 use super::cluster::{self, ANSWER_WITHIN};
 use super::link_security;
-use super::publish::KafkaSink;
+use super::producer::{KafkaSink, open_sink};
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
 use super::topic_settings;
@@ -39,7 +39,7 @@ pub(super) fn open_checked(
     required: &Requirements,
     stop: &AtomicBool,
 ) -> Result<KafkaSink, Vec<Fault>> {
-    let mut sink = KafkaSink::new(settings)?;
+    let mut sink = open_sink(settings)?;
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
     let faults = unusable_topics(&mut sink, settings, required, stop)?;
@@ -92,7 +92,7 @@ fn wait_for_answer(
     let deadline = Instant::now() + ANSWER_WITHIN;
     let mut reported = None;
     loop {
-        let Err(code) = sink.producer().metadata(topic, REQUEST_MS) else { return Ok(()) };
+        let Err(code) = sink.producer().client.metadata(topic, REQUEST_MS) else { return Ok(()) };
         let mut reports = Vec::new();
         sink.poll(Instant::now(), Duration::ZERO, &mut reports);
         for report in reports {
@@ -115,7 +115,7 @@ fn wait_for_answer(
 
 /// Why a topic cannot be used, if it cannot.
 fn unusable(sink: &mut KafkaSink, topic: &str) -> Option<Code> {
-    sink.producer().metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
+    sink.producer().client.metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
 }
 
 /// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.

@@ -1,6 +1,5 @@
 use rdkafka::mocking::MockCluster;
 
-use super::super::record_limit::RecordLimit;
 use super::*;
 use crate::sink::broker::UNREACHABLE;
 
@@ -16,8 +15,7 @@ fn a_cluster_that_goes_silent_is_asked_for_one_topic_only() {
         topics,
         partitions: 1,
         replication: 1,
-        record_limit: RecordLimit::default(),
-        forbidden: Default::default(),
+        learned: Default::default(),
     };
     let (required, go_on) = (Requirements::default(), AtomicBool::new(false));
     let mut sink = open_checked(&settings, &required, &go_on).unwrap();

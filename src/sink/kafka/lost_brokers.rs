@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use rdkafka::error::KafkaResult;
 use rdkafka::message::BorrowedMessage;
-use rdkafka::types::RDKafkaErrorCode as Code;
+use walrelay_core::sink::kafka::Code;
 
 use super::brokers_ffi::add_brokers_to;
+use super::code::code_of;
 use super::connection_errors::TopicConsumer;
 use super::settings::KafkaSettings;
 
@@ -50,7 +51,9 @@ impl LostBrokers {
         let polled = consumer.poll(Duration::from_millis(whole_ms))?;
         match &polled {
             Ok(_) => self.answered(),
-            Err(error) => error.rdkafka_error_code().into_iter().for_each(|c| self.reported(c)),
+            Err(error) => {
+                error.rdkafka_error_code().into_iter().for_each(|c| self.reported(code_of(c)))
+            }
         }
         Some(polled)
     }

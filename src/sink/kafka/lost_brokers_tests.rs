@@ -2,8 +2,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
-use super::super::client::ProducerClient;
-use super::super::record_limit::RecordLimit;
+use walrelay_core::sink::kafka::port::ProducerPort as _;
+
+use super::super::producer::KafkaProducer;
 use super::*;
 
 /// Far more than the silence and the second after which librdkafka looks for a broker.
@@ -21,8 +22,7 @@ fn a_client_that_has_lost_all_brokers_is_told_the_configured_ones() {
         topics: Vec::new(),
         partitions: 1,
         replication: 1,
-        record_limit: RecordLimit::default(),
-        forbidden: Default::default(),
+        learned: Default::default(),
     };
     let own = [
         ("bootstrap.servers", refusing.as_str()),
@@ -30,7 +30,7 @@ fn a_client_that_has_lost_all_brokers_is_told_the_configured_ones() {
         ("reconnect.backoff.ms", "600000"),
         ("reconnect.backoff.max.ms", "600000"),
     ];
-    let mut client = ProducerClient::new(&settings, &own).unwrap();
+    let mut client = KafkaProducer::open(&settings, &own, 1_000_000).unwrap();
     // WHEN it is polled for a while
     let began = Instant::now();
     let connected = loop {

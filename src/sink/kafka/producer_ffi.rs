@@ -15,11 +15,11 @@ use std::ptr;
 
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
-use rdkafka::types::RDKafkaErrorCode as Code;
+use walrelay_core::sink::kafka::Code;
+use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicId};
 
 use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
 use super::brokers_ffi;
-use super::record::Record;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use crate::base::event::{Outbound, Sequence};
 use crate::base::os_ffi;
@@ -39,9 +39,6 @@ unsafe impl Send for Producer {}
 /// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
 const ANY_PARTITION: i32 = -1;
 
-/// Topics of one producer are numbered from 0.
-pub(super) type TopicId = usize;
-
 type Partitioner = unsafe extern "C" fn(
     *const c::rd_kafka_topic_t,
     *const c_void,
@@ -50,21 +47,6 @@ type Partitioner = unsafe extern "C" fn(
     *mut c_void,
     *mut c_void,
 ) -> i32;
-
-/// Delivery reports, answers to requests, and errors of the client.
-#[derive(Default)]
-pub(super) struct ProducerAnswers {
-    /// The broker has these; with their partitions.
-    pub(super) confirmed: Vec<(Sequence, i32)>,
-    /// The broker does not have these, or may not have them.
-    pub(super) failed: Vec<(Sequence, Code, Record)>,
-    /// To [`Producer::ask_partitions`].
-    pub(super) partition_counts: Vec<(TopicId, usize)>,
-    /// To [`Producer::ask_record_limit`].
-    pub(super) record_limits: Vec<(String, usize)>,
-    /// Errors of the client as a whole; `Fatal` makes the producer unusable from now on.
-    pub(super) errors: Vec<(Code, String)>,
-}
 
 impl Producer {
     /// Of two values of a property the later one wins. The error names the property.
@@ -102,9 +84,9 @@ impl Producer {
         }
     }
 
-    /// Enqueues a record for `partition`, or for the one that librdkafka chooses. After an `Err`
-    /// librdkafka does not have it. The record's timestamp is the time of this call: topics keep
-    /// records by it, and an event of a backlog may be older than its topic's retention.
+    /// Enqueues a record for `partition`, or for the one that librdkafka chooses. The record's
+    /// timestamp is the time of this call: topics keep records by it, and an event of a backlog may
+    /// be older than its topic's retention.
     pub(super) fn produce(
         &mut self,
         topic: TopicId,
@@ -135,7 +117,7 @@ impl Producer {
             if error.is_null() {
                 return Ok(());
             }
-            let code = c::rd_kafka_error_code(error).into();
+            let code = Code::of(c::rd_kafka_error_code(error) as i32);
             c::rd_kafka_error_destroy(error);
             if !headers.is_null() {
                 c::rd_kafka_headers_destroy(headers);
@@ -196,7 +178,8 @@ impl Producer {
                     }
                     c::RD_KAFKA_EVENT_ERROR => {
                         let text = text_of(c::rd_kafka_event_error_string(event));
-                        answers.errors.push((c::rd_kafka_event_error(event).into(), text));
+                        let code = Code::of(c::rd_kafka_event_error(event) as i32);
+                        answers.errors.push((code, text));
                     }
                     _ => {}
                 }
@@ -271,7 +254,7 @@ impl Producer {
         // SAFETY: `message` outlives the call, which NUL-terminates what it writes.
         unsafe {
             let code = c::rd_kafka_fatal_error(self.rk, message.as_mut_ptr(), message.len());
-            (code != NO_ERROR).then(|| (code.into(), text_of(message.as_ptr())))
+            (code != NO_ERROR).then(|| (Code::of(code as i32), text_of(message.as_ptr())))
         }
     }
 
@@ -306,7 +289,7 @@ impl Producer {
         unsafe {
             let code = c::rd_kafka_metadata(self.rk, 0, handle, &mut answer, timeout_ms);
             if code != NO_ERROR {
-                return Err(code.into());
+                return Err(Code::of(code as i32));
             }
             let count = usize::try_from((*answer).topic_cnt).unwrap_or(0);
             let mut topics = (0..count).map(|index| (*answer).topics.add(index));

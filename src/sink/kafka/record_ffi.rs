@@ -9,10 +9,10 @@ use std::slice::from_raw_parts;
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
 use rdkafka::message::BorrowedMessage;
-use rdkafka::types::RDKafkaErrorCode as Code;
+use walrelay_core::sink::kafka::Code;
+use walrelay_core::sink::kafka::record::Record;
 
 use super::answer_ffi::text_of;
-use super::record::Record;
 use crate::base::event::Outbound;
 
 /// Null for an absent value; an empty one keeps its (dangling, never read) address.
@@ -34,7 +34,7 @@ pub(super) fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_he
             let code = c::rd_kafka_header_add(list, name, name_len, value, value_len);
             if code != NO_ERROR {
                 c::rd_kafka_headers_destroy(list);
-                return Err(code.into());
+                return Err(Code::of(code as i32));
             }
         }
         Ok(list)

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::forbidden_topics::ForbiddenTopics;
+use walrelay_core::sink::kafka::Learned;
+
 use super::properties::{DEFAULTS, broken_rule};
-use super::record_limit::RecordLimit;
 use crate::base::error::Fault;
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{TOPIC, TextRule};
@@ -58,9 +58,7 @@ settings! {
         /// Replication factor of a topic that `init` creates; -1 is the broker's default.
         pub replication: i32 = integer(-1, 32_767).default("-1"),
         /// Learned while the relay runs; all sinks of this process share it.
-        pub(super) record_limit: RecordLimit,
-        /// The same.
-        pub(super) forbidden: ForbiddenTopics,
+        pub(super) learned: Learned,
     }
 }
 

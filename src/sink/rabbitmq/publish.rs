@@ -19,7 +19,7 @@ use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::finding;
-use crate::base::runtime;
+use crate::base::{random, runtime};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{
@@ -71,7 +71,7 @@ impl RabbitSink {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
-        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
+        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::new(random::seed()));
         Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
     }
 

@@ -8,10 +8,11 @@
 //! Pure: no socket, no clock.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
+use crate::base::random::{Random, Salt};
 
 /// Keeps a broker busy: four times as many are no faster.
 const IN_FLIGHT_EVENTS_MAX: usize = 1024;
@@ -31,10 +32,18 @@ pub trait LaneItem {
 }
 
 /// Chooses the lane of a key. Two keys may share one: they only wait for each other.
-#[derive(Debug, Default)]
-pub struct KeyHasher(RandomState);
+#[derive(Debug)]
+pub struct KeyHasher(Salt);
 
 impl KeyHasher {
+    /// Whoever writes keys must not know the seed, or all of them could share a lane.
+    #[must_use]
+    pub fn new(seed: u64) -> KeyHasher {
+        KeyHasher(Random::new(seed).salt())
+    }
+
+    #[must_use]
+    #[inline]
     pub fn lane(&self, key: &[u8]) -> u64 {
         self.0.hash_one(key)
     }

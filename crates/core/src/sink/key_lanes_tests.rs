@@ -32,7 +32,7 @@ fn item(hasher: &KeyHasher, id: &str, key: Option<&str>, bytes: usize) -> Item {
 }
 
 fn lanes(events: &[(&str, Option<&str>)]) -> KeyLanes<Item> {
-    let (mut lanes, hasher) = (KeyLanes::default(), KeyHasher::default());
+    let (mut lanes, hasher) = (KeyLanes::default(), KeyHasher::new(7));
     for (sequence, (id, key)) in events.iter().enumerate() {
         lanes.add(sequence as Sequence, item(&hasher, id, *key, 10));
     }
@@ -122,7 +122,7 @@ fn an_event_without_an_answer_does_not_keep_others_from_being_sent_alone() {
 #[test]
 fn what_is_without_an_answer_counts_towards_no_bound() {
     let mut lanes = KeyLanes::default();
-    let hasher = KeyHasher::default();
+    let hasher = KeyHasher::new(7);
     let count = IN_FLIGHT_EVENTS_MAX as Sequence;
     for sequence in 0..2 * count {
         lanes.add(sequence, item(&hasher, &sequence.to_string(), None, 10));
@@ -191,7 +191,7 @@ fn two_events_of_one_id_are_never_in_flight_together() {
 
 #[test]
 fn bytes_in_flight_are_bounded_and_a_giant_passes_alone() {
-    let (mut lanes, hasher) = (KeyLanes::default(), KeyHasher::default());
+    let (mut lanes, hasher) = (KeyLanes::default(), KeyHasher::new(7));
     for sequence in 0..3 {
         let body = IN_FLIGHT_BYTES_MAX * 2 / 3;
         lanes.add(sequence, item(&hasher, &sequence.to_string(), None, body));
@@ -206,7 +206,7 @@ fn bytes_in_flight_are_bounded_and_a_giant_passes_alone() {
 
 #[test]
 fn a_dead_letter_takes_the_place_and_the_turn_of_its_event() {
-    let (mut lanes, hasher) = (lanes(&[("0", Some("a")), ("1", Some("a"))]), KeyHasher::default());
+    let (mut lanes, hasher) = (lanes(&[("0", Some("a")), ("1", Some("a"))]), KeyHasher::new(7));
     let lane = lanes.item(0).and_then(LaneItem::lane);
     let letter = |id: &str| Item { lane, ..item(&hasher, id, None, 20) };
     assert_eq!(send_all(&mut lanes), [0]);
@@ -251,7 +251,7 @@ fn what_waits_behind_a_parked_event_is_refused_once_and_in_order() {
 
 #[test]
 fn an_older_event_that_comes_back_goes_first() {
-    let (mut lanes, hasher) = (lanes(&[]), KeyHasher::default());
+    let (mut lanes, hasher) = (lanes(&[]), KeyHasher::new(7));
     lanes.add(5, item(&hasher, "5", Some("a"), 10));
     lanes.add(3, item(&hasher, "3", Some("a"), 10));
     assert_eq!(send_all(&mut lanes), [3]);
@@ -261,7 +261,7 @@ fn an_older_event_that_comes_back_goes_first() {
 
 #[test]
 fn a_lane_is_given_up_when_the_last_of_it_in_trouble_is_confirmed() {
-    let (mut lanes, hasher) = (lanes(&[]), KeyHasher::default());
+    let (mut lanes, hasher) = (lanes(&[]), KeyHasher::new(7));
     let key = Some("a");
     let lane = hasher.lane(b"a");
     for (sequence, troubled) in [(0, true), (1, false), (2, true), (3, false), (4, false)] {
@@ -300,7 +300,7 @@ proptest! {
         keys in prop::collection::vec(prop::option::of(0u8..4), 1..40),
         steps in prop::collection::vec((0u8..6, any::<usize>()), 0..200),
     ) {
-        let (mut lanes, hasher) = (KeyLanes::<Item>::default(), KeyHasher::default());
+        let (mut lanes, hasher) = (KeyLanes::<Item>::default(), KeyHasher::new(7));
         let mut flying: BTreeMap<Sequence, Option<u8>> = BTreeMap::new();
         let mut confirmed: Vec<(Sequence, Option<u8>)> = Vec::new();
         let mut refused: Vec<Sequence> = Vec::new();

@@ -1,5 +1,6 @@
 //! What a sink does with events, and the order in which it may send them.
 
+pub mod kafka;
 pub mod key_lanes;
 pub mod publish;
 

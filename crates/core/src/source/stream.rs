@@ -27,6 +27,9 @@ pub trait Wire {
     /// True when a read would return something though the socket has nothing to read.
     fn has_buffered(&self) -> bool;
 
+    /// The server has closed its end, whatever is still to be read before that.
+    fn is_closed(&self) -> bool;
+
     /// A read that leaves room has taken everything that had arrived.
     fn reads_all(&self) -> bool;
 
@@ -161,6 +164,11 @@ impl Stream {
         }
         self.pause = self.pacing.after_read(now, read);
         Ok(read >= LARGE_READ_BYTES)
+    }
+
+    /// The server has closed the connection: the slot may be another relay's by now.
+    pub fn is_closed(&self) -> bool {
+        self.wire.is_closed()
     }
 
     /// The error that the server has sent behind what was not consumed yet, if it has arrived. For a

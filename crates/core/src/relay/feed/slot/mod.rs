@@ -223,6 +223,26 @@ impl SlotFeed {
         Ok(false)
     }
 
+    /// Whether the session is over, which the stream shows only behind what was not read yet. A relay
+    /// that was frozen, or that does not read, would publish beside a peer until then.
+    fn is_walsender_gone(&mut self, now: Instant) -> bool {
+        let Connection::Open(stream) = &mut self.connection else { return false };
+        let is_gone = self.lease.is_walsender_gone()
+            || self.trace.is_walsender_gone()
+            || stream.is_closed();
+        if !is_gone {
+            return false;
+        }
+        let error = stream.find_error(now);
+        if error.is_some_and(|error| faults::of_stream(&error, &self.source).is_some()) {
+            // Every further session would end there, too, and so would that of any other relay: what
+            // comes before is published, as far as it was received.
+            self.trace.give_up();
+            return self.lease.is_walsender_gone();
+        }
+        true
+    }
+
     /// What the intake waits for before it reads.
     fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
         if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
@@ -387,16 +407,7 @@ impl Feed for SlotFeed {
         let known = self.withdrawal.take();
         let has_expired = self.lease.has_expired(now);
         let unheard_ms = self.lease.unheard_for(now).as_millis();
-        if self.trace.is_walsender_gone()
-            && let Connection::Open(stream) = &mut self.connection
-            && let Some(error) = stream.find_error(now)
-            && faults::of_stream(&error, &self.source).is_some()
-        {
-            // Every further session would end there, too, and so would that of any other relay: what
-            // comes before is published, as far as it was received.
-            self.trace.give_up();
-        }
-        let is_gone = self.lease.is_walsender_gone() || self.trace.is_walsender_gone();
+        let is_gone = self.is_walsender_gone(now);
         if self.is_connected() && (has_expired || is_gone) {
             tracing::warn!(
                 code = "stream.unheard",

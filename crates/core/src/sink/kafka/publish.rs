@@ -10,18 +10,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rdkafka::types::RDKafkaErrorCode as Code;
-
 use super::client::ProducerClient;
-use super::forbidden_topics::ForbiddenTopics;
+use super::code::Code;
 use super::in_flight::{Destination, EventInFlight, InFlight};
 use super::isolated_producer::IsolatedProducer;
 use super::key_order::KeyOrder;
+use super::learned::Learned;
 use super::partition_warmup::{PartitionState, PartitionWarmup};
-use super::producer_ffi::{Producer, TopicId};
+use super::port::{ProducerFactory, ProducerKind, ProducerPort, TopicId};
 use super::reachability::Reachability;
 use super::record::Record;
-use super::settings::KafkaSettings;
 use super::{fault, record_limit};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
@@ -37,10 +35,10 @@ const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// While both producers have events in flight, a poll waits at most this long for either.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
 
-pub(super) struct KafkaSink {
+pub struct KafkaSink<F: ProducerFactory> {
     key_hasher: KeyHasher,
-    normal: ProducerClient,
-    forbidden: ForbiddenTopics,
+    normal: ProducerClient<F::Producer>,
+    learned: Learned,
     in_flight: InFlight,
     key_order: KeyOrder,
     warmup: PartitionWarmup,
@@ -48,7 +46,7 @@ pub(super) struct KafkaSink {
     held: BTreeMap<Sequence, Record>,
     /// Events that may be sent now. `publish` accepts no other event before they are sent.
     released: BTreeSet<Sequence>,
-    isolated: IsolatedProducer,
+    isolated: IsolatedProducer<F>,
     reports: Vec<SinkReport>,
     /// Why the sink is unusable, and since when. Nothing more is sent: it could overtake what has
     /// failed. What is in flight is answered soon, and one answer says what the reason is.
@@ -59,33 +57,39 @@ pub(super) struct KafkaSink {
     broker: Option<u64>,
 }
 
-impl KafkaSink {
-    /// The producer connects in the background.
-    pub(super) fn new(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
-        let mut normal = ProducerClient::new(settings, &[])?;
-        for topic in settings.record_limit.refusing() {
+impl<F: ProducerFactory> KafkaSink<F> {
+    /// The producer connects in the background. `seed` is for the hashes of keys.
+    pub fn new(
+        mut producers: F,
+        learned: Learned,
+        seed: u64,
+        now: Instant,
+    ) -> Result<KafkaSink<F>, Fault> {
+        let (kind, limit) = (ProducerKind::Normal, &learned.record_limit);
+        let mut normal = ProducerClient::open(&mut producers, kind, limit, now)?;
+        for topic in learned.record_limit.refusing() {
             normal.producer.ask_record_limit(&topic);
         }
         Ok(KafkaSink {
-            key_hasher: KeyHasher::default(),
+            key_hasher: KeyHasher::new(seed),
             normal,
-            forbidden: settings.forbidden.clone(),
+            learned: learned.clone(),
             in_flight: InFlight::default(),
             key_order: KeyOrder::default(),
             warmup: PartitionWarmup::default(),
             held: BTreeMap::new(),
             released: BTreeSet::new(),
-            isolated: IsolatedProducer::new(settings.clone()),
+            isolated: IsolatedProducer::new(producers, learned, now),
             reports: Vec::new(),
             ending: None,
             reachability: Reachability::default(),
-            counted_at: Instant::now(),
+            counted_at: now,
             broker: None,
         })
     }
 
     /// For requests to the cluster before the first event.
-    pub(super) fn producer(&mut self) -> &mut Producer {
+    pub fn producer(&mut self) -> &mut F::Producer {
         &mut self.normal.producer
     }
 
@@ -102,7 +106,8 @@ impl KafkaSink {
             self.isolated.events.add(sequence, Record::copy(event, lane));
             return Ok(());
         }
-        if self.forbidden.contains(event.topic) || self.normal.record_limit.is_exceeded(event) {
+        let Learned { forbidden, record_limit } = &self.learned;
+        if forbidden.contains(event.topic) || record_limit.is_exceeded(event) {
             self.isolated.events.add_troubled(sequence, Record::copy(event, lane));
             return Ok(());
         }
@@ -207,8 +212,8 @@ impl KafkaSink {
 
     /// Collects the answers of the normal producer, waiting at most `patience` for the first.
     /// Returns whether anything was confirmed, and the errors of the client.
-    fn poll_normal(&mut self, patience: Duration) -> (bool, Vec<(Code, String)>) {
-        let answers = self.normal.poll(patience);
+    fn poll_normal(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
+        let answers = self.normal.poll(now, patience);
         for (sequence, partition) in &answers.confirmed {
             let lane = self.in_flight.remove(*sequence).and_then(|event| event.lane_sent());
             self.released.extend(self.key_order.answered(lane));
@@ -225,9 +230,9 @@ impl KafkaSink {
             self.released.extend(self.warmup.counted(topic, count, partition_of));
         }
         // The partition of a key follows from their number, which may change.
-        let again = self.counted_at.elapsed() >= COUNT_INTERVAL;
+        let again = now.duration_since(self.counted_at) >= COUNT_INTERVAL;
         if again {
-            self.counted_at = Instant::now();
+            self.counted_at = now;
         }
         let uncounted = self.warmup.topics_to_count(again);
         if !uncounted.is_empty() {
@@ -235,16 +240,21 @@ impl KafkaSink {
         }
         if !answers.failed.is_empty() || !answers.errors.is_empty() {
             let fatal = self.normal.fatal();
-            self.handle_failed(answers.failed, fatal.as_ref());
+            self.handle_failed(answers.failed, fatal.as_ref(), now);
             if let Some(report) = fatal {
-                self.ending.get_or_insert((report, Instant::now()));
+                self.ending.get_or_insert((report, now));
             }
         }
         (!answers.confirmed.is_empty(), answers.errors)
     }
 
     /// A failure concerns its event, unless the producer is unusable: then the whole batch failed.
-    fn handle_failed(&mut self, failed: Vec<(Sequence, Code, Record)>, fatal: Option<&SinkReport>) {
+    fn handle_failed(
+        &mut self,
+        failed: Vec<(Sequence, Code, Record)>,
+        fatal: Option<&SinkReport>,
+        now: Instant,
+    ) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
         for (sequence, code, mut record) in failed {
             let event = self.in_flight.remove(sequence).unwrap_or_default();
@@ -270,9 +280,11 @@ impl KafkaSink {
                 }
                 // The rebuilt sink publishes it alone, and this concerns no other topic.
                 (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
-                    self.forbidden.refused(&record.topic);
+                    self.learned.forbidden.refused(&record.topic);
                 }
-                (Disposition::Delayed, Some(_)) => self.forbidden.time_refused(&record.topic),
+                (Disposition::Delayed, Some(_)) => {
+                    self.learned.forbidden.time_refused(&record.topic, now);
+                }
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
                 }
@@ -289,22 +301,22 @@ impl KafkaSink {
     }
 
     /// Sends what waits in the sink, as far as it may be sent now.
-    fn send_waiting(&mut self) {
+    fn send_waiting(&mut self, now: Instant) {
         for (sequence, record) in std::mem::take(&mut self.isolated.recovered) {
             self.hold(sequence, record);
             self.released.insert(sequence);
         }
         self.admit_released();
         self.isolated.report_failed();
-        self.isolated.send(&self.in_flight);
+        self.isolated.send(now, &self.in_flight);
     }
 
-    fn report_client_error(&mut self, code: Code, text: String) {
+    fn report_client_error(&mut self, code: Code, text: String, now: Instant) {
         match code {
             Code::Fatal | Code::GaplessGuarantee => {
-                self.ending.get_or_insert((SinkReport::Broken(text), Instant::now()));
+                self.ending.get_or_insert((SinkReport::Broken(text), now));
             }
-            _ => self.reports.extend(self.reachability.failed(code, &text)),
+            _ => self.reports.extend(self.reachability.failed(code, &text, now)),
         }
     }
 }
@@ -314,7 +326,7 @@ fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
 }
 
-impl Sink for KafkaSink {
+impl<F: ProducerFactory> Sink for KafkaSink<F> {
     fn broker(&mut self) -> u64 {
         if self.broker.is_none() {
             let id = self.normal.producer.cluster_id();
@@ -355,23 +367,23 @@ impl Sink for KafkaSink {
         sequence: Sequence,
         letter: &Outbound<'_>,
     ) -> Result<(), PublishError> {
-        let record = self.normal.record_limit.fit_dead_letter(letter, self.lane(letter));
+        let record = self.learned.record_limit.fit_dead_letter(letter, self.lane(letter));
         self.isolated.events.add_troubled(sequence, record);
         Ok(())
     }
 
-    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.ending.is_none() {
-            self.isolated.send(&self.in_flight);
+            self.isolated.send(now, &self.in_flight);
         }
         self.reports.append(&mut self.isolated.reports);
         let isolated_any = self.isolated.in_flight() > 0;
         let is_idle = !isolated_any && self.reports.is_empty();
         let wait = if is_idle { patience } else { Duration::ZERO };
-        let (mut confirmed_any, mut errors) = self.poll_normal(wait);
+        let (mut confirmed_any, mut errors) = self.poll_normal(now, wait);
         let short = if self.normal.in_flight > 0 { patience.min(SHORT_WAIT) } else { patience };
         let wait = if isolated_any && self.reports.is_empty() { short } else { Duration::ZERO };
-        let (isolated_confirmed, isolated_errors) = self.isolated.poll(wait);
+        let (isolated_confirmed, isolated_errors) = self.isolated.poll(now, wait);
         if isolated_confirmed {
             confirmed_any = true;
             // A topic that was missing may exist now.
@@ -379,7 +391,7 @@ impl Sink for KafkaSink {
         }
         errors.extend(isolated_errors);
         if self.ending.is_none() {
-            self.send_waiting();
+            self.send_waiting(now);
         }
         self.reports.append(&mut self.isolated.reports);
         // Before the errors, which may be newer than these confirms.
@@ -387,13 +399,13 @@ impl Sink for KafkaSink {
             self.reports.extend(self.reachability.answered());
         }
         for (code, text) in errors {
-            self.report_client_error(code, text);
+            self.report_client_error(code, text, now);
         }
         if self.normal.in_flight + self.isolated.in_flight() == 0 {
-            self.reports.extend(self.reachability.probe(&mut self.normal.producer));
+            self.reports.extend(self.reachability.probe(&mut self.normal.producer, now));
         }
         if let Some((report, since)) = &self.ending
-            && (self.normal.in_flight == 0 || since.elapsed() > LAST_ANSWERS_WITHIN)
+            && (self.normal.in_flight == 0 || now.duration_since(*since) > LAST_ANSWERS_WITHIN)
         {
             self.reports.push(report.clone());
         }
@@ -401,7 +413,7 @@ impl Sink for KafkaSink {
     }
 
     fn has_room_for(&self, event: &Outbound<'_>) -> bool {
-        self.normal.record_limit.has_room_for(event)
+        self.learned.record_limit.has_room_for(event)
     }
 
     fn holds_back(&self) -> bool {
@@ -441,3 +453,7 @@ impl Sink for KafkaSink {
         self.isolated.replace_with_dead_letter(sequence, writer, cause);
     }
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;

@@ -7,40 +7,33 @@
 //! waited behind events of its key returns to the normal producer after those are confirmed. The
 //! producer is created when it is needed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdkafka::types::RDKafkaErrorCode as Code;
-
 use super::client::ProducerClient;
+use super::code::Code;
 use super::fault;
 use super::in_flight::InFlight;
+use super::learned::Learned;
+use super::port::{ProducerFactory, ProducerKind, ProducerPort as _};
 use super::record::Record;
-use super::settings::KafkaSettings;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyLanes;
 use crate::sink::publish::{Disposition, Failure, SinkReport};
 
-/// Set last, so that they override the defaults and the user's properties.
-const PROPERTIES: &[(&str, &str)] = &[
-    ("batch.num.messages", "1"),
-    ("max.in.flight", "1"),
-    ("enable.gapless.guarantee", "false"),
-    // A broker that has just started may report for a while that an existing topic is unknown.
-    ("topic.metadata.propagation.max.ms", "3000"),
-];
 /// How long the producer is kept without events.
 const KEEP_FOR: Duration = Duration::from_secs(30);
 
-pub(super) struct IsolatedProducer {
-    settings: KafkaSettings,
-    client: Option<ProducerClient>,
+pub(super) struct IsolatedProducer<F: ProducerFactory> {
+    producers: F,
+    learned: Learned,
+    client: Option<ProducerClient<F::Producer>>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
     /// Events that wait for an older one of their key at the normal producer.
-    behind: HashMap<Sequence, Sequence>,
+    behind: BTreeMap<Sequence, Sequence>,
     /// Failed at the normal producer and not reported yet: an older event of the key may fail in
     /// the same poll, and must be reported first.
     unreported: BTreeMap<Sequence, Failure>,
@@ -49,14 +42,15 @@ pub(super) struct IsolatedProducer {
     pub(super) recovered: Vec<(Sequence, Record)>,
 }
 
-impl IsolatedProducer {
-    pub(super) fn new(settings: KafkaSettings) -> IsolatedProducer {
+impl<F: ProducerFactory> IsolatedProducer<F> {
+    pub(super) fn new(producers: F, learned: Learned, now: Instant) -> IsolatedProducer<F> {
         IsolatedProducer {
-            settings,
+            producers,
+            learned,
             client: None,
-            used_at: Instant::now(),
+            used_at: now,
             events: KeyLanes::default(),
-            behind: HashMap::new(),
+            behind: BTreeMap::new(),
             unreported: BTreeMap::new(),
             reports: Vec::new(),
             recovered: Vec::new(),
@@ -110,7 +104,7 @@ impl IsolatedProducer {
         cause: &DeadLetterCause,
     ) {
         let Some(record) = self.events.item(sequence) else { return };
-        let (limit, lane) = (&self.settings.record_limit, record.lane);
+        let (limit, lane) = (&self.learned.record_limit, record.lane);
         let letter = record.with_outbound(|event| {
             writer.compose(event, cause, |letter| limit.fit_dead_letter(letter, lane))
         });
@@ -124,7 +118,7 @@ impl IsolatedProducer {
 
     /// Sends what may be sent, except what has an older event of its key in flight at the normal
     /// producer.
-    pub(super) fn send(&mut self, normal: &InFlight) {
+    pub(super) fn send(&mut self, now: Instant, normal: &InFlight) {
         if !self.unreported.is_empty() {
             return;
         }
@@ -141,7 +135,7 @@ impl IsolatedProducer {
                 older.is_none()
             });
             let Some((sequence, record)) = next else { return };
-            let client = match self.client() {
+            let client = match self.client(now) {
                 Ok(client) => client,
                 Err(fault) => return self.reports.push(SinkReport::Broken(fault.what)),
             };
@@ -152,28 +146,29 @@ impl IsolatedProducer {
             match sent {
                 Ok(()) => self.events.sent(sequence, &record),
                 Err(Code::QueueFull) => return,
-                Err(code) => self.refused(sequence, code),
+                Err(code) => self.refused(sequence, code, now),
             }
-            self.used_at = Instant::now();
+            self.used_at = now;
         }
     }
 
-    fn client(&mut self) -> Result<&mut ProducerClient, Fault> {
+    fn client(&mut self, now: Instant) -> Result<&mut ProducerClient<F::Producer>, Fault> {
+        let (kind, limit) = (ProducerKind::Isolated, &self.learned.record_limit);
         let client = match self.client.take() {
             Some(client) => client,
-            None => ProducerClient::new(&self.settings, PROPERTIES)?,
+            None => ProducerClient::open(&mut self.producers, kind, limit, now)?,
         };
         Ok(self.client.insert(client))
     }
 
     /// Collects answers, waiting at most `patience` for the first. Returns whether anything was
     /// confirmed, and the errors of the client.
-    pub(super) fn poll(&mut self, patience: Duration) -> (bool, Vec<(Code, String)>) {
+    pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
         let Some(client) = &mut self.client else { return (false, Vec::new()) };
-        let answers = client.poll(patience);
+        let answers = client.poll(now, patience);
         for (sequence, _) in &answers.confirmed {
             let record = self.events.item(*sequence);
-            record.iter().for_each(|record| self.settings.forbidden.confirmed(&record.topic));
+            record.iter().for_each(|it| self.learned.forbidden.confirmed(&it.topic, now));
             let lane = record.and_then(|record| record.lane);
             self.events.confirmed(*sequence);
             let recovered = lane.map(|lane| self.events.take_recovered(lane));
@@ -182,12 +177,12 @@ impl IsolatedProducer {
         }
         let failed_any = !answers.failed.is_empty();
         for (sequence, code, _) in answers.failed {
-            self.refused(sequence, code);
+            self.refused(sequence, code, now);
         }
         if failed_any {
             self.reports.extend(self.client.as_mut().and_then(ProducerClient::fatal));
         }
-        if self.events.is_empty() && self.used_at.elapsed() > KEEP_FOR {
+        if self.events.is_empty() && now.duration_since(self.used_at) > KEEP_FOR {
             self.client = None;
         }
         (!answers.confirmed.is_empty(), answers.errors)
@@ -195,12 +190,12 @@ impl IsolatedProducer {
 
     /// Reports the failure of an event. A dead letter that is too large is cut and sent again
     /// instead.
-    fn refused(&mut self, sequence: Sequence, code: Code) {
+    fn refused(&mut self, sequence: Sequence, code: Code, now: Instant) {
         let Some(record) = self.events.item(sequence) else { return };
-        let smaller = self.settings.record_limit.cut_dead_letter(code, record);
+        let smaller = self.learned.record_limit.cut_dead_letter(code, record);
         let (failure, topic) = (record.failure(code), record.topic.clone());
         if failure.disposition == Disposition::Delayed {
-            self.settings.forbidden.time_refused(&topic);
+            self.learned.forbidden.time_refused(&topic, now);
         }
         self.events.refused(sequence);
         let Some(smaller) = smaller else {

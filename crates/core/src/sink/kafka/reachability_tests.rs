@@ -7,26 +7,30 @@ fn unreachable(reason: &str) -> Option<SinkReport> {
     Some(SinkReport::Unreachable(reason.to_owned()))
 }
 
+fn failed(reachability: &mut Reachability, code: Code, text: &str) -> Option<SinkReport> {
+    reachability.failed(code, text, Instant::now())
+}
+
 #[test]
 fn that_all_brokers_are_down_is_told_with_the_reason() {
     // GIVEN no error before it THEN there is no more to tell
     let mut reachability = Reachability::default();
-    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(DOWN));
+    assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), unreachable(DOWN));
     // GIVEN an error of the cluster before it THEN it stays the reason, and has no time in it
     let timed = format!("{UNTRUSTED} (after 3ms in state SSL_HANDSHAKE)");
-    assert_eq!(reachability.failed(Code::SSL, &timed), unreachable(UNTRUSTED));
-    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(UNTRUSTED));
+    assert_eq!(failed(&mut reachability, Code::SSL, &timed), unreachable(UNTRUSTED));
+    assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), unreachable(UNTRUSTED));
     // GIVEN the error of one broker THEN it is told once all are down
     let refused = "b:9093/bootstrap: Connect to ipv4#127.0.0.1:9093 failed: Connection refused";
-    assert_eq!(reachability.failed(Code::BrokerTransportFailure, refused), None);
-    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(refused));
+    assert_eq!(failed(&mut reachability, Code::BrokerTransportFailure, refused), None);
+    assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), unreachable(refused));
     // GIVEN a login that was refused THEN that is told apart
     let wrong =
         "sasl_plaintext://b:9093/bootstrap: SASL authentication error: Authentication failed";
     let login_refused = Some(SinkReport::LoginRefused(wrong.to_owned()));
-    assert_eq!(reachability.failed(Code::Authentication, wrong), login_refused);
-    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), login_refused);
+    assert_eq!(failed(&mut reachability, Code::Authentication, wrong), login_refused);
+    assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), login_refused);
     // WHEN the cluster has answered THEN all of that is over
     assert_eq!(reachability.answered(), Some(SinkReport::Reachable));
-    assert_eq!(reachability.failed(Code::AllBrokersDown, DOWN), unreachable(DOWN));
+    assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), unreachable(DOWN));
 }

@@ -40,8 +40,8 @@ impl ForbiddenTopics {
     }
 
     /// It has refused the time of a record.
-    pub(super) fn time_refused(&self, topic: &str) {
-        self.add(topic, Some(Instant::now() + TIME_HOLDS_FOR));
+    pub(super) fn time_refused(&self, topic: &str, now: Instant) {
+        self.add(topic, Some(now + TIME_HOLDS_FOR));
     }
 
     fn add(&self, topic: &str, until: Option<Instant>) {
@@ -53,12 +53,10 @@ impl ForbiddenTopics {
         self.0.is_any.store(true, Relaxed);
     }
 
-    pub(super) fn confirmed(&self, topic: &str) {
+    pub(super) fn confirmed(&self, topic: &str, now: Instant) {
         if self.0.is_any.load(Relaxed) {
             let mut names = self.names();
-            names.retain(|name, until| {
-                name != topic || until.is_some_and(|until| Instant::now() < until)
-            });
+            names.retain(|name, until| name != topic || until.is_some_and(|until| now < until));
             self.0.is_any.store(!names.is_empty(), Relaxed);
         }
     }
@@ -70,14 +68,13 @@ mod tests {
 
     #[test]
     fn a_confirm_soon_after_a_refused_time_says_nothing_of_the_next_record() {
-        let topics = ForbiddenTopics::default();
+        let (topics, now) = (ForbiddenTopics::default(), Instant::now());
         topics.refused("right");
-        topics.time_refused("time");
-        topics.confirmed("right");
-        topics.confirmed("time");
+        topics.time_refused("time", now);
+        topics.confirmed("right", now);
+        topics.confirmed("time", now);
         assert_eq!((topics.contains("right"), topics.contains("time")), (false, true));
-        topics.add("time", Some(Instant::now()));
-        topics.confirmed("time");
+        topics.confirmed("time", now + TIME_HOLDS_FOR);
         assert!(!topics.contains("time"));
     }
 }

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::super::in_flight::EventInFlight;
-use super::super::producer_ffi::TopicId;
+use super::super::port::TopicId;
 use super::*;
 
 fn to(topic: TopicId) -> Destination {

@@ -3,15 +3,15 @@
 //! A broker knows nothing of a fresh producer. If it refuses the first batch of such a producer for
 //! a partition, it takes the second batch as if it were the first, and the retry of the first
 //! arrives behind it. So until a partition has confirmed an event of this producer, at most one
-//! event is under way to it, and others wait here; the window bounds them. A topic counts as one partition until the number
-//! of its partitions is known.
+//! event is under way to it, and others wait here; the window bounds them. A topic counts as one
+//! partition until the number of its partitions is known.
 //!
 //! Pure: no producer, no clock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::port::TopicId;
 use crate::base::event::Sequence;
-use crate::sink::kafka::producer_ffi::TopicId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartitionState {
@@ -56,23 +56,26 @@ struct Topic {
 pub(super) struct PartitionWarmup {
     topics: Vec<Topic>,
     /// Events under way to partitions that are not open.
-    under_way: HashMap<Sequence, TopicId>,
+    under_way: BTreeMap<Sequence, TopicId>,
     /// Topics whose partitions must be counted.
     uncounted: Vec<TopicId>,
 }
 
 impl PartitionWarmup {
     /// Whether all partitions of the topic are open.
+    #[inline]
     pub(super) fn is_open(&self, topic: TopicId) -> bool {
         self.topics.get(topic).is_some_and(|topic| topic.is_open)
     }
 
     /// Whether nothing is under way to a partition that is not open.
+    #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
     }
 
     /// How many partitions the topic has, once events are sent by that number.
+    #[inline]
     pub(super) fn partitions(&self, topic: TopicId) -> Option<i32> {
         let count = self.topics.get(topic).map_or(0, |topic| topic.partitions.len());
         i32::try_from(count).ok().filter(|count| *count > 0)

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::producer_ffi::TopicId;
+use super::port::TopicId;
 use crate::base::event::Sequence;
 
 #[derive(Debug, Default)]
@@ -41,6 +41,7 @@ impl EventInFlight {
 }
 
 impl InFlight {
+    #[inline]
     pub(super) fn add(&mut self, sequence: Sequence, event: EventInFlight) {
         if self.slots.is_empty() {
             self.first = sequence;
@@ -56,6 +57,7 @@ impl InFlight {
         self.slots[index] = Some(event);
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, sequence: Sequence) -> Option<EventInFlight> {
         let index = sequence.checked_sub(self.first)? as usize;
         let removed = self.slots.get_mut(index).and_then(Option::take);
@@ -66,11 +68,13 @@ impl InFlight {
         removed
     }
 
+    #[inline]
     pub(super) fn get(&self, sequence: Sequence) -> Option<&EventInFlight> {
         let index = sequence.checked_sub(self.first)? as usize;
         self.slots.get(index)?.as_ref()
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }

@@ -5,18 +5,17 @@
 //! makes batches that fit the smallest of those that have refused one, and an event that alone is
 //! larger than its topic takes goes through the isolated producer.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdkafka::types::RDKafkaErrorCode as Code;
-
+use super::code::Code;
 use super::record::Record;
 use crate::base::event::Outbound;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
 
 /// librdkafka's property, and its default.
-pub(super) const PROPERTY: &str = "message.max.bytes";
+pub const PROPERTY: &str = "message.max.bytes";
 const CLIENT_BYTES_MAX: usize = 1_000_000;
 /// The header of a batch, and the lengths of the fields of its record.
 const FRAME_BYTES: usize = 160;
@@ -25,7 +24,7 @@ const FRAME_BYTES: usize = 160;
 #[derive(Clone, Debug)]
 pub(super) struct RecordLimit {
     client_bytes_max: usize,
-    topics: Arc<Mutex<HashMap<String, TopicLimit>>>,
+    topics: Arc<Mutex<BTreeMap<String, TopicLimit>>>,
     /// The least limit of the topics that have refused a batch of events.
     batch_bytes_max: Arc<AtomicUsize>,
 }
@@ -70,7 +69,7 @@ impl RecordLimit {
         event.size_bytes() > self.client_bytes_max + event.topic.len() + event.exchange.len()
     }
 
-    fn topics(&self) -> MutexGuard<'_, HashMap<String, TopicLimit>> {
+    fn topics(&self) -> MutexGuard<'_, BTreeMap<String, TopicLimit>> {
         self.topics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,28 +1,27 @@
 //! A copy of an event, a dead letter or a resolution, kept until the broker has answered for it.
 
-use rdkafka::types::RDKafkaErrorCode as Code;
-
+use super::code::Code;
 use super::fault;
 use crate::base::event::Outbound;
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::publish::Failure;
 
-#[derive(Clone, Default)]
-pub(super) struct Record {
-    pub(super) topic: String,
-    pub(super) key: Option<Vec<u8>>,
-    pub(super) value: Option<Vec<u8>>,
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    pub topic: String,
+    pub key: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
     /// The event id; of a failed delivery, what the header `id` says.
-    pub(super) id: String,
-    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub id: String,
+    pub headers: Vec<(String, Vec<u8>)>,
     /// Of the event, for its dead letter. Microseconds since the Unix epoch.
-    pub(super) commit_unix_us: i64,
+    pub commit_unix_us: i64,
     /// The partition that the event asks for.
-    pub(super) partition: Option<i32>,
+    pub partition: Option<i32>,
     /// The lane of the whole key, which a dead letter may have only a part of.
-    pub(super) lane: Option<u64>,
+    pub lane: Option<u64>,
     /// A dead letter, or a record that resolves one: it may be cut to fit.
-    pub(super) is_dead_letter: bool,
+    pub is_dead_letter: bool,
 }
 
 impl Record {

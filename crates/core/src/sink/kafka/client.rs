@@ -1,0 +1,117 @@
+//! A producer with a count of the events it has, which asks for the metadata of a topic when the
+//! producer would wait too long for it.
+
+use std::time::{Duration, Instant};
+
+use super::code::Code;
+use super::fault;
+use super::port::{ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId};
+use super::record_limit::RecordLimit;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+use crate::sink::publish::SinkReport;
+
+/// How long a request for a missing topic may block.
+const TOPIC_REQUEST_WITHIN: Duration = Duration::from_millis(20);
+/// How often a missing topic is asked for.
+const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(super) struct ProducerClient<P> {
+    pub(super) producer: P,
+    record_limit: RecordLimit,
+    /// Events that were handed over and not answered.
+    pub(super) in_flight: usize,
+    topic_asked_at: Option<Instant>,
+    /// Of the last poll.
+    now: Instant,
+}
+
+impl<P: ProducerPort> ProducerClient<P> {
+    pub(super) fn open<F: ProducerFactory<Producer = P>>(
+        producers: &mut F,
+        kind: ProducerKind,
+        record_limit: &RecordLimit,
+        now: Instant,
+    ) -> Result<ProducerClient<P>, Fault> {
+        Ok(ProducerClient {
+            producer: producers.open(kind, record_limit.batch_bytes_max())?,
+            record_limit: record_limit.clone(),
+            in_flight: 0,
+            topic_asked_at: None,
+            now,
+        })
+    }
+
+    /// Hands an event over. For a topic that was missing or forbidden the cluster is asked again,
+    /// because librdkafka would believe for minutes that it still is. [`Code::Fatal`] if the producer is
+    /// unusable from now on, whatever the reason.
+    pub(super) fn send(
+        &mut self,
+        topic: TopicId,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        partition: Option<i32>,
+    ) -> Result<(), Code> {
+        if self.record_limit.is_beyond_client(event) {
+            return Err(Code::MessageSizeTooLarge);
+        }
+        let mut outcome = self.producer.produce(topic, sequence, event, partition);
+        let may_have_changed =
+            matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
+        if may_have_changed && self.ask_for_topic(event.topic) {
+            outcome = self.producer.produce(topic, sequence, event, partition);
+        }
+        if outcome.is_err() && self.producer.fatal().is_some() {
+            return Err(Code::Fatal);
+        }
+        outcome?;
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    fn ask_for_topic(&mut self, topic: &str) -> bool {
+        let is_recent = |at| self.now.duration_since(at) < TOPIC_REQUEST_INTERVAL;
+        if self.topic_asked_at.is_some_and(is_recent) {
+            return false;
+        }
+        self.topic_asked_at = Some(self.now);
+        self.producer.renew_metadata(Some(topic), TOPIC_REQUEST_WITHIN)
+    }
+
+    /// Asks at once when the next event finds its topic missing or forbidden.
+    pub(super) fn ask_again(&mut self) {
+        self.topic_asked_at = None;
+    }
+
+    /// Collects all answers, waiting at most `patience` for the first.
+    pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> ProducerAnswers {
+        self.now = now;
+        let answers = self.producer.poll(patience);
+        self.in_flight -= answers.confirmed.len() + answers.failed.len();
+        for (topic, bytes_max) in &answers.record_limits {
+            self.record_limit.learn(topic, *bytes_max);
+        }
+        answers
+    }
+
+    /// Drops what it has. Returns what is confirmed by now.
+    pub(super) fn withdraw(&mut self) -> Vec<Sequence> {
+        self.producer.purge();
+        let confirmed = self.producer.poll(Duration::ZERO).confirmed;
+        confirmed.into_iter().map(|(sequence, _)| sequence).collect()
+    }
+
+    /// Batches of the topic, with so many bytes in all, were refused because of their size.
+    pub(super) fn refused_batches(&self, topic: &str, bytes: usize) {
+        self.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
+    }
+
+    /// What to report when the producer is unusable from now on.
+    pub(super) fn fatal(&mut self) -> Option<SinkReport> {
+        let (code, text) = self.producer.fatal()?;
+        Some(match fault::halting(code, &text) {
+            Some(failure) => SinkReport::Unable(failure),
+            None => SinkReport::Broken(text),
+        })
+    }
+}

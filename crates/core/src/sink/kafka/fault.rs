@@ -1,0 +1,136 @@
+//! What the failure of an event with one of librdkafka's codes is called, and how it is mended.
+
+use super::code::Code;
+use crate::base::event::brief;
+use crate::dead_letter::writer::CLASS_PARKED;
+use crate::sink::publish::{Disposition, ErrorRow, Failure};
+
+const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
+
+/// An answer that this version does not know makes a dead letter, which somebody notices. A retry
+/// would hide it.
+const UNKNOWN: Disposition = Disposition::Terminal;
+
+/// The failure of the event `id` on its way to `topic`.
+#[must_use]
+pub fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
+    let disposition = code.disposition();
+    Failure {
+        disposition: disposition.unwrap_or(UNKNOWN),
+        known: disposition.is_some(),
+        key: key.map(Box::from),
+        class: class(code),
+        subject: subject(id, topic),
+        reason: reason(code, topic),
+        mend: mend(code, topic),
+    }
+}
+
+/// Whether the broker refuses records for their time.
+fn is_refused_time(code: Code) -> bool {
+    code == Code::InvalidTimestamp
+}
+
+fn reason(code: Code, topic: &str) -> String {
+    if is_refused_time(code) {
+        return format!(
+            "the broker answers, and topic {} refuses the time of records, which is that of their publish: the clocks of this host and of the broker differ by more than message.timestamp.after.max.ms (1 h by default) or message.timestamp.before.max.ms of the topic",
+            brief(topic)
+        );
+    }
+    code.to_string()
+}
+
+/// The failure of an event behind a dead letter that has parked its key.
+#[must_use]
+pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: key.map(Box::from),
+        class: CLASS_PARKED.to_owned(),
+        subject: subject(id, topic),
+        reason: "an earlier event of its key was dead-lettered, and the key is parked".to_owned(),
+        mend: "see what became of that event (walrelay dlq list), then: walrelay dlq release"
+            .to_owned(),
+    }
+}
+
+fn subject(id: &str, topic: &str) -> String {
+    format!("event {}, topic {}", brief(id), brief(topic))
+}
+
+/// The failure of every event, if the client can publish none with these settings.
+#[must_use]
+pub(super) fn halting(code: Code, reason: &str) -> Option<Failure> {
+    (code.disposition() == Some(Disposition::Halt)).then(|| Failure {
+        subject: "sink.kafka".to_owned(),
+        reason: reason.to_owned(),
+        ..failure(code, "", "", None)
+    })
+}
+
+/// The rows of `docs/errors.md`: every code that is an answer to a publish.
+#[must_use]
+pub fn rows() -> Vec<ErrorRow> {
+    let row = |code: Code| {
+        let (description, class) = (code.to_string(), class(code));
+        let disposition = code.disposition()?;
+        Some(ErrorRow { code: (code as i32).to_string(), description, class, disposition })
+    };
+    let mut codes = Code::ALL.to_vec();
+    codes.sort();
+    codes.into_iter().filter_map(row).collect()
+}
+
+/// A stable name made from the code: `kafka.message-size-too-large`.
+fn class(code: Code) -> String {
+    let mut name = String::from("kafka.");
+    for (index, letter) in format!("{code:?}").chars().enumerate() {
+        if letter.is_uppercase() && index > 0 {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+fn mend(code: Code, topic: &str) -> String {
+    match code {
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            format!(
+                "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
+             kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…"
+            )
+        }
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => format!(
+            "kafka-topics.sh --create --topic {topic} --partitions 8, or list it in sink.kafka.topics and run: walrelay init"
+        ),
+        Code::TopicAuthorizationFailed => format!(
+            "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Describe --topic {topic}"
+        ),
+        Code::ClusterAuthorizationFailed => {
+            "kafka-acls.sh --add --allow-principal User:… --operation IdempotentWrite --cluster"
+                .to_owned()
+        }
+        Code::Authentication | Code::SaslAuthenticationFailed => {
+            "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
+                .to_owned()
+        }
+        Code::InvalidTimestamp => format!(
+            "compare the clocks: date -u on this host and on the broker; kafka-configs.sh --describe --all --entity-type topics --entity-name {topic} shows message.timestamp.after.max.ms and message.timestamp.before.max.ms"
+        ),
+        Code::UnknownPartition => {
+            format!("the partition column names a partition that {topic} does not have")
+        }
+        Code::InvalidTopic => {
+            "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
+        }
+        _ if code.disposition() == Some(Disposition::Halt) => MEND_SETTINGS.to_owned(),
+        _ => format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+    }
+}
+
+#[cfg(test)]
+#[path = "fault_tests.rs"]
+mod tests;

@@ -1,0 +1,98 @@
+//! What the sink asks of a producer, and what a producer answers.
+//!
+//! A producer is idempotent and keeps the order within a partition. It answers once for each event
+//! that it has taken.
+
+use std::time::Duration;
+
+use super::code::Code;
+use super::record::Record;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+
+/// Topics of one producer are numbered from 0.
+pub type TopicId = usize;
+
+/// Opens producers.
+pub trait ProducerFactory {
+    type Producer: ProducerPort;
+
+    /// A producer that connects in the background. Its batches of more than one record have at most
+    /// `batch_bytes_max` bytes, before they are compressed.
+    fn open(&mut self, kind: ProducerKind, batch_bytes_max: usize)
+    -> Result<Self::Producer, Fault>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProducerKind {
+    /// Makes batches. After a record was refused it sends nothing more and is unusable, because
+    /// what is behind that record would overtake its next delivery.
+    Normal,
+    /// Has one record in a request and one request under way, and goes on after a refusal.
+    Isolated,
+}
+
+/// A producer. Nothing but [`ProducerPort::poll`] and [`ProducerPort::renew_metadata`] waits.
+pub trait ProducerPort {
+    /// The topic of that name, which need not exist.
+    fn topic(&mut self, name: &str) -> Result<TopicId, Code>;
+
+    fn topic_name(&self, topic: TopicId) -> Option<&str>;
+
+    /// Most bytes of its batches of more than one record.
+    fn batch_bytes_max(&self) -> usize;
+
+    /// Takes a record for `partition`, or for the one that the producer chooses. After an `Err` the
+    /// producer does not have it. The record's timestamp is the time of this call.
+    fn produce(
+        &mut self,
+        topic: TopicId,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        partition: Option<i32>,
+    ) -> Result<(), Code>;
+
+    /// Collects all answers, waiting at most `patience` for the first.
+    fn poll(&mut self, patience: Duration) -> ProducerAnswers;
+
+    /// Drops what was not sent, and does not send again what was: each is answered as purged, or as
+    /// confirmed if the broker has answered already.
+    fn purge(&mut self);
+
+    /// The partition of a key in a topic of `count` partitions.
+    fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32;
+
+    /// Asks how many partitions these topics have. The answer comes with [`ProducerPort::poll`], or
+    /// never.
+    fn ask_partitions(&mut self, topics: &[TopicId]);
+
+    /// Asks how large a batch this topic takes. The answer comes with [`ProducerPort::poll`], or
+    /// never: the login may lack the right to describe the topic's configuration.
+    fn ask_record_limit(&mut self, topic: &str);
+
+    /// Asks the cluster for metadata of `topic`, or, without one, only whether it answers. Returns
+    /// whether it has answered within `patience`.
+    fn renew_metadata(&mut self, topic: Option<&str>, patience: Duration) -> bool;
+
+    /// The fatal error that has made the producer unusable, if there is one.
+    fn fatal(&mut self) -> Option<(Code, String)>;
+
+    /// The id of the cluster, once the producer has heard it.
+    fn cluster_id(&self) -> Option<String>;
+}
+
+/// Delivery reports, answers to requests, and errors of the client.
+#[derive(Default)]
+pub struct ProducerAnswers {
+    /// The broker has these; with their partitions.
+    pub confirmed: Vec<(Sequence, i32)>,
+    /// The broker does not have these, or may not have them. Lane and commit time of the record are
+    /// not set.
+    pub failed: Vec<(Sequence, Code, Record)>,
+    /// To [`ProducerPort::ask_partitions`], of topics that have any.
+    pub partition_counts: Vec<(TopicId, usize)>,
+    /// To [`ProducerPort::ask_record_limit`].
+    pub record_limits: Vec<(String, usize)>,
+    /// Errors of the client as a whole; `Fatal` makes the producer unusable from now on.
+    pub errors: Vec<(Code, String)>,
+}

@@ -1,0 +1,349 @@
+//! The sink against producers that answer what a test says.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::super::port::ProducerAnswers;
+use super::*;
+
+const RULES: &str = "a record broke a rule of the broker";
+
+/// What the producers of a test have been told, and what they are to answer.
+#[derive(Default)]
+struct Cluster {
+    /// Which producers were opened, with their largest batch.
+    opened: Vec<(ProducerKind, usize)>,
+    /// The records that were handed over and not answered.
+    taken: BTreeMap<Sequence, (ProducerKind, Record)>,
+    normal: ProducerAnswers,
+    isolated: ProducerAnswers,
+    fatal: Option<(Code, String)>,
+    /// Topics that no producer takes a record for.
+    refused: BTreeMap<String, Code>,
+    is_answering: bool,
+    metadata_requests: usize,
+    limits_asked: Vec<String>,
+}
+
+type Shared = Rc<RefCell<Cluster>>;
+
+struct Factory(Shared);
+
+struct Producer {
+    cluster: Shared,
+    kind: ProducerKind,
+    batch_bytes_max: usize,
+    topics: Vec<String>,
+}
+
+impl ProducerFactory for Factory {
+    type Producer = Producer;
+
+    fn open(&mut self, kind: ProducerKind, batch_bytes_max: usize) -> Result<Producer, Fault> {
+        self.0.borrow_mut().opened.push((kind, batch_bytes_max));
+        Ok(Producer { cluster: Rc::clone(&self.0), kind, batch_bytes_max, topics: Vec::new() })
+    }
+}
+
+impl ProducerPort for Producer {
+    fn topic(&mut self, name: &str) -> Result<TopicId, Code> {
+        let known = self.topics.iter().position(|it| it == name);
+        Ok(known.unwrap_or_else(|| {
+            self.topics.push(name.to_owned());
+            self.topics.len() - 1
+        }))
+    }
+
+    fn topic_name(&self, topic: TopicId) -> Option<&str> {
+        self.topics.get(topic).map(String::as_str)
+    }
+
+    fn batch_bytes_max(&self) -> usize {
+        self.batch_bytes_max
+    }
+
+    fn produce(
+        &mut self,
+        _: TopicId,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        partition: Option<i32>,
+    ) -> Result<(), Code> {
+        let mut cluster = self.cluster.borrow_mut();
+        if let Some(code) = cluster.refused.get(event.topic) {
+            return Err(*code);
+        }
+        let record = Record { partition, ..Record::copy(event, None) };
+        assert!(cluster.taken.insert(sequence, (self.kind, record)).is_none(), "{sequence} twice");
+        Ok(())
+    }
+
+    fn poll(&mut self, _: Duration) -> ProducerAnswers {
+        let mut cluster = self.cluster.borrow_mut();
+        std::mem::take(match self.kind {
+            ProducerKind::Normal => &mut cluster.normal,
+            ProducerKind::Isolated => &mut cluster.isolated,
+        })
+    }
+
+    fn purge(&mut self) {}
+
+    fn partition_of(&mut self, _: TopicId, key: &[u8], count: i32) -> i32 {
+        i32::from(key[0]) % count
+    }
+
+    fn ask_partitions(&mut self, topics: &[TopicId]) {
+        let counts = topics.iter().map(|topic| (*topic, 2));
+        self.cluster.borrow_mut().normal.partition_counts.extend(counts);
+    }
+
+    fn ask_record_limit(&mut self, topic: &str) {
+        self.cluster.borrow_mut().limits_asked.push(topic.to_owned());
+    }
+
+    fn renew_metadata(&mut self, _: Option<&str>, _: Duration) -> bool {
+        let mut cluster = self.cluster.borrow_mut();
+        cluster.metadata_requests += 1;
+        cluster.is_answering
+    }
+
+    fn fatal(&mut self) -> Option<(Code, String)> {
+        self.cluster.borrow().fatal.clone().filter(|_| self.kind == ProducerKind::Normal)
+    }
+
+    fn cluster_id(&self) -> Option<String> {
+        Some("cluster".to_owned())
+    }
+}
+
+/// A sink that was built anew as often as a test says, and the time.
+struct World {
+    cluster: Shared,
+    learned: Learned,
+    sink: KafkaSink<Factory>,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> World {
+        let cluster = Shared::default();
+        let (learned, now) = (Learned::default(), Instant::now());
+        let sink = KafkaSink::new(Factory(Rc::clone(&cluster)), learned.clone(), 7, now).unwrap();
+        World { cluster, learned, sink, now }
+    }
+
+    /// A world in which the partitions of `orders` are warmed up.
+    fn warm() -> World {
+        let mut world = World::new();
+        for (sequence, key) in [(0, "a"), (1, "b"), (2, "b")] {
+            world.publish(sequence, "orders", key);
+        }
+        for sequence in [0, 1, 2] {
+            world.poll();
+            world.confirm(sequence);
+        }
+        assert_eq!(world.poll(), [SinkReport::Confirmed(2)]);
+        world
+    }
+
+    fn rebuild(&mut self) {
+        let cluster = Rc::clone(&self.cluster);
+        (cluster.borrow_mut().fatal, cluster.borrow_mut().taken) = (None, BTreeMap::new());
+        self.sink = KafkaSink::new(Factory(cluster), self.learned.clone(), 7, self.now).unwrap();
+    }
+
+    fn publish(&mut self, sequence: Sequence, topic: &str, key: &str) {
+        publish(&mut self.sink, sequence, topic, key).unwrap();
+    }
+
+    fn poll(&mut self) -> Vec<SinkReport> {
+        let mut reports = Vec::new();
+        self.sink.poll(self.now, Duration::ZERO, &mut reports);
+        reports
+    }
+
+    fn taken(&self, kind: ProducerKind) -> Vec<Sequence> {
+        let cluster = self.cluster.borrow();
+        let of_kind = cluster.taken.iter().filter(|(_, (by, _))| *by == kind);
+        of_kind.map(|(sequence, _)| *sequence).collect()
+    }
+
+    fn answer(&self, sequence: Sequence, code: Option<Code>) {
+        let mut cluster = self.cluster.borrow_mut();
+        let (kind, record) = cluster.taken.remove(&sequence).expect("it was handed over");
+        let partition = record.partition.unwrap_or(0);
+        let answers = match kind {
+            ProducerKind::Normal => &mut cluster.normal,
+            ProducerKind::Isolated => &mut cluster.isolated,
+        };
+        match code {
+            None => answers.confirmed.push((sequence, partition)),
+            Some(code) => {
+                let record = Record { partition: None, ..record };
+                answers.failed.push((sequence, code, record));
+            }
+        }
+    }
+
+    fn confirm(&self, sequence: Sequence) {
+        self.answer(sequence, None);
+    }
+
+    /// The broker refuses a batch of these, and the normal producer is given up.
+    fn refuse_batch(&self, sequences: &[Sequence], code: Code) {
+        sequences.iter().for_each(|sequence| self.answer(*sequence, Some(code)));
+        self.cluster.borrow_mut().fatal = Some((code, RULES.to_owned()));
+    }
+}
+
+fn publish(
+    sink: &mut KafkaSink<Factory>,
+    sequence: Sequence,
+    topic: &str,
+    key: &str,
+) -> Result<(), PublishError> {
+    event(topic, key, |event| sink.publish(sequence, event))
+}
+
+fn event<T>(topic: &str, key: &str, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    let key = Some(key.as_bytes().to_vec());
+    let record = Record { topic: topic.to_owned(), key, id: "e".to_owned(), ..Record::default() };
+    record.with_outbound(then)
+}
+
+fn broken() -> SinkReport {
+    SinkReport::Broken(RULES.to_owned())
+}
+
+fn failed(report: &SinkReport) -> Option<(Sequence, Disposition)> {
+    match report {
+        SinkReport::Failed(sequence, failure) => Some((*sequence, failure.disposition)),
+        _ => None,
+    }
+}
+
+#[test]
+fn events_of_a_refused_batch_are_suspect_and_the_next_sink_finds_the_culprit() {
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    world.publish(4, "orders", "b");
+    // WHEN the broker refuses both for a record
+    world.refuse_batch(&[3, 4], Code::InvalidRecord);
+    assert_eq!(world.poll(), [SinkReport::Suspect(3), SinkReport::Suspect(4), broken()]);
+    let again = publish(&mut world.sink, 5, "orders", "a");
+    assert_eq!(again, Err(PublishError::QueueFull), "nothing overtakes them");
+    // THEN the next sink sends each alone, and later events of their keys behind them
+    world.rebuild();
+    for (sequence, key) in [(3, "a"), (4, "b")] {
+        event("orders", key, |event| world.sink.publish_alone(sequence, event)).unwrap();
+    }
+    world.publish(5, "orders", "a");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Isolated), [3, 4]);
+    assert!(world.taken(ProducerKind::Normal).is_empty());
+    // AND the one that is refused again has failed
+    world.answer(3, Some(Code::InvalidRecord));
+    world.confirm(4);
+    let reports = world.poll();
+    assert_eq!(reports.iter().find_map(failed), Some((3, Disposition::Terminal)));
+    assert!(reports.contains(&SinkReport::Confirmed(4)), "{reports:?}");
+    // AND the event behind it returns to the normal producer once it is confirmed
+    world.sink.retry(3);
+    world.poll();
+    world.confirm(3);
+    assert_eq!(world.poll(), [SinkReport::Confirmed(3)]);
+    assert_eq!(world.taken(ProducerKind::Normal), [5]);
+}
+
+#[test]
+fn a_batch_that_is_too_large_blames_no_event_and_the_next_batches_are_smaller() {
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    world.refuse_batch(&[3], Code::MessageSizeTooLarge);
+    assert_eq!(world.poll(), [broken()]);
+    let before = world.cluster.borrow().opened[0].1;
+    world.rebuild();
+    let cluster = world.cluster.borrow();
+    assert!(cluster.opened[1].1 < before, "{:?}", cluster.opened);
+    assert_eq!(cluster.limits_asked, ["orders"]);
+}
+
+#[test]
+fn a_sink_that_has_broken_waits_for_the_last_answers_and_not_for_ever() {
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    world.publish(4, "orders", "b");
+    world.refuse_batch(&[3], Code::InvalidRecord);
+    assert_eq!(world.poll(), [SinkReport::Suspect(3)]);
+    world.now += LAST_ANSWERS_WITHIN;
+    assert_eq!(world.poll(), []);
+    world.now += Duration::from_millis(1);
+    assert_eq!(world.poll(), [broken()]);
+}
+
+#[test]
+fn a_forbidden_topic_goes_through_the_isolated_producer_until_it_is_allowed() {
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    world.refuse_batch(&[3], Code::TopicAuthorizationFailed);
+    assert_eq!(world.poll(), [broken()]);
+    world.rebuild();
+    world.publish(3, "orders", "a");
+    world.publish(4, "others", "b");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Isolated), [3]);
+    assert_eq!(world.taken(ProducerKind::Normal), [4]);
+    // WHEN one is confirmed THEN the next goes as all do
+    world.confirm(3);
+    assert_eq!(world.poll(), [SinkReport::Confirmed(3)]);
+    world.publish(5, "orders", "a");
+    world.poll();
+    assert!(world.taken(ProducerKind::Isolated).is_empty());
+}
+
+#[test]
+fn a_missing_topic_is_asked_for_now_and_then_and_its_key_waits() {
+    let mut world = World::warm();
+    let refused = ("gone".to_owned(), Code::UnknownTopic);
+    world.cluster.borrow_mut().refused.extend([refused]);
+    world.publish(3, "gone", "a");
+    world.publish(4, "gone", "b");
+    assert_eq!(world.cluster.borrow().metadata_requests, 1);
+    let reports = world.poll();
+    let failures: Vec<_> = reports.iter().filter_map(failed).collect();
+    assert_eq!(failures, [(3, Disposition::Transient), (4, Disposition::Transient)]);
+    world.publish(5, "orders", "a");
+    world.poll();
+    assert!(world.taken(ProducerKind::Normal).is_empty());
+    // WHEN it exists THEN the retry is sent
+    world.cluster.borrow_mut().refused.clear();
+    world.sink.retry(3);
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Isolated), [3]);
+}
+
+#[test]
+fn an_unreachable_cluster_is_asked_once_a_second_and_an_unused_producer_is_closed() {
+    let mut world = World::warm();
+    event("orders", "a", |event| world.sink.publish_alone(3, event)).unwrap();
+    world.poll();
+    world.confirm(3);
+    world.poll();
+    let opened = world.cluster.borrow().opened.len();
+    let down = (Code::AllBrokersDown, "down".to_owned());
+    world.cluster.borrow_mut().normal.errors.push(down);
+    assert_eq!(world.poll(), [SinkReport::Unreachable("down".to_owned())]);
+    for _ in 0..40 {
+        world.now += Duration::from_secs(1);
+        assert_eq!((world.poll(), world.poll()), (Vec::new(), Vec::new()));
+    }
+    assert_eq!(world.cluster.borrow().metadata_requests, 40);
+    world.cluster.borrow_mut().is_answering = true;
+    world.now += Duration::from_secs(1);
+    assert_eq!(world.poll(), [SinkReport::Reachable]);
+    // THEN the isolated producer is opened anew for the next
+    event("orders", "a", |event| world.sink.publish_alone(4, event)).unwrap();
+    world.poll();
+    assert_eq!(world.cluster.borrow().opened.len(), opened + 1);
+}
