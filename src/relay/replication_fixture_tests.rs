@@ -27,7 +27,7 @@ use crate::config;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
-use crate::metrics::{Metrics, PassMeter};
+use crate::metrics::{Metrics, PassCounts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
@@ -68,6 +68,18 @@ fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
+/// No session ever opens.
+fn no_database(source: &SourceSettings) -> Control {
+    // Nothing drives this runtime.
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
+    Control {
+        runtime: RUNTIME.handle().clone(),
+        source: Arc::new(source.clone()),
+        known: Arc::default(),
+        sightings: Arc::default(),
+    }
+}
+
 impl Fixture {
     pub(crate) fn unread(settings: &[&str]) -> Fixture {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
@@ -91,21 +103,13 @@ impl Fixture {
             system: Default::default(),
         };
         let broker = MemoryBroker::default();
-        // Nothing drives this runtime, so no session ever opens.
-        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
         let stops: Arc<dyn StopKeeper> = Stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
-        let control = Control {
-            runtime: RUNTIME.handle().clone(),
-            source: Arc::new(config.source.clone()),
-            known: Arc::default(),
-            sightings: Arc::default(),
-        };
         let feed = SlotParts {
-            source: Arc::clone(&control.source),
+            source: Arc::new(config.source.clone()),
             delivery: config.delivery.clone(),
-            database: Box::new(control),
+            database: Box::new(no_database(&config.source)),
             stops: Arc::clone(&stops),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
@@ -127,9 +131,9 @@ impl Fixture {
             tail_requests: ReadRequests::default(),
             stops,
             flags,
-            state_file: open_state_file(Some(&state_file), "walrelay").unwrap(),
+            state_file: open_state_file(config.delivery.state_file.as_deref(), "walrelay").unwrap(),
             meters,
-            pass_meter: Box::new(DataMeter(PassMeter::new(&metrics))),
+            pass_meter: Box::new(DataMeter(PassCounts::new(&metrics))),
             recorder: Box::new(FactsRecorder { recorder, origin: Instant::now() }),
             clock: Arc::new(SystemClock),
             random: Random::new(2),

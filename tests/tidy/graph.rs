@@ -25,6 +25,8 @@ struct Module {
     file: String,
     path: Vec<String>,
     uses: Vec<Use>,
+    /// Macros that it puts into the root of its crate.
+    macros: Vec<String>,
     /// The code without tests and without its `use` statements, line for line.
     rest: String,
 }
@@ -107,10 +109,20 @@ impl Tree {
                     through.path.iter().chain(&rest[depth + 1..]).cloned().collect();
                 return if hops > 0 { self.file_of(here, &path, hops - 1) } else { None };
             }
+            if let Some(defined) = self.exported_macro(&at) {
+                return Some(&defined.file);
+            }
             // A relative path that names neither a child nor what is in scope is of another crate.
             return (depth > 0 || !is_relative).then_some(&here.file);
         }
         None
+    }
+
+    /// The module that defines the macro which `path` names, in the root of a crate.
+    fn exported_macro(&self, path: &[String]) -> Option<&Module> {
+        let [crate_name, name] = path else { return None };
+        let mut of_crate = self.modules.iter().filter(|it| it.path.first() == Some(crate_name));
+        of_crate.find(|module| module.macros.contains(name))
     }
 
     fn module(&self, path: &[String]) -> Option<&Module> {
@@ -143,7 +155,12 @@ impl Module {
                 uses.extend(leaves.into_iter().map(leaf));
             }
         }
-        Module { file: source.path.clone(), path: module_path(&source.path), uses, rest }
+        let exported = rest.split("#[macro_export]").skip(1).filter_map(|after| {
+            let name = after.trim_start().strip_prefix("macro_rules! ")?;
+            name.split(|c: char| !is_word(c)).next().map(str::to_owned)
+        });
+        let macros = exported.collect();
+        Module { file: source.path.clone(), path: module_path(&source.path), uses, macros, rest }
     }
 
     fn mentions(&self, name: &str) -> bool {

@@ -206,17 +206,6 @@ pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -
     .stays(*same_until, read)
 }
 
-/// The fault of a relay that cannot know which keys are parked.
-pub fn dead_letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
-    Fault::new(
-        Exit::Sink,
-        "dead-letter.unreadable",
-        format!("park_key needs to read the dead-letter topic: {reason}"),
-        format!("dead_letter.topic = {:?}", settings.address.topic),
-        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
-    )
-}
-
 /// No stop stands, and the state file that would have one may be `missing`.
 pub fn nothing_to_resume(missing: Option<&Path>) -> Fault {
     let (place, mend) = match missing {
