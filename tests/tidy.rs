@@ -181,7 +181,8 @@ fn nothing_is_printed_unescaped() {
 
 #[test]
 fn every_module_says_why_it_exists() {
-    assert_none(src().iter().chain(inbox()).flat_map(shape::undocumented));
+    let crates = sources().others.iter().filter(|source| source.path.starts_with("crates/"));
+    assert_none(src().iter().chain(inbox()).chain(crates).flat_map(shape::undocumented));
 }
 
 #[test]

@@ -68,7 +68,6 @@ const IMPURE_IN_CORE: &[&str] = &["std::env", "std::process", "RandomState"];
 
 /// Files that mention such a thing nevertheless, and why.
 const NOT_PURE: &[(&str, &str)] = &[
-    ("crates/core/src/sink/key_lanes.rs", "a hash that is still seeded by itself"),
     ("src/dead_letter/pipeline.rs", "waits for a sink"),
     ("src/dead_letter/tail.rs", "the thread that follows the topic"),
     ("src/health/slot_watch.rs", "the task that asks Postgres"),
