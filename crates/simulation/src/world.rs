@@ -544,7 +544,7 @@ impl World {
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
-                    file.set_boot(boot);
+                    file.set_boot(Some(boot));
                 }
                 process.life.die();
                 self.died(index);
