@@ -250,7 +250,7 @@ impl Postgres {
     /// The walsender ends, and the slot is free.
     pub(crate) fn end_walsender(&mut self, pid: i32) {
         if let Some(index) = self.walsenders.iter().position(|it| it.pid == pid) {
-            self.walsenders.swap_remove(index).connection.reset();
+            self.walsenders.swap_remove(index);
         }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
@@ -313,7 +313,7 @@ impl Postgres {
 
     fn drop_walsenders(&mut self) {
         for mut sender in self.walsenders.drain(..) {
-            sender.connection.reset();
+            sender.connection.end();
         }
         if let Some(slot) = &mut self.slot {
             slot.active = None;

@@ -147,6 +147,13 @@ impl World {
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
+        if self.tells {
+            let lines: Vec<String> = locked(&self.postgres).wal.iter().map(|it| {
+                let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                format!("wal {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len())
+            }).collect();
+            lines.into_iter().for_each(|line| self.tell(|| line));
+        }
         if let Err(violation) = outcome {
             self.tell(|| format!("VIOLATION: {violation}"));
             self.report.violation = Some(violation);
@@ -315,6 +322,16 @@ impl World {
 
     /// Takes status updates, sends keepalives, and ends a walsender whose relay is gone.
     fn serve_walsender(&mut self, index: usize, now_us: u64) -> Result<(), Violation> {
+        if self.tells {
+            let lines: Vec<String> = {
+                let postgres = locked(&self.postgres);
+                let sender = &postgres.walsenders[index];
+                let state = sender.connection.state();
+                let updates = state.updates.iter();
+                updates.map(|(lsn, _)| format!("relay {} reports {lsn:x}", sender.relay)).collect()
+            };
+            lines.into_iter().for_each(|line| self.tell(|| line));
+        }
         let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
         let pid = sender.pid;
@@ -339,7 +356,7 @@ impl World {
         let sender = &mut postgres.walsenders[index];
         let silent = now_us.saturating_sub(sender.heard_us);
         if silent > WAL_SENDER_TIMEOUT_US {
-            sender.connection.reset();
+            sender.connection.time_out();
             ends = true;
         }
         let asks = silent > WAL_SENDER_TIMEOUT_US / 2;
@@ -560,7 +577,7 @@ impl World {
         let mut connection = sender.connection.clone();
         match kind {
             FaultKind::EndWalsender => {
-                connection.reset();
+                connection.end();
                 postgres.end_walsender(pid);
             }
             FaultKind::ResetConnection => {
@@ -597,6 +614,12 @@ impl World {
             }
             FaultKind::Restore => {
                 let gone = postgres.restore(back);
+                if self.tells {
+                    for it in &gone {
+                        let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                        self.report.story.push(format!("gone {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len()));
+                    }
+                }
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
