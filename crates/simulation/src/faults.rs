@@ -19,13 +19,16 @@ pub enum FaultKind {
     Failover,
     Restore,
     SlotAdvanced,
+    SlotRecreated,
+    /// The table is taken out of the publication for a while.
+    Unpublished,
     BrokerAway,
     SinkBroken,
     Refusals,
     SilentTopic,
 }
 
-pub(crate) const FAULTS: [FaultKind; 18] = [
+pub(crate) const FAULTS: [FaultKind; 20] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -40,6 +43,8 @@ pub(crate) const FAULTS: [FaultKind; 18] = [
     FaultKind::Failover,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
+    FaultKind::SlotRecreated,
+    FaultKind::Unpublished,
     FaultKind::BrokerAway,
     FaultKind::SinkBroken,
     FaultKind::Refusals,

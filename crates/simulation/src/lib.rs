@@ -7,6 +7,7 @@ mod life;
 mod network;
 mod postgres;
 mod process;
+mod publication;
 mod surroundings;
 mod world;
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::stop::Stop;
+use walrelay_core::doctor::fingerprint::KeptPublication;
 use walrelay_core::health::{Pass, Phase};
 use walrelay_core::metrics::{Ignored, KnownFrom, Stage};
 use walrelay_core::relay::control::{
@@ -39,9 +40,7 @@ impl Wire for SimulatedWire {
             return Err(ErrorKind::ConnectionReset.into());
         }
         if state.arrived.is_empty() {
-            let has_ended =
-                state.closed_by_server && (state.under_way.is_empty() || state.down_is_cut);
-            return if has_ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return if state.closed_by_server { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let length = buffer.len().min(state.arrived.len());
         for byte in &mut buffer[..length] {
@@ -56,7 +55,7 @@ impl Wire for SimulatedWire {
 
     fn is_closed(&self) -> bool {
         let state = self.connection.state();
-        state.is_reset || state.closed_by_server && !state.down_is_cut && state.under_way.is_empty()
+        state.is_reset || state.closed_by_server
     }
 
     fn reads_all(&self) -> bool {
@@ -224,6 +223,7 @@ impl StateBytes for MortalBytes {
 pub(crate) struct Kept {
     pub(crate) last: Option<(SystemTimeline, Lsn)>,
     pub(crate) stop: Option<Stop>,
+    pub(crate) publication: Option<KeptPublication>,
 }
 
 #[derive(Debug)]

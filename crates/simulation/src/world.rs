@@ -23,9 +23,13 @@ const UNDER_WAY_MAX_US: u64 = 30_000;
 const DOWN_MIN_US: u64 = 200_000;
 /// Of one schedule.
 const FAULTS_MAX: usize = 14;
+/// The last event that a sink takes may exceed its window.
+const SLACK: u64 = 1;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
+/// So long nothing more must happen.
+const QUIET_ROUNDS: u32 = 20;
 
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,6 +85,15 @@ pub struct World {
     refuses_until_us: u64,
     last_holder: Option<usize>,
     stored_until: usize,
+    /// How often each relay was started.
+    starts: Vec<u32>,
+    /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
+    last_session: Option<(usize, u32, u32)>,
+    last_sinks: u64,
+    published_again_us: Option<u64>,
+    /// There was a gap in the publication that every machine can find, when so many stops had been.
+    gap: Option<usize>,
+    is_settling: bool,
 }
 
 impl World {
@@ -120,6 +133,7 @@ impl World {
             huge: rate(0, 6),
             round_us: [200, 1_000, 5_000, 20_000][rate(0, 4) as usize],
         };
+        let starts = vec![0; machines.len()];
         World {
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
@@ -142,16 +156,33 @@ impl World {
             refuses_until_us: 0,
             last_holder: None,
             stored_until: 0,
+            starts,
+            last_session: None,
+            last_sinks: 0,
+            published_again_us: None,
+            gap: None,
+            is_settling: false,
         }
     }
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
         if self.tells {
-            let lines: Vec<String> = locked(&self.postgres).wal.iter().map(|it| {
-                let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                format!("wal {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len())
-            }).collect();
+            let lines: Vec<String> = locked(&self.postgres)
+                .wal
+                .iter()
+                .map(|it| {
+                    let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                    format!(
+                        "wal {} {:x} {:x} at {} {numbers:?} {}",
+                        it.xid,
+                        it.commit_lsn,
+                        it.end_lsn,
+                        it.commit_unix_us,
+                        it.changes.len()
+                    )
+                })
+                .collect();
             lines.into_iter().for_each(|line| self.tell(|| line));
         }
         if let Err(violation) = outcome {
@@ -193,22 +224,33 @@ impl World {
     fn settle(&mut self) -> Result<(), Violation> {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);
+        self.is_settling = true;
         self.frozen_until_us.fill(0);
         self.refuses_until_us = 0;
         self.starts_us.fill(0);
-        let mut quiet = 0;
+        let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
-            self.rates.round_us = 2_000 + 18_000 * u64::from(quiet > 0);
+            // Where nothing moves, a timeout is waited for.
+            self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
+            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (locked(&self.broker).stored.len(), slot);
+            still = if now == seen { still + 1 } else { 0 };
+            seen = now;
             self.checker.look(&locked(&self.broker))?;
             let is_settled = self.checker.all_settled(&locked(&self.postgres));
             let is_empty = locked(&self.broker).inbox.is_empty();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
-            if quiet > 30 {
+            if quiet > QUIET_ROUNDS {
+                let found = |since: &usize| {
+                    self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
+                };
+                if self.gap.as_ref().is_some_and(|since| !found(since)) {
+                    return Err(
+                        "gap: the table was unpublished, and no relay has stopped".to_owned()
+                    );
+                }
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
-            }
-            if !is_settled && below(&mut self.random, 8) == 0 {
-                self.clock.advance(200_000);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
@@ -234,7 +276,10 @@ impl World {
 
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
-        let jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        let mut jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        if let Some(back) = self.postgres_back_us {
+            jump = jump.max(back.saturating_sub(self.clock.us()) / 8);
+        }
         self.clock.advance(jump);
         self.mend(self.clock.us());
         self.walsenders()?;
@@ -296,6 +341,15 @@ impl World {
 
     fn walsenders(&mut self) -> Result<(), Violation> {
         let now_us = self.clock.us();
+        let drawn = below(&mut self.random, 256);
+        let mut postgres = locked(&self.postgres);
+        match drawn {
+            0..4 => postgres.checkpoint(),
+            4..16 => postgres.sync_standby(),
+            16..24 if postgres.runs => postgres.write_other(8 * drawn),
+            _ => {}
+        }
+        drop(postgres);
         let senders = locked(&self.postgres).walsenders.len();
         for index in (0..senders).rev() {
             if self.chance(self.rates.send) {
@@ -418,11 +472,22 @@ impl World {
                 process.serve(&site, has_peer, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
-            if below(&mut self.random, 64) == 0 {
+            let looks = if self.is_settling { 8 } else { 64 };
+            if below(&mut self.random, looks) == 0 {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let is_due = process.wakes_us <= self.clock.us();
             let ended = if steps && is_due { process.step() } else { None };
+            if self.tells && steps && is_due {
+                let shown = locked(&process.shown).pass;
+                self.report.story.push(format!(
+                    "step relay {index} at {} {:?} {:?} in flight {}",
+                    self.clock.us(),
+                    shown.phase,
+                    shown.hold,
+                    shown.in_flight_events
+                ));
+            }
             if process.life.is_dead() {
                 self.died(index);
             } else if let Some(ended) = ended {
@@ -433,6 +498,10 @@ impl World {
     }
 
     fn note_holder(&mut self) {
+        let begun = std::mem::take(&mut locked(&self.postgres).begun);
+        for (relay, position) in begun {
+            self.session_begins(relay, position);
+        }
         let holder = {
             let postgres = locked(&self.postgres);
             let active = postgres.slot.as_ref().and_then(|slot| slot.active);
@@ -442,7 +511,6 @@ impl World {
         if holder.is_some() && holder != self.last_holder {
             if self.last_holder.is_some() {
                 self.report.takeovers += 1;
-                self.allow_repeats();
             }
             self.tell(|| format!("relay {holder:?} has the slot"));
             self.last_holder = holder;
@@ -460,6 +528,7 @@ impl World {
             counts: &self.counts,
         };
         let seed = self.random.number();
+        self.starts[index] += 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
             Err(fault) => panic!("a relay does not start: {fault}"),
@@ -471,7 +540,6 @@ impl World {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
         locked(&self.broker).forget(index);
-        self.allow_repeats();
         self.starts_again(index);
     }
 
@@ -483,14 +551,13 @@ impl World {
     fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.processes[index] = None;
         locked(&self.broker).forget(index);
-        self.allow_repeats();
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
-            if fault.exit == Exit::Slot {
+            if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
-                (kept.last, kept.stop) = (None, None);
+                (kept.last, kept.stop, kept.publication) = (None, None, None);
             }
         } else {
             self.tell(|| format!("relay {index} has ended"));
@@ -498,15 +565,34 @@ impl World {
         self.starts_again(index);
     }
 
-    /// As many events may be repeated as were in flight, and reported to nobody.
-    fn allow_repeats(&mut self) {
-        self.checker.allowed_repeats += 400;
+    /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
+    /// except what its last sink was not answered; what another has sent may be sent once more.
+    fn session_begins(&mut self, relay: usize, position: u64) {
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let identity = (relay, self.starts[relay], postgres.timeline);
+        // Where there is a peer, a relay may not know whether that had the slot in between.
+        let is_alone = self.machines.len() == 1;
+        let allowed = if self.last_session != Some(identity) || !is_alone {
+            let in_hand = self.machines[relay].window as u64 + SLACK;
+            self.checker.stored_since(&postgres, &broker, position) + in_hand
+        } else if self.last_sinks != broker.sinks {
+            self.machines[relay].window as u64 + SLACK
+        } else {
+            0
+        };
+        self.checker.allowed_repeats += allowed;
+        self.last_session = Some(identity);
+        self.last_sinks = broker.sinks;
     }
 
     fn mend(&mut self, now_us: u64) {
         if self.postgres_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.postgres).start_again();
             self.tell(|| "postgres runs again".to_owned());
+        }
+        if self.published_again_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.postgres).set_publishes(true);
+            self.tell(|| "the table is published again".to_owned());
         }
         if self.broker_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).is_away = false;
@@ -538,7 +624,9 @@ impl World {
             FaultKind::PostgresCrash
             | FaultKind::Failover
             | FaultKind::Restore
-            | FaultKind::SlotAdvanced => self.postgres_fault(kind, soon_us),
+            | FaultKind::SlotAdvanced
+            | FaultKind::SlotRecreated
+            | FaultKind::Unpublished => self.postgres_fault(kind, soon_us),
             FaultKind::BrokerAway
             | FaultKind::SinkBroken
             | FaultKind::Refusals
@@ -591,8 +679,6 @@ impl World {
                 (state.down_is_cut, state.up_is_cut) = (true, true);
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn postgres_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -617,13 +703,37 @@ impl World {
                 if self.tells {
                     for it in &gone {
                         let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                        self.report.story.push(format!("gone {} {:x} {:x} at {} {numbers:?} {}", it.xid, it.commit_lsn, it.end_lsn, it.commit_unix_us, it.changes.len()));
+                        self.report.story.push(format!(
+                            "gone {} {:x} {:x} at {} {numbers:?} {}",
+                            it.xid,
+                            it.commit_lsn,
+                            it.end_lsn,
+                            it.commit_unix_us,
+                            it.changes.len()
+                        ));
                     }
                 }
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
+            }
+            FaultKind::SlotRecreated => {
+                let end = postgres.end;
+                if postgres.recreate_slot() {
+                    self.checker.excuse_before(&postgres, end);
+                }
+            }
+            FaultKind::Unpublished => {
+                if postgres.publishes {
+                    postgres.set_publishes(false);
+                    self.published_again_us = Some(soon_us);
+                    let remembers = |it: &Machine| {
+                        it.state_file.is_some() && locked(&it.kept).publication.is_some()
+                    };
+                    self.gap =
+                        self.machines.iter().all(remembers).then_some(self.report.stops.len());
+                }
             }
             _ => {
                 let end = postgres.end;
@@ -634,8 +744,6 @@ impl World {
                 }
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -665,8 +773,6 @@ impl World {
                 self.silent_until_us = Some(soon_us);
             }
         }
-        drop(broker);
-        self.allow_repeats();
     }
 }
 
