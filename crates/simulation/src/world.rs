@@ -472,7 +472,7 @@ impl World {
                 process.serve(&site, has_peer, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
-            let looks = if self.is_settling { 8 } else { 64 };
+            let looks = if self.is_settling { 1 } else { 64 };
             if below(&mut self.random, looks) == 0 {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }

@@ -5,24 +5,22 @@
 //! broker closes the channel over a body that is larger, and names the limit. It is known from then
 //! on, until the connection is lost for another reason: the broker may have been configured anew.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use super::connection_loss::ConnectionLoss;
 use super::fault;
 
 /// What the relay asks for. lapin buffers 32 frames in each direction: the broker's own 128 KiB
 /// would be 8 MiB per connection.
-pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
+pub const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// Less leaves a dead letter no room for what it must say. RabbitMQ 4.1 and later agree on no less.
-pub(super) const FRAME_BYTES_MIN: usize = 8 * 1024;
+pub const FRAME_BYTES_MIN: usize = 8 * 1024;
 /// The broker adds headers when it delivers a message (`x-delivery-count`, `x-stream-offset`), and
 /// many a client refuses a frame that is larger than was agreed.
 const ADDED_BYTES: usize = 128;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) frame_bytes: usize,
-    pub(super) body_bytes: usize,
+pub struct Limits {
+    pub frame_bytes: usize,
+    pub body_bytes: usize,
 }
 
 impl Default for Limits {
@@ -33,20 +31,20 @@ impl Default for Limits {
 
 /// Why a message is not sent.
 #[derive(Debug)]
-pub(super) struct Excess {
-    pub(super) class: &'static str,
-    pub(super) reason: String,
-    pub(super) mend: &'static str,
+pub struct Excess {
+    pub class: &'static str,
+    pub reason: String,
+    pub mend: &'static str,
 }
 
 impl Limits {
     /// What the frame with the properties of a message may have.
-    pub(super) fn properties_bytes(&self) -> usize {
+    pub fn properties_bytes(&self) -> usize {
         self.frame_bytes.saturating_sub(ADDED_BYTES)
     }
 
     /// Why a message with properties and a body of these sizes is not sent, if it is not.
-    pub(super) fn excess(&self, properties_bytes: usize, body_bytes: usize) -> Option<Excess> {
+    pub fn excess(&self, properties_bytes: usize, body_bytes: usize) -> Option<Excess> {
         let (room, frame) = (self.properties_bytes(), self.frame_bytes);
         if properties_bytes > room {
             return Some(Excess {
@@ -68,27 +66,8 @@ impl Limits {
     }
 
     /// What is known of the limits once the connection is lost.
-    pub(super) fn after(self, loss: &ConnectionLoss) -> Limits {
+    pub fn after(self, loss: &ConnectionLoss) -> Limits {
         Limits { body_bytes: loss.body_bytes_max().unwrap_or(usize::MAX), ..self }
-    }
-}
-
-/// Clones share the limits.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SharedLimits(Arc<Mutex<Limits>>);
-
-impl SharedLimits {
-    pub(super) fn get(&self) -> Limits {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn agreed(&self, frame_bytes: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).frame_bytes = frame_bytes;
-    }
-
-    pub(super) fn learn(&self, loss: &ConnectionLoss) {
-        let mut limits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *limits = limits.after(loss);
     }
 }
 

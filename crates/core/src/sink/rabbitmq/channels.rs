@@ -19,17 +19,18 @@
 //! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
 //! channel of others, and none while it has any on its own.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answers::Answer;
+use super::answer::Answer;
 use super::connection_loss::AmqpResult;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::base::random::Salt;
 
 /// Channels of one connection, unless the broker allows fewer.
 pub(super) const CHANNELS_MAX: usize = 64;
@@ -84,19 +85,24 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct PublishChannels {
     channels: Vec<PublishChannel>,
-    hasher: RandomState,
-    waiting: HashMap<Destination, Waiting>,
+    /// Of the hashes of destinations.
+    salt: Salt,
+    waiting: BTreeMap<Destination, Waiting>,
     /// Destinations that found no channel. Some have found one since.
     queue: VecDeque<Destination>,
     /// The destinations of what is in flight.
     destinations: HashMap<Sequence, Destination>,
     /// How many messages each has in flight, on all channels.
-    in_flight_of: HashMap<Destination, usize>,
+    in_flight_of: BTreeMap<Destination, usize>,
     /// Destinations of what was answered since the last release.
     answered: BTreeSet<Destination>,
 }
 
 impl PublishChannels {
+    pub(super) fn new(salt: Salt) -> PublishChannels {
+        PublishChannels { salt, ..PublishChannels::default() }
+    }
+
     pub(super) fn add(&mut self, number: u16) {
         self.channels.push(PublishChannel {
             number,
@@ -105,10 +111,6 @@ impl PublishChannels {
             answered_at: None,
             in_flight: PublishesInFlight::default(),
         });
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.channels.len()
     }
 
     /// Whether the next destination needs one more channel.
@@ -140,7 +142,7 @@ impl PublishChannels {
     }
 
     fn destination(&self, message: &AmqpMessage) -> Destination {
-        self.hasher.hash_one((message.exchange(), message.routing_key()))
+        self.salt.hash_one((message.exchange(), message.routing_key()))
     }
 
     fn channel_for(&mut self, destination: Destination, now: Instant) -> Option<usize> {
@@ -253,7 +255,8 @@ impl PublishChannels {
 
     /// Takes out all that wait: the connection is lost.
     pub(super) fn release_all(&mut self) -> Vec<Sequence> {
-        self.waiting.drain().flat_map(|(_, waiting)| waiting.messages).collect()
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        waiting.flat_map(|waiting| waiting.messages).collect()
     }
 
     /// The oldest publish in flight, and when it was sent.

@@ -7,29 +7,28 @@
 //! broker interprets are left out (and listed in [`HEADERS_DROPPED`]), and what does not fit into
 //! the frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
-use lapin::types::ShortString;
-
-use super::answers::ReturnedMessage;
+use super::answer::ReturnedMessage;
 use super::connection_loss::ConnectionLoss;
 use super::fault;
 use super::limits::{Excess, Limits};
-use super::uri::NAME_BYTES_MAX;
 use crate::base::event::{Outbound, brief};
 use crate::dead_letter::fit::{Room, fit, listed};
 use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name};
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
+/// AMQP's limit for exchange, queue, routing key, virtual host and header names.
+pub const NAME_BYTES_MAX: usize = 255;
 /// What AMQP adds to a header's name and value: their lengths, and the type of the value.
 const HEADER_COST_BYTES: usize = 1 + 1 + 4;
 /// What the frame with the properties has beside headers, id, type and content type.
 const PROPERTIES_COST_BYTES: usize = 47;
 /// AMQP has no record key: it is sent as this header.
-pub(super) const KEY_HEADER: &str = "key";
+pub const KEY_HEADER: &str = "key";
 /// This header becomes the property `content_type`.
 const CONTENT_TYPE_HEADER: &str = "content-type";
 /// The broker puts the offset of a record of a stream into this header.
-pub(super) const OFFSET_HEADER: &str = "x-stream-offset";
+pub const OFFSET_HEADER: &str = "x-stream-offset";
 /// The broker routes by the first two, and refuses them as text; it writes the third itself.
 const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
 
@@ -46,12 +45,12 @@ const HEADERS: usize = 7;
 const ABSENT: u32 = u32::MAX;
 
 /// An owned event in one allocation: a window full of them is most of the relay's memory.
-pub(super) struct AmqpMessage {
+pub struct AmqpMessage {
     /// Each part behind its length (4 bytes).
     bytes: Box<[u8]>,
     commit_unix_us: i64,
     /// Of the frame with its properties, at most.
-    pub(super) properties_bytes: usize,
+    pub properties_bytes: usize,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,
     /// A dead letter, or what resolves one, may be cut.
@@ -60,7 +59,7 @@ pub(super) struct AmqpMessage {
 
 impl AmqpMessage {
     /// Copies an event, or says why AMQP, or this broker, cannot carry it.
-    pub(super) fn event(
+    pub fn event(
         event: &Outbound<'_>,
         limits: &Limits,
         lane: Option<u64>,
@@ -106,7 +105,7 @@ impl AmqpMessage {
     }
 
     /// Copies a dead letter, or what resolves one, cut to fit.
-    pub(super) fn dead_letter(
+    pub fn dead_letter(
         letter: &Outbound<'_>,
         limits: &Limits,
         lane: Option<u64>,
@@ -145,25 +144,25 @@ impl AmqpMessage {
     }
 
     /// Why it is not sent to a broker with these limits, if it is not.
-    pub(super) fn excess(&self, limits: &Limits) -> Option<Failure> {
+    pub fn excess(&self, limits: &Limits) -> Option<Failure> {
         let excess = limits.excess(self.properties_bytes, self.body().len())?;
         Some(self.failure(Disposition::Terminal, excess.class, excess.reason, excess.mend))
     }
 
     /// The same dead letter, cut to these limits; none of an event, which is never cut.
-    pub(super) fn cut_to(&self, limits: &Limits) -> Option<AmqpMessage> {
+    pub fn cut_to(&self, limits: &Limits) -> Option<AmqpMessage> {
         let cut = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, limits, self.lane);
         self.is_dead_letter.then(|| self.with_outbound(cut).ok()).flatten()
     }
 
     /// The same dead letter with half of its value, if it has any.
-    pub(super) fn halved(&self, limits: &Limits) -> Option<AmqpMessage> {
+    pub fn halved(&self, limits: &Limits) -> Option<AmqpMessage> {
         let bytes = self.body().len();
         (bytes > 0).then(|| self.cut_to(&Limits { body_bytes: bytes / 2, ..*limits })).flatten()
     }
 
     /// Passes the event that this is a copy of.
-    pub(super) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    pub fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let headers: Vec<(&str, &[u8])> = self.headers().collect();
         then(&Outbound {
             exchange: self.exchange(),
@@ -179,37 +178,37 @@ impl AmqpMessage {
         })
     }
 
-    pub(super) fn key(&self) -> Option<&[u8]> {
+    pub fn key(&self) -> Option<&[u8]> {
         self.part(KEY)
     }
 
-    pub(super) fn exchange(&self) -> &str {
+    pub fn exchange(&self) -> &str {
         self.name(EXCHANGE).unwrap_or_default()
     }
 
-    pub(super) fn routing_key(&self) -> &str {
+    pub fn routing_key(&self) -> &str {
         self.name(ROUTING_KEY).unwrap_or_default()
     }
 
     /// The event id.
-    pub(super) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         self.name(ID).unwrap_or_default()
     }
 
-    pub(super) fn body(&self) -> &[u8] {
+    pub fn body(&self) -> &[u8] {
         self.part(BODY).unwrap_or_default()
     }
 
-    pub(super) fn event_type(&self) -> Option<&str> {
+    pub fn event_type(&self) -> Option<&str> {
         self.name(EVENT_TYPE)
     }
 
-    pub(super) fn content_type(&self) -> Option<&str> {
+    pub fn content_type(&self) -> Option<&str> {
         self.name(CONTENT_TYPE)
     }
 
     /// What is sent as headers.
-    pub(super) fn headers_and_key(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn headers_and_key(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.headers().chain(self.key().map(|key| (KEY_HEADER, key)))
     }
 
@@ -257,7 +256,7 @@ impl AmqpMessage {
         }
     }
 
-    pub(super) fn unroutable(&self, returned: &ReturnedMessage) -> Failure {
+    pub fn unroutable(&self, returned: &ReturnedMessage) -> Failure {
         let (exchange, routing_key) = (self.exchange(), self.routing_key());
         let (class, known) = fault::return_class(returned.code);
         let disposition = if known { Disposition::Transient } else { Disposition::Terminal };
@@ -271,7 +270,7 @@ impl AmqpMessage {
         Failure { known, ..self.failure(disposition, &class, reason, mend) }
     }
 
-    pub(super) fn nacked(&self) -> Failure {
+    pub fn nacked(&self) -> Failure {
         let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
         let mend = format!(
             "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
@@ -280,7 +279,7 @@ impl AmqpMessage {
         self.failure(Disposition::Transient, fault::NACK, reason, mend)
     }
 
-    pub(super) fn no_exchange(&self) -> Failure {
+    pub fn no_exchange(&self) -> Failure {
         let exchange = self.exchange();
         let reason = format!("there is no exchange {exchange:?}");
         let mend = format!(
@@ -290,7 +289,7 @@ impl AmqpMessage {
     }
 
     /// The failure of an event that waited behind a dead letter which parks its key.
-    pub(super) fn parked(&self) -> Failure {
+    pub fn parked(&self) -> Failure {
         let reason = "its key is parked: an earlier event of it is a dead letter";
         let mend =
             "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release";
@@ -298,7 +297,7 @@ impl AmqpMessage {
     }
 
     /// The failure of the message over which the broker closed the channel.
-    pub(super) fn closed_channel(&self, loss: &ConnectionLoss) -> Failure {
+    pub fn closed_channel(&self, loss: &ConnectionLoss) -> Failure {
         let (class, known) = fault::close_class(loss.code.unwrap_or_default());
         let reason = format!("the broker closed the channel over it: {}", loss.text);
         let mend =
@@ -307,7 +306,7 @@ impl AmqpMessage {
     }
 
     /// The failure of a message that this login may not publish there.
-    pub(super) fn not_permitted(&self, text: &str, mend: &str) -> Failure {
+    pub fn not_permitted(&self, text: &str, mend: &str) -> Failure {
         let class = fault::close_class(fault::ACCESS_REFUSED).0;
         self.failure(Disposition::Transient, &class, text.to_owned(), mend)
     }
@@ -347,7 +346,7 @@ fn properties_bytes(event: &Outbound<'_>) -> usize {
 }
 
 /// Whether the properties of the event fit.
-pub(super) fn has_room_for(event: &Outbound<'_>, limits: &Limits) -> bool {
+pub fn has_room_for(event: &Outbound<'_>, limits: &Limits) -> bool {
     properties_bytes(event) <= limits.properties_bytes()
 }
 
@@ -366,11 +365,6 @@ fn impossible(excess: Excess, event: &Outbound<'_>) -> Failure {
 
 fn fits(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
-}
-
-/// Converts a name whose length was checked.
-pub(super) fn short(name: &str) -> ShortString {
-    ShortString::try_new(name).unwrap_or_default()
 }
 
 /// A content type from a header need not be text.

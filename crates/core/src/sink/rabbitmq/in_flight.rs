@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::answers::{Answer, ReturnedMessage};
+use super::answer::{Answer, ReturnedMessage};
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
-use walrelay_harness::kit::volume;
 
 use super::*;
 use crate::sink::rabbitmq::testing::empty_message;
+use crate::testing::volume;
 
 fn message(id: &str) -> Arc<AmqpMessage> {
     Arc::new(empty_message("e", "t", id))

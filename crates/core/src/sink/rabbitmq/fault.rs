@@ -2,26 +2,26 @@
 
 use crate::sink::{Disposition, ErrorRow};
 
-pub(super) const ACCESS_REFUSED: u16 = 403;
-pub(super) const NOT_FOUND: u16 = 404;
-pub(super) const PRECONDITION_FAILED: u16 = 406;
-pub(super) const FRAME_ERROR: u16 = 501;
-pub(super) const COMMAND_INVALID: u16 = 503;
-pub(super) const NOT_ALLOWED: u16 = 530;
-pub(super) const NOT_IMPLEMENTED: u16 = 540;
+pub const ACCESS_REFUSED: u16 = 403;
+pub const NOT_FOUND: u16 = 404;
+pub const PRECONDITION_FAILED: u16 = 406;
+pub const FRAME_ERROR: u16 = 501;
+pub const COMMAND_INVALID: u16 = 503;
+pub const NOT_ALLOWED: u16 = 530;
+pub const NOT_IMPLEMENTED: u16 = 540;
 /// Stands for a code that lapin does not know and therefore does not pass on.
-pub(super) const UNKNOWN_CODE: u16 = 0;
+pub const UNKNOWN_CODE: u16 = 0;
 
-pub(super) const NACK: &str = "rabbitmq.nack";
-pub(super) const NO_EXCHANGE: &str = "rabbitmq.not-found";
-pub(super) const NAME_TOO_LONG: &str = "rabbitmq.name-too-long";
-pub(super) const HEADERS_TOO_LARGE: &str = "rabbitmq.headers-too-large";
-pub(super) const MESSAGE_TOO_LARGE: &str = "rabbitmq.message-too-large";
+pub const NACK: &str = "rabbitmq.nack";
+pub const NO_EXCHANGE: &str = "rabbitmq.not-found";
+pub const NAME_TOO_LONG: &str = "rabbitmq.name-too-long";
+pub const HEADERS_TOO_LARGE: &str = "rabbitmq.headers-too-large";
+pub const MESSAGE_TOO_LARGE: &str = "rabbitmq.message-too-large";
 const CLOSED_UNKNOWN: &str = "rabbitmq.closed-unknown";
 
 /// Why a broker closes a channel or a connection with a reply code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CloseMeaning {
+pub enum CloseMeaning {
     BrokerFailure,
     /// Another login with the same settings would be refused, too.
     LoginRefused,
@@ -63,13 +63,13 @@ const RETURN_CODES: [(u16, &str); 2] = [(312, "no-route"), (313, "no-consumers")
 
 /// A code that is not known counts as caused by a message: what was in flight is then sent one by
 /// one, and only a message over which the broker closes again becomes a dead letter.
-pub(super) fn close_meaning(code: u16) -> CloseMeaning {
+pub fn close_meaning(code: u16) -> CloseMeaning {
     let known = CLOSE_CODES.iter().find(|(known, ..)| *known == code);
     known.map_or(BadMessage, |(.., meaning)| *meaning)
 }
 
 /// The class of an event over which the broker closed, and whether the code is known.
-pub(super) fn close_class(code: u16) -> (String, bool) {
+pub fn close_class(code: u16) -> (String, bool) {
     match CLOSE_CODES.iter().find(|(known, ..)| *known == code) {
         Some((_, name, _)) => (format!("rabbitmq.{name}"), true),
         None if code == UNKNOWN_CODE => (CLOSED_UNKNOWN.to_owned(), false),
@@ -78,7 +78,7 @@ pub(super) fn close_class(code: u16) -> (String, bool) {
 }
 
 /// The class of an event that was returned, and whether the code is known.
-pub(super) fn return_class(code: u16) -> (String, bool) {
+pub fn return_class(code: u16) -> (String, bool) {
     match RETURN_CODES.iter().find(|(known, _)| *known == code) {
         Some((_, name)) => (format!("rabbitmq.{name}"), true),
         None => (format!("rabbitmq.returned-{code}"), false),
@@ -86,7 +86,7 @@ pub(super) fn return_class(code: u16) -> (String, bool) {
 }
 
 /// Every answer to a publish.
-pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
+pub fn rows() -> Vec<ErrorRow> {
     use Disposition::{Halt, Outage, Terminal, Transient};
     let row = |code: &str, description: &str, class: &str, disposition| {
         let [code, description, class] = [code, description, class].map(str::to_owned);

@@ -53,37 +53,39 @@ impl Refusals {
         &mut self,
         loss: &ConnectionLoss,
         in_flight: impl Iterator<Item = (Sequence, &'a AmqpMessage)>,
+        now: Instant,
     ) -> Vec<Sequence> {
         let Some(place) = named(&loss.text) else { return Vec::new() };
         let meant = in_flight.filter(|(_, message)| places(message).contains(&place));
         let meant: Vec<Sequence> = meant.map(|(sequence, _)| sequence).collect();
         if !meant.is_empty() {
-            self.remember(place, Refusal::NotPermitted(loss.text.clone()));
+            self.remember(place, Refusal::NotPermitted(loss.text.clone()), now);
         }
         meant
     }
 
     /// The broker has closed over this exchange, of which it had not said whether it exists.
-    pub(super) fn add_missing(&mut self, exchange: &str) {
+    pub(super) fn add_missing(&mut self, exchange: &str, now: Instant) {
         let place = Place { exchange: exchange.to_owned(), routing_key: None };
-        self.remember(place, Refusal::NoExchange);
+        self.remember(place, Refusal::NoExchange, now);
     }
 
-    fn remember(&mut self, place: Place, refusal: Refusal) {
+    fn remember(&mut self, place: Place, refusal: Refusal, now: Instant) {
         if self.0.len() >= REMEMBERED_MAX {
             self.0.clear();
         }
-        self.0.insert(place, (Instant::now(), refusal));
+        self.0.insert(place, (now, refusal));
     }
 
-    pub(super) fn of(&self, message: &AmqpMessage) -> Permission {
+    pub(super) fn of(&self, message: &AmqpMessage, now: Instant) -> Permission {
         if self.0.is_empty() {
             return Permission::Unknown;
         }
         let refused = places(message).into_iter().find_map(|place| self.0.get(&place));
+        let holds = |at: &Instant| now.saturating_duration_since(*at) < HOLDS_FOR;
         match refused {
             None => Permission::Unknown,
-            Some((at, refusal)) if at.elapsed() < HOLDS_FOR => Permission::Refused(refusal.clone()),
+            Some((at, refusal)) if holds(at) => Permission::Refused(refusal.clone()),
             Some((_, refusal)) => Permission::Doubtful(refusal.clone()),
         }
     }
@@ -155,11 +157,13 @@ mod tests {
         };
         let (plain, misread) = (message("a.b"), message("' in exchange 'z"));
         let in_flight = || [(1, &plain), (2, &misread)].into_iter();
-        let mut refusals = Refusals::default();
-        assert!(refusals.add(&refused("' in exchange 'z"), in_flight()).is_empty());
+        let (mut refusals, now) = (Refusals::default(), Instant::now());
+        assert!(refusals.add(&refused("' in exchange 'z"), in_flight(), now).is_empty());
         assert!(refusals.0.is_empty());
-        assert_eq!(refusals.add(&refused("a.b"), in_flight()), [1]);
-        assert!(matches!(refusals.of(&plain), Permission::Refused(_)));
-        assert_eq!(refusals.of(&misread), Permission::Unknown);
+        assert_eq!(refusals.add(&refused("a.b"), in_flight(), now), [1]);
+        assert!(matches!(refusals.of(&plain, now), Permission::Refused(_)));
+        assert_eq!(refusals.of(&misread, now), Permission::Unknown);
+        // WHEN the refusal is old THEN another message may be sent alone
+        assert!(matches!(refusals.of(&plain, now + HOLDS_FOR), Permission::Doubtful(_)));
     }
 }

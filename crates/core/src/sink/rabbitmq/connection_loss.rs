@@ -2,21 +2,13 @@
 
 use std::io;
 
-use lapin::{ChannelState, ErrorKind};
-
 use super::fault::{
-    ACCESS_REFUSED, COMMAND_INVALID, CloseMeaning, FRAME_ERROR, NOT_ALLOWED, NOT_FOUND,
-    NOT_IMPLEMENTED, PRECONDITION_FAILED, UNKNOWN_CODE, close_class, close_meaning,
+    ACCESS_REFUSED, COMMAND_INVALID, CloseMeaning, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED,
+    PRECONDITION_FAILED, close_class, close_meaning,
 };
-use super::settings::{RabbitLogin, RabbitSettings};
 use crate::base::error::{Exit, Fault};
 use crate::sink::{Disposition, Failure, UNREACHABLE};
 
-/// How lapin ends a channel that the broker closed with a code that lapin does not know.
-const CLOSED_WITHOUT_CODE: &str = "channel.close-ok sent";
-/// In lapin's own text when the broker has sent a frame that is too large: RabbitMQ sends headers
-/// in one frame, also if that is larger than was agreed.
-const LARGE_FRAME: &str = "frame too large";
 /// In the broker's text about a queue that exists and does not answer.
 const QUEUE_DOWN: &str = "down or inaccessible";
 /// In the broker's text about an exchange type.
@@ -24,59 +16,89 @@ const UNKNOWN_EXCHANGE_TYPE: &str = "unknown exchange type";
 /// Configure, write and read permissions; dead letters are read.
 const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
 
-pub(super) type AmqpResult<T> = Result<T, ConnectionLoss>;
+/// The broker as faults name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AmqpAddress {
+    /// Where the broker is, without the login.
+    pub place: String,
+    pub vhost: String,
+    /// None where the broker takes the user from the client certificate.
+    pub user: Option<String>,
+}
+
+impl AmqpAddress {
+    /// The user that logs in, as far as the configuration names one.
+    pub fn user(&self) -> &str {
+        self.user.as_deref().unwrap_or("USER")
+    }
+
+    /// The command that gives that user permissions.
+    pub fn grant(&self, permissions: &str) -> String {
+        let (vhost, user) = (&self.vhost, self.user());
+        format!("rabbitmqctl set_permissions -p {vhost:?} {user:?} {permissions}")
+    }
+
+    /// The commands that permit this login to publish.
+    pub fn permit(&self) -> String {
+        let (vhost, user) = (&self.vhost, self.user());
+        format!(
+            "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost:?}, rabbitmqctl clear_topic_permissions -p {vhost:?} {user:?}",
+            self.grant(PUBLISH_ANYWHERE)
+        )
+    }
+
+    fn login_mend(&self) -> String {
+        match &self.user {
+            Some(user) => format!(
+                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …"
+            ),
+            None => {
+                "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// The command that lifts the limit of which the broker's text speaks.
+    fn limit_mend(&self, text: &str) -> String {
+        let (user, vhost) = (self.user(), &self.vhost);
+        let is_of = |subject: &str| text.contains(subject);
+        if is_of("on node") {
+            "raise channel_max_per_node in rabbitmq.conf, and see: rabbitmqctl list_connections user channels".to_owned()
+        } else if is_of("number of channels") {
+            format!("rabbitmqctl clear_user_limits {user:?} max-channels")
+        } else if is_of("node connection limit") {
+            "raise connection_max in rabbitmq.conf, and see: rabbitmqctl list_connections user"
+                .to_owned()
+        } else if is_of("user connection limit") {
+            format!("rabbitmqctl clear_user_limits {user:?} max-connections")
+        } else {
+            format!("rabbitmqctl clear_vhost_limits -p {vhost:?}")
+        }
+    }
+}
+
+pub type AmqpResult<T> = Result<T, ConnectionLoss>;
 
 /// Why a connection or a channel has ended, or could not be opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ConnectionLoss {
+pub struct ConnectionLoss {
     /// The reply code, when the broker sent one.
-    pub(super) code: Option<u16>,
-    pub(super) text: String,
+    pub code: Option<u16>,
+    pub text: String,
     /// What is known beyond the code.
-    pub(super) cause: Option<KnownCause>,
+    pub cause: Option<KnownCause>,
     /// lapin could not parse what the broker sent, or it was larger than a frame.
-    pub(super) is_garbled: bool,
+    pub is_garbled: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KnownCause {
+pub struct KnownCause {
     /// The code of the fault.
-    pub(super) code: &'static str,
-    pub(super) mend: &'static str,
+    pub code: &'static str,
+    pub mend: &'static str,
     /// Another attempt with the same settings would fail in the same way.
-    pub(super) is_final: bool,
-}
-
-impl From<lapin::Error> for ConnectionLoss {
-    fn from(error: lapin::Error) -> ConnectionLoss {
-        let text = error.to_string();
-        match error.kind() {
-            ErrorKind::ProtocolError(refusal)
-                if refusal.get_id() == FRAME_ERROR
-                    && refusal.get_message().as_str().starts_with(LARGE_FRAME) =>
-            {
-                ConnectionLoss { is_garbled: true, ..ConnectionLoss::of(text) }
-            }
-            ErrorKind::ProtocolError(refusal) => {
-                ConnectionLoss::refused(refusal.get_id(), refusal.get_message().as_str())
-            }
-            ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_WITHOUT_CODE) => {
-                let text = "the channel was closed with a code that is not known";
-                ConnectionLoss::refused(UNKNOWN_CODE, text)
-            }
-            ErrorKind::IOError(io) | ErrorKind::RuntimeShutdownError(io) => {
-                ConnectionLoss::of(io.to_string())
-            }
-            ErrorKind::MissingHeartbeatError => {
-                ConnectionLoss::of("nothing was heard for two heartbeats")
-            }
-            ErrorKind::ParsingError(_) => {
-                ConnectionLoss { is_garbled: true, ..ConnectionLoss::of(text) }
-            }
-            // After any other error the state of the connection is unknown.
-            _ => ConnectionLoss::of(text),
-        }
-    }
+    pub is_final: bool,
 }
 
 impl From<io::Error> for ConnectionLoss {
@@ -87,11 +109,11 @@ impl From<io::Error> for ConnectionLoss {
 
 impl ConnectionLoss {
     /// A loss without a reply code.
-    pub(super) fn of(text: impl Into<String>) -> ConnectionLoss {
+    pub fn of(text: impl Into<String>) -> ConnectionLoss {
         ConnectionLoss { text: text.into(), ..ConnectionLoss::default() }
     }
 
-    pub(super) fn caused_by(
+    pub fn caused_by(
         self,
         code: &'static str,
         mend: &'static str,
@@ -101,7 +123,7 @@ impl ConnectionLoss {
     }
 
     /// The broker closed the channel or the connection.
-    pub(super) fn refused(code: u16, text: &str) -> ConnectionLoss {
+    pub fn refused(code: u16, text: &str) -> ConnectionLoss {
         // A node that is starting answers before its queues do, and reports them as not found.
         if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
             let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
@@ -119,24 +141,24 @@ impl ConnectionLoss {
     }
 
     /// True if the broker closed because of a message, not because of its own state.
-    pub(super) fn is_over_a_message(&self) -> bool {
+    pub fn is_over_a_message(&self) -> bool {
         self.meaning() == Some(CloseMeaning::BadMessage)
     }
 
     /// True if the broker refused a publish: the login may not publish there.
-    pub(super) fn is_refused_publish(&self) -> bool {
+    pub fn is_refused_publish(&self) -> bool {
         self.meaning() == Some(CloseMeaning::NotPermitted)
     }
 
     /// True if the broker has no exchange type of the name that was declared: up to RabbitMQ 3 the
     /// connection is closed over it, and from 4 on the channel.
-    pub(super) fn is_unknown_exchange_type(&self) -> bool {
+    pub fn is_unknown_exchange_type(&self) -> bool {
         self.code == Some(COMMAND_INVALID)
             || self.code == Some(PRECONDITION_FAILED) && self.text.contains(UNKNOWN_EXCHANGE_TYPE)
     }
 
     /// True if the broker has not found the exchange of this name. It cuts its text after 252 bytes.
-    pub(super) fn misses_exchange(&self, name: &str) -> bool {
+    pub fn misses_exchange(&self, name: &str) -> bool {
         let found = self.text.split_once("no exchange '").filter(|_| self.code == Some(NOT_FOUND));
         let expected = format!("{name}' in vhost");
         found.is_some_and(|(_, text)| {
@@ -146,7 +168,7 @@ impl ConnectionLoss {
     }
 
     /// True if the broker closed because the user has as many channels as it may.
-    pub(super) fn is_over_channels(&self) -> bool {
+    pub fn is_over_channels(&self) -> bool {
         self.code == Some(NOT_ALLOWED) && self.text.contains("number of channels")
     }
 
@@ -158,24 +180,24 @@ impl ConnectionLoss {
     }
 
     /// True if the broker closed because a message is larger than it accepts.
-    pub(super) fn is_over_size(&self) -> bool {
+    pub fn is_over_size(&self) -> bool {
         self.is_over_a_message() && self.text.contains("larger than")
     }
 
     /// The broker's limit for a body, if it closed because of that and its text names it.
-    pub(super) fn body_bytes_max(&self) -> Option<usize> {
+    pub fn body_bytes_max(&self) -> Option<usize> {
         let words = self.text.split_whitespace().filter(|_| self.is_over_size());
         words.rev().find_map(|word| word.parse().ok())
     }
 
     /// True if what was in flight must be sent again one message at a time: the broker will close
     /// again over one of them, and everything sent before it would be duplicated each time.
-    pub(super) fn sends_one_at_a_time(&self) -> bool {
+    pub fn sends_one_at_a_time(&self) -> bool {
         self.is_refused_publish() || self.is_over_a_message()
     }
 
     /// True if another attempt with the same settings will fail in the same way.
-    pub(super) fn is_final(&self) -> bool {
+    pub fn is_final(&self) -> bool {
         let refused = [CloseMeaning::LoginRefused, CloseMeaning::NotPermitted];
         self.cause.as_ref().is_some_and(|cause| cause.is_final)
             || self.meaning().is_some_and(|meaning| refused.contains(&meaning))
@@ -183,18 +205,18 @@ impl ConnectionLoss {
 
     /// Of a connection that could not be opened: true if the broker does not accept user or
     /// password, the certificate, or the virtual host.
-    pub(super) fn is_login_refused(&self) -> bool {
+    pub fn is_login_refused(&self) -> bool {
         self.code == Some(ACCESS_REFUSED) || self.meaning() == Some(CloseMeaning::LoginRefused)
     }
 
     /// The failure with which the relay stops, if this broker can never take a message.
-    pub(super) fn halts(&self, settings: &RabbitSettings) -> Option<Failure> {
+    pub fn halts(&self, address: &AmqpAddress) -> Option<Failure> {
         (self.meaning() == Some(CloseMeaning::NotImplemented)).then(|| Failure {
             disposition: Disposition::Halt,
             known: true,
             key: None,
             class: close_class(NOT_IMPLEMENTED).0,
-            subject: settings.place(),
+            subject: address.place.clone(),
             reason: format!("the broker cannot do what is asked of it: {}", self.text),
             mend: "see the broker's log; let sink.rabbitmq.url lead to RabbitMQ itself, not to something that speaks less of AMQP 0-9-1"
                 .to_owned(),
@@ -202,23 +224,23 @@ impl ConnectionLoss {
     }
 
     /// Describes the loss of an established connection.
-    pub(super) fn interrupted(&self, settings: &RabbitSettings) -> String {
+    pub fn interrupted(&self, address: &AmqpAddress) -> String {
         let text = &self.text;
         match self.code {
             Some(_) => text.clone(),
-            None => format!("{text} ({})", settings.place()),
+            None => format!("{text} ({})", address.place),
         }
     }
 
     /// The fault of a broker to which no connection can be opened.
-    pub(super) fn unreachable(&self, settings: &RabbitSettings) -> Fault {
+    pub fn unreachable(&self, address: &AmqpAddress) -> Fault {
         let (code, mend) = match (self.code, &self.cause) {
             (_, Some(KnownCause { code, mend, .. })) => (*code, (*mend).to_owned()),
-            (Some(ACCESS_REFUSED), _) => ("sink.login", login_mend(&settings.login)),
-            _ if self.is_over_limit() => (UNREACHABLE, limit_mend(&self.text, settings)),
+            (Some(ACCESS_REFUSED), _) => ("sink.login", address.login_mend()),
+            _ if self.is_over_limit() => (UNREACHABLE, address.limit_mend(&self.text)),
             (Some(402 | NOT_ALLOWED), _) => {
-                let grant = grant(settings, PUBLISH_ANYWHERE);
-                ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", settings.vhost))
+                let grant = address.grant(PUBLISH_ANYWHERE);
+                ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", address.vhost))
             }
             _ => (
                 UNREACHABLE,
@@ -227,63 +249,7 @@ impl ConnectionLoss {
             ),
         };
         let what = format!("no RabbitMQ could be used: {}", self.text);
-        Fault::new(Exit::Sink, code, what, settings.place(), mend)
-    }
-}
-
-/// The commands that permit this login to publish.
-pub(super) fn permit(settings: &RabbitSettings) -> String {
-    let (vhost, user) = (&settings.vhost, user(settings));
-    format!(
-        "{}; for a routing key: rabbitmqctl list_topic_permissions -p {vhost:?}, rabbitmqctl clear_topic_permissions -p {vhost:?} {user:?}",
-        grant(settings, PUBLISH_ANYWHERE)
-    )
-}
-
-/// The user that logs in, as far as the configuration names one.
-pub(super) fn user(settings: &RabbitSettings) -> &str {
-    match &settings.login {
-        RabbitLogin::Plain(user, _) => user,
-        RabbitLogin::External => "USER",
-    }
-}
-
-/// The command that gives that user permissions.
-pub(super) fn grant(settings: &RabbitSettings, permissions: &str) -> String {
-    format!(
-        "rabbitmqctl set_permissions -p {:?} {:?} {permissions}",
-        settings.vhost,
-        user(settings)
-    )
-}
-
-/// The command that lifts the limit of which the broker's text speaks.
-fn limit_mend(text: &str, settings: &RabbitSettings) -> String {
-    let (user, vhost) = (user(settings), &settings.vhost);
-    let is_of = |subject: &str| text.contains(subject);
-    if is_of("on node") {
-        "raise channel_max_per_node in rabbitmq.conf, and see: rabbitmqctl list_connections user channels".to_owned()
-    } else if is_of("number of channels") {
-        format!("rabbitmqctl clear_user_limits {user:?} max-channels")
-    } else if is_of("node connection limit") {
-        "raise connection_max in rabbitmq.conf, and see: rabbitmqctl list_connections user"
-            .to_owned()
-    } else if is_of("user connection limit") {
-        format!("rabbitmqctl clear_user_limits {user:?} max-connections")
-    } else {
-        format!("rabbitmqctl clear_vhost_limits -p {vhost:?}")
-    }
-}
-
-fn login_mend(login: &RabbitLogin) -> String {
-    match login {
-        RabbitLogin::Plain(user, _) => format!(
-            "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …"
-        ),
-        RabbitLogin::External => {
-            "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
-                .to_owned()
-        }
+        Fault::new(Exit::Sink, code, what, address.place.clone(), mend)
     }
 }
 

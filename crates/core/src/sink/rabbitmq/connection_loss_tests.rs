@@ -1,5 +1,4 @@
 use super::*;
-use crate::base::secret::Secret;
 
 #[test]
 fn a_queue_that_is_down_is_not_missing() {
@@ -33,11 +32,8 @@ fn the_texts_of_each_version_are_read() {
 
 #[test]
 fn a_limit_that_is_reached_is_no_refused_login() {
-    let settings = RabbitSettings {
-        vhost: "v".to_owned(),
-        login: RabbitLogin::Plain("u".to_owned(), Secret::new("p")),
-        ..RabbitSettings::default()
-    };
+    let address =
+        AmqpAddress { vhost: "v".to_owned(), user: Some("u".to_owned()), ..AmqpAddress::default() };
     // GIVEN what RabbitMQ 3.10 and 4.0 say
     for (text, mend) in [
         (
@@ -63,12 +59,12 @@ fn a_limit_that_is_reached_is_no_refused_login() {
     ] {
         let loss = ConnectionLoss::refused(NOT_ALLOWED, text);
         assert!(!loss.is_final() && !loss.is_login_refused(), "{text}");
-        let fault = loss.unreachable(&settings);
+        let fault = loss.unreachable(&address);
         assert_eq!(fault.code, UNREACHABLE);
         assert!(fault.mend.contains(mend), "{}", fault.mend);
     }
     // GIVEN a virtual host that does not exist THEN another login is refused, too
     let loss = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
     assert!(loss.is_final() && loss.is_login_refused());
-    assert_eq!(loss.unreachable(&settings).code, "sink.vhost");
+    assert_eq!(loss.unreachable(&address).code, "sink.vhost");
 }
