@@ -305,9 +305,9 @@ impl World {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
                 };
                 if self.gap.as_ref().is_some_and(|since| !found(since)) {
-                    return Err(
-                        "gap: the table was unpublished, and no relay has stopped".to_owned()
-                    );
+                    return Err("gap: the table was unpublished, and no relay has stopped"
+                        .to_owned()
+                        .into());
                 }
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
             }
@@ -568,7 +568,9 @@ impl World {
             if steps && is_due {
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
-                    format!("step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}")
+                    format!(
+                        "step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}"
+                    )
                 });
             }
             if died {
@@ -736,7 +738,7 @@ impl World {
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
-                    file.set_boot(boot);
+                    file.set_boot(Some(boot));
                 }
                 process.life.die();
                 self.died(index);
