@@ -644,6 +644,7 @@ impl World {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
                 (kept.last, kept.stop, kept.publication) = (None, None, None);
+                self.gap = None;
             }
         } else {
             self.report.drained += 1;
