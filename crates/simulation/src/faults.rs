@@ -28,7 +28,7 @@ pub enum FaultKind {
     SilentTopic,
 }
 
-pub(crate) const FAULTS: [FaultKind; 20] = [
+pub const FAULTS: [FaultKind; 20] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -50,3 +50,17 @@ pub(crate) const FAULTS: [FaultKind; 20] = [
     FaultKind::Refusals,
     FaultKind::SilentTopic,
 ];
+
+impl FaultKind {
+    /// Which relay it concerns, for the story.
+    pub(crate) fn concerns(self, relay: usize) -> String {
+        match self {
+            FaultKind::Kill
+            | FaultKind::Stop
+            | FaultKind::Freeze
+            | FaultKind::ClockStep
+            | FaultKind::MachineRestart => format!(" of relay {relay}"),
+            _ => String::new(),
+        }
+    }
+}

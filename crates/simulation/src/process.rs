@@ -37,6 +37,7 @@ use walrelay_core::trace::event_spans::EventSpans;
 use crate::broker::{DirectSink, SharedBroker, locked};
 use crate::life::{Life, WorldClock};
 use crate::network::Connection;
+use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
 use crate::publication;
 use crate::surroundings::{
@@ -57,6 +58,7 @@ pub(crate) struct Machine {
     pub(crate) kept: Arc<Mutex<Kept>>,
     pub(crate) policy: OnDeadLetter,
     pub(crate) window: usize,
+    pub(crate) sink: SinkKind,
 }
 
 type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
@@ -159,7 +161,7 @@ impl Process {
         let shown = Shown::new();
         let parts = Parts {
             read_back: read_back(&topics, random.number()),
-            sink_factory: sink_factory(machine.index, &life, site.broker),
+            sink_factory: sink_factory(machine, &life, site.broker),
             dead_letter_writer: DeadLetterWriter {
                 settings: dead_letters,
                 relay: format!("{SLOT}@{}", machine.index),
@@ -323,12 +325,16 @@ fn read_back(topics: &Arc<Mutex<Option<TopicEnd>>>, seed: u64) -> ReadBack {
 }
 
 fn sink_factory(
-    relay: usize,
+    machine: &Machine,
     life: &Arc<Life>,
     broker: &SharedBroker,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
-    let (life, broker) = (Arc::clone(life), Arc::clone(broker));
-    Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+    let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
+    match machine.sink {
+        SinkKind::Direct => {
+            Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+        }
+    }
 }
 
 /// Opens sessions, as the control runtime does: with the core's own memory of the slot.

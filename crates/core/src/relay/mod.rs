@@ -87,6 +87,7 @@ use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
+use crate::mutants::{Mutant, on};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
@@ -295,7 +296,7 @@ impl<F: Feed> Relay<F> {
 
     /// Publishes again the events whose wait is over.
     fn retry_due(&mut self, now: Instant) {
-        if self.is_cut_off(now) {
+        if self.is_cut_off(now) || on(Mutant::RetriesNeverDue) {
             return;
         }
         let Downstream { policy, driver, meter, .. } = &mut self.down;
@@ -347,6 +348,10 @@ impl<F: Feed> Relay<F> {
                     confirmed = true;
                     outcome = outcome.and(self.confirmed(sequence, now));
                 }
+                SinkReport::Failed(..) if on(Mutant::NackForgotten) => {}
+                SinkReport::Failed(sequence, _) if on(Mutant::NackIsAck) => {
+                    outcome = outcome.and(self.confirmed(sequence, now));
+                }
                 SinkReport::Failed(sequence, failure) => {
                     match self.failed(sequence, failure, now) {
                         Ok(FailureOutcome::KeyParked) => parked = true,
@@ -364,6 +369,7 @@ impl<F: Feed> Relay<F> {
                 }
                 SinkReport::Unreachable(reason) => driver.unreachable(reason, &mut **recorder),
                 SinkReport::LoginRefused(reason) => driver.login_refused(reason, &mut **recorder),
+                SinkReport::Broken(_) if on(Mutant::BrokenForgotten) => {}
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
@@ -385,6 +391,9 @@ impl<F: Feed> Relay<F> {
         driver.settled_events += 1;
         let cause = policy.settled(sequence, now);
         let settled = self.feed.confirmed(sequence, cause.as_ref());
+        if on(Mutant::LetterBeforeConfirm) && settled.is_err() {
+            return Ok(());
+        }
         let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
         if let Some(mark) = mark {
             admitter.state_file.marks.push(mark);
@@ -410,6 +419,10 @@ impl<F: Feed> Relay<F> {
         let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
         let position = self.feed.position_of(sequence);
         let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        if on(Mutant::LetterBeforeConfirm) && outcome == FailureOutcome::Handled {
+            self.confirmed(sequence, now)?;
+            return Ok(outcome);
+        }
         match &outcome {
             FailureOutcome::Retrying { attempts, wait, reason } => {
                 self.feed.retrying(sequence, *attempts, *wait, reason);
@@ -439,7 +452,7 @@ impl<F: Feed> Relay<F> {
         let now = self.clock.instant();
         let has_sink = self.down.driver.sink.is_some();
         let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
-        let reading = reads && self.feed.is_mid_transaction();
+        let reading = reads && self.feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
         if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
             let outcome = self.end(drain.outcome);
             self.ending = Some(Phase::Stopped);

@@ -6,6 +6,7 @@ use super::replication::IntakeStop;
 use super::{Connection, SlotFeed};
 use crate::base::error::{Exit, Fault};
 use crate::health::IntakeHold;
+use crate::mutants::{Mutant, on};
 use crate::relay::faults;
 use crate::relay::feed::{Downstream, Feed as _};
 use crate::source::stream::StreamError;
@@ -70,7 +71,7 @@ impl SlotFeed {
     /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
     /// it: what settles from now on is of another history.
     pub(super) fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
-        if fault.exit == Exit::Slot {
+        if fault.exit == Exit::Slot && !on(Mutant::ReportsAfterFault) {
             self.disconnect(Connection::Closed);
         }
         Err(fault)

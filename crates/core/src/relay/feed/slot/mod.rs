@@ -32,6 +32,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::Stage;
+use crate::mutants::{Mutant, on};
 use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
 use crate::relay::dead_letter_gate::PublicationInDoubt;
@@ -173,13 +174,15 @@ impl SlotFeed {
         let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
         match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
-            _ if is_takeover => self.replication.taken_over(floor, admitter, policy),
+            _ if is_takeover && !on(Mutant::PeerConfirmsOnly) => {
+                self.replication.taken_over(floor, admitter, policy)
+            }
             Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
             admitter.read_back.start(floor..opened.wal_end);
         }
-        if is_takeover {
+        if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
             policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
@@ -219,8 +222,9 @@ impl SlotFeed {
     /// that was frozen, or that does not read, would publish beside a peer until then.
     fn is_walsender_gone(&mut self, now: Instant) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
-        let is_gone =
-            self.lease.is_walsender_gone() || self.trace.is_walsender_gone() || stream.is_closed();
+        let is_gone = self.lease.is_walsender_gone()
+            || self.trace.is_walsender_gone()
+            || (stream.is_closed() && !on(Mutant::ClosedUnseen));
         if !is_gone {
             return false;
         }
@@ -249,7 +253,7 @@ impl SlotFeed {
         self.catalog = None;
         self.stall.disconnected();
         self.lease.session_ended(self.clock.instant());
-        if self.trace.session_ended() {
+        if self.trace.session_ended() && !on(Mutant::TraceNotRepeated) {
             // The same trace is sent again: each further one would be farther from where peers know
             // the slot.
             self.replication.untraced = Some(Lsn::ZERO);
@@ -263,7 +267,7 @@ impl SlotFeed {
         let OpenedSession { slot_confirmed, seen, .. } = opened;
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
         let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
-        follows && !self.replication.window.is_empty()
+        follows && !self.replication.window.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
@@ -322,7 +326,8 @@ impl Feed for SlotFeed {
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
                 self.awaited = phase;
-                if phase == Phase::Standby && !self.replication.window.is_empty() {
+                let keeps = self.replication.window.is_empty() || on(Mutant::StandbyKeepsSink);
+                if phase == Phase::Standby && !keeps {
                     self.withdrawal = Some("another relay has the slot");
                 }
             }
@@ -336,7 +341,7 @@ impl Feed for SlotFeed {
             let is_read = self.hold.is_none() && self.replication.window.has_room();
             self.lease.observe(now, stream.lived_at(), is_read);
         }
-        if frozen >= self.lease.length() {
+        if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
             self.lease.lose();
         }
         let known = self.withdrawal.take();
@@ -534,6 +539,9 @@ impl Feed for SlotFeed {
     }
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
+        if on(Mutant::StopUnreported) {
+            return self.replication.window.events();
+        }
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
         let reported = if let Connection::Open(stream) = ending {
@@ -542,7 +550,8 @@ impl Feed for SlotFeed {
             false
         };
         // After a fault of the slot itself this relay's positions may not apply to it.
-        let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
+        let trusted =
+            fault.is_none_or(|fault| fault.exit != Exit::Slot) || on(Mutant::ReportsAfterFault);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let lsn = self.replication.reportable();
             session::confirm_over_sql(&*self.database, slot, lsn);
