@@ -14,8 +14,8 @@ struct Group {
 }
 
 const GROUPS: &[Group] = &[
-    // 1: foundations.
-    Group { members: &["base", "metrics"], may: &[] },
+    // 1: foundations, and the bugs that are planted for the simulator.
+    Group { members: &["base", "metrics", "mutants"], may: &[] },
     // 2: bytes to messages.
     Group { members: &["pgoutput"], may: &[] },
     // 3: the slot.
