@@ -122,6 +122,18 @@ impl Checker {
         Ok(())
     }
 
+    /// From here on another cluster counts. What the slot has passed stays in the old one.
+    pub(crate) fn other_cluster(&mut self, postgres: &Postgres) {
+        let confirmed = postgres.reported();
+        let again = postgres.wal.iter().filter(|it| it.commit_lsn >= confirmed);
+        for event in again.flat_map(|it| it.events()) {
+            self.published.remove(&event.number);
+            self.dead.remove(&event.number);
+        }
+        self.newest.clear();
+        self.last.clear();
+    }
+
     /// The slot was moved back.
     pub(crate) fn went_back(&mut self) {
         self.confirmed_until = 0;

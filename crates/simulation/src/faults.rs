@@ -24,13 +24,15 @@ pub enum FaultKind {
     SlotRecreated,
     /// The table is taken out of the publication for a while.
     Unpublished,
+    /// Every relay is given another cluster, at its next start.
+    OtherCluster,
     BrokerAway,
     SinkBroken,
     Refusals,
     SilentTopic,
 }
 
-pub const FAULTS: [FaultKind; 21] = [
+pub const FAULTS: [FaultKind; 22] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -48,6 +50,7 @@ pub const FAULTS: [FaultKind; 21] = [
     FaultKind::SlotAdvanced,
     FaultKind::SlotRecreated,
     FaultKind::Unpublished,
+    FaultKind::OtherCluster,
     FaultKind::BrokerAway,
     FaultKind::SinkBroken,
     FaultKind::Refusals,

@@ -62,7 +62,9 @@ fn judge_mutants(arguments: &Arguments) -> ExitCode {
             eprintln!("    {}", verdict.options);
         }
     });
-    println!("| mutant | what it does | seeds until caught | what the checker says |\n|---|---|---|---|");
+    println!(
+        "| mutant | what it does | seeds until caught | what the checker says |\n|---|---|---|---|"
+    );
     verdicts.iter().for_each(|verdict| println!("{verdict}"));
     let caught = verdicts.iter().filter(|verdict| verdict.is_caught()).count();
     println!("{} mutants, {caught} caught", verdicts.len());

@@ -38,6 +38,11 @@ impl Connection {
         self.state().under_way.extend(bytes);
     }
 
+    /// The newest position that has not arrived.
+    pub(crate) fn last_report(&self) -> Option<u64> {
+        self.state().updates.iter().map(|(position, _)| *position).max()
+    }
+
     /// Bytes that the relay has not read.
     pub(crate) fn backlog(&self) -> usize {
         let state = self.state();

@@ -102,6 +102,8 @@ pub(crate) struct Postgres {
     pub(crate) publication_changes: u32,
     /// What the standby knows of the slot.
     pub(crate) synced: u64,
+    /// The newest position that was ever confirmed of this history.
+    highest: u64,
     pub(crate) clock_ahead_us: i64,
     /// The relays of the sessions that have begun, and where each began.
     pub(crate) begun: Vec<(usize, u64)>,
@@ -124,6 +126,7 @@ impl Postgres {
             publishes: true,
             publication_changes: 0,
             synced: end,
+            highest: end,
             clock_ahead_us: 0,
             begun: Vec::new(),
         }
@@ -253,9 +256,23 @@ impl Postgres {
 
     /// A status update arrives.
     pub(crate) fn confirmed(&mut self, pid: i32, lsn: u64) {
-        if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
-            slot.confirmed = slot.confirmed.max(lsn);
+        if self.slot.as_ref().is_some_and(|slot| slot.active == Some(pid)) {
+            self.advance(lsn);
         }
+    }
+
+    /// The slot moves to this position, if it is not farther.
+    pub(crate) fn advance(&mut self, lsn: u64) {
+        if let Some(slot) = &mut self.slot {
+            slot.confirmed = slot.confirmed.max(lsn);
+            self.highest = self.highest.max(slot.confirmed);
+        }
+    }
+
+    /// The newest position that was reported, whether it has arrived, or a crash has undone it.
+    pub(crate) fn reported(&self) -> u64 {
+        let under_way = self.walsenders.iter().flat_map(|it| it.connection.last_report()).max();
+        self.highest.max(under_way.unwrap_or_default())
     }
 
     /// The walsender ends, and the slot is free.
@@ -332,7 +349,7 @@ impl Postgres {
             let back = slot.on_disk.min(end);
             (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
         }
-        self.synced = self.synced.min(end);
+        (self.synced, self.highest) = (self.synced.min(end), self.highest.min(end));
         gone
     }
 

@@ -51,9 +51,7 @@ pub(crate) fn page(story: &[Line], violation: &Violation, keys: &[Option<u8>]) -
     let mut lines: Vec<(&Line, u32)> = Vec::new();
     for line in story.iter().filter(concerns) {
         match lines.last_mut() {
-            Some((last, merged))
-                if line.about == About::LastOf && last.about == About::LastOf =>
-            {
+            Some((last, merged)) if line.about == About::LastOf && last.about == About::LastOf => {
                 (*last, *merged) = (line, *merged + 1);
             }
             _ => lines.push((line, 0)),

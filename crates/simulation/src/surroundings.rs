@@ -160,9 +160,7 @@ impl Database for SimulatedDatabase {
             Some(_) => postgres.end_walsender(own),
             None => {}
         }
-        if let Some(slot) = &mut postgres.slot {
-            slot.confirmed = slot.confirmed.max(position.lsn.to_wire());
-        }
+        postgres.advance(position.lsn.to_wire());
         Ok(())
     }
 }

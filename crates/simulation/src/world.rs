@@ -322,9 +322,9 @@ impl World {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
                 };
                 if self.gap.as_ref().is_some_and(|since| !found(since)) {
-                    return Err(
-                        "gap: the table was unpublished, and no relay has stopped".to_owned().into()
-                    );
+                    return Err("gap: the table was unpublished, and no relay has stopped"
+                        .to_owned()
+                        .into());
                 }
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
             }
@@ -596,7 +596,9 @@ impl World {
             if steps && is_due {
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
-                    format!("step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}")
+                    format!(
+                        "step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}"
+                    )
                 });
             }
             if died {
@@ -672,6 +674,7 @@ impl World {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
                 (kept.last, kept.stop, kept.publication) = (None, None, None);
+                self.gap = None;
             }
         } else {
             self.report.drained += 1;
@@ -748,6 +751,7 @@ impl World {
             | FaultKind::SlotAdvanced
             | FaultKind::SlotRecreated
             | FaultKind::Unpublished => self.postgres_fault(kind, soon_us),
+            FaultKind::OtherCluster => self.other_cluster(),
             FaultKind::BrokerAway
             | FaultKind::SinkBroken
             | FaultKind::Refusals
@@ -771,7 +775,7 @@ impl World {
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
-                    file.set_boot(boot);
+                    file.set_boot(Some(boot));
                 }
                 process.life.die();
                 self.died(index);
@@ -865,6 +869,21 @@ impl World {
                 }
             }
         }
+    }
+
+    /// What the slot has not passed must be published to the new one.
+    fn other_cluster(&mut self) {
+        for index in 0..self.processes.len() {
+            if let Some(process) = &self.processes[index] {
+                process.life.die();
+                self.died(index);
+            }
+        }
+        let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
+        broker.cluster += 1;
+        broker.logs.clear();
+        broker.inbox.clear();
+        self.checker.other_cluster(&postgres);
     }
 
     fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {

@@ -16,7 +16,7 @@ use crate::base::event::{Outbound, Position};
 use crate::dead_letter::record::StopRecordKind;
 use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
 use crate::dead_letter::topic_stops::TopicStops;
-use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter, unreadable};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
@@ -265,7 +265,7 @@ impl DeadLetterGate {
             }
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.awaits_history() && parks_keys {
-                    return Err(faults::dead_letters_unreadable(&reason, &self.writer.settings));
+                    return Err(unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
                 self.stops.topic_is_readable(false);

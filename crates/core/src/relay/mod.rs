@@ -386,7 +386,7 @@ impl<F: Feed> Relay<F> {
     }
 
     /// The broker has the event, or its dead letter.
-    fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
+    pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
         let cause = policy.settled(sequence, now);
@@ -409,7 +409,7 @@ impl<F: Feed> Relay<F> {
     }
 
     /// The sink could not publish an event that it keeps, or its dead letter.
-    fn failed(
+    pub fn failed(
         &mut self,
         sequence: Sequence,
         failure: Failure,
@@ -537,7 +537,7 @@ impl<F: Feed> Relay<F> {
         self.silent = name.map(|name| SilentDestination { name: ShortText::new(&name), events });
     }
 
-    fn publish_status(&mut self) {
+    pub fn publish_status(&mut self) {
         self.look_for_silence();
         let FeedStatus { connected, mut pass } = self.feed.status(self.clock.instant());
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;

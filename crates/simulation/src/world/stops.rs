@@ -44,6 +44,8 @@ impl World {
                 FaultKind::SlotRecreated,
                 FaultKind::Restore,
                 FaultKind::FailoverBehind,
+                // A peer that ends without a session confirms over SQL, which looks the same.
+                FaultKind::Stop,
             ],
             "slot.went-back" => {
                 &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]

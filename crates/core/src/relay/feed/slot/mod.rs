@@ -1,6 +1,7 @@
 //! Events from a replication slot: opens one session after another, checks that each continues the
 //! same slot, reads its stream, and reports confirmed positions to it.
 
+mod intake;
 mod lease;
 pub mod replication;
 mod session;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
-use self::replication::{IntakeStop, PacketOutcome, Replication};
+use self::replication::{PacketOutcome, Replication};
 pub use self::session::not_the_last;
 use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
@@ -45,7 +46,7 @@ use crate::source::stream::{Stream, StreamError};
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 pub struct SlotFeed {
-    replication: Replication,
+    pub(in crate::relay) replication: Replication,
     connection: Connection,
     /// What the control runtime waits for while there is no session.
     awaited: Phase,
@@ -217,15 +218,6 @@ impl SlotFeed {
         Ok(())
     }
 
-    /// The stream has ended. Returns a fault if a new session would end in the same way.
-    fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(error, &self.source) {
-            return Err(fault);
-        }
-        self.lost(error);
-        Ok(false)
-    }
-
     /// Whether the session is over, which the stream shows only behind what was not read yet. A relay
     /// that was frozen, or that does not read, would publish beside a peer until then.
     fn is_walsender_gone(&mut self, now: Instant) -> bool {
@@ -244,28 +236,6 @@ impl SlotFeed {
             return self.lease.is_walsender_gone();
         }
         true
-    }
-
-    /// What the intake waits for before it reads.
-    fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
-        if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
-            self.catalog = None;
-            self.replication.refresh(catalog);
-        }
-        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
-        let looks_up =
-            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
-        let full = !self.replication.window.has_room();
-        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
-    }
-
-    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
-    /// it: what settles from now on is of another history.
-    fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
-        if fault.exit == Exit::Slot && !on(Mutant::ReportsAfterFault) {
-            self.disconnect(Connection::Closed);
-        }
-        Err(fault)
     }
 
     fn lost(&mut self, error: &StreamError) {
@@ -298,40 +268,6 @@ impl SlotFeed {
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
         let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
         follows && !self.replication.window.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
-    }
-
-    /// The packet waits, or the session ends.
-    fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
-        match why {
-            IntakeStop::Full => {
-                let room = self.replication.window.has_room();
-                let looks_up = down.admitter.read_back.awaits_topic();
-                let unread = room && !looks_up && down.policy.gate.awaits_history();
-                self.hold = IntakeHold::of(unread, looks_up, true);
-                self.hold(now);
-            }
-            IntakeStop::TextModeNeeded => {
-                self.text_only = true;
-                self.disconnect(Connection::Lost);
-            }
-            IntakeStop::CatalogNeeded => {
-                self.catalog = Some(self.database.read_catalog());
-                self.hold = Some(IntakeHold::LookupPending);
-                self.hold(now);
-            }
-            IntakeStop::ClaimRefuted => {
-                tracing::info!(
-                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
-                );
-                self.replication.forget(&mut down.admitter, &mut down.policy);
-                self.slot = None;
-                self.disconnect(Connection::Closed);
-            }
-            IntakeStop::SinkBroken => {
-                let in_flight = self.replication.window.events();
-                down.driver.break_sink("it refuses every event", in_flight, now);
-            }
-        }
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {

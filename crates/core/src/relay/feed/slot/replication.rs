@@ -255,7 +255,7 @@ impl Replication {
         Ok(PacketOutcome::Done)
     }
 
-    fn message(
+    pub fn message(
         &mut self,
         message: Message<'_>,
         admission: &mut Admission<'_>,

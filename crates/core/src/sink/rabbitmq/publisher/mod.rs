@@ -9,7 +9,6 @@ mod patience;
 
 use std::time::{Duration, Instant};
 
-use self::patience::CHECK_EVERY;
 use super::answer::Answer;
 use super::channels::{CHANNELS_MAX, PublishChannels};
 use super::connection_loss::{AmqpAddress, ConnectionLoss};
@@ -29,6 +28,8 @@ use crate::sink::{Failure, PublishLimits, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
+/// How often an open connection is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the sink asks of its publisher.
 #[derive(Debug)]

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Connection, Publisher};
+use super::{CHECK_EVERY, Connection, Publisher};
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::port::AmqpPort;
 
-/// How often the connection is checked.
-pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// A queue that has answered nothing for this long does not keep others waiting.
 pub(super) const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
 /// How long the broker may leave a question unanswered before that is reported.

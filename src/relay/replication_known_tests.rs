@@ -1,13 +1,13 @@
 //! What a process has marked as confirmed, and the next one receives again.
 
-use super::super::{IntakeStop, PacketOutcome};
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
+
 use super::fixture::{Fixture, failure, pairs};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::STEP;
 use crate::metrics::KnownFrom;
-use crate::relay::state_file::StateFile;
 use crate::sink::Disposition;
 
 fn passed_over(fixture: &mut Fixture) -> u64 {
@@ -65,7 +65,7 @@ fn behind_an_unmarked_event_its_key_is_published_again_in_order() {
     let mut first = Fixture::new(&[]);
     first.commit(&[("1a", "t", "a")]).unwrap();
     first.settle().unwrap();
-    first.relay.down.admitter.state_file.marks.forget();
+    first.down().admitter.state_file.marks.forget();
     first.commit(&[("2b", "t", "b"), ("2a", "t", "a")]).unwrap();
     first.settle().unwrap();
     let mut second = first.successor();
@@ -77,7 +77,7 @@ fn behind_an_unmarked_event_its_key_is_published_again_in_order() {
     let mut first = Fixture::new(&[]);
     first.commit(&[("1a", "t", "a")]).unwrap();
     first.settle().unwrap();
-    first.relay.down.admitter.state_file.marks.forget();
+    first.down().admitter.state_file.marks.forget();
     first.commit(&[("2a", "t", "a")]).unwrap();
     first.settle().unwrap();
     let mut second = first.successor();
@@ -175,9 +175,8 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         fixture.commit(&[("e1", "t", "a")]).unwrap();
         fixture.settle().unwrap();
         // WHEN another process begins, and the slot shows no trace of that relay
-        let admitter = &mut fixture.relay.down.admitter;
-        admitter.state_file = StateFile::default();
-        admitter.state_file = StateFile::open(Some(&fixture.state_file), "walrelay").unwrap();
+        fixture.reopen_state_file();
+        let admitter = &mut fixture.down().admitter;
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
@@ -191,7 +190,7 @@ fn killed_within(names: &[String]) -> Fixture {
     let mut first = Fixture::new(&[]);
     let events: Vec<_> = names.iter().map(|name| (name.as_str(), "t", "a")).collect();
     assert_eq!(first.receive_part(1, &events), PacketOutcome::Done);
-    let marks = &mut first.relay.down.admitter.state_file.marks;
+    let marks = &mut first.down().admitter.state_file.marks;
     for event in 1..=1 << 18 {
         let fingerprint = Fingerprint { event, key: 0 };
         marks.push(Mark { position: Position::default(), fingerprint, is_dead_letter: false });

@@ -1,16 +1,24 @@
 //! What changes under a running relay.
 
+use std::sync::{Arc, Mutex};
+
 use tokio_postgres::Client;
 
-use std::sync::Arc;
-
-use super::*;
-use crate::base::error::Exit;
+use super::fingerprint::{
+    Comparison, KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper,
+    PublicationLook,
+};
+use crate::base::error::{Doubt, Exit, Fault};
+use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
-use crate::source::testing;
+use crate::source::publication::{create_sql, published, published_unless_locked};
+use crate::source::quote::quote_literal;
+use crate::source::settings::SourceSettings;
+use crate::source::{init, testing};
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
-    PublicationFingerprint::take(client, settings, 150_000).await.unwrap().unwrap()
+    let published = published_unless_locked(client, settings).await.unwrap().unwrap();
+    PublicationFingerprint::new(published, 150_000)
 }
 
 async fn look(
@@ -264,7 +272,7 @@ async fn only_the_outboxes_are_looked_at_however_they_are_covered() {
                 "CREATE PUBLICATION fp_covered {made} WITH (publish_via_partition_root = {via_root})"
             );
             client.batch_execute(&sql).await.unwrap();
-            let publication = take(&client, &settings).await.published.publication.unwrap();
+            let publication = published(&client, &settings).await.unwrap().publication.unwrap();
             let names: Vec<_> = publication.tables.iter().map(|it| it.name.as_str()).collect();
             let truth: String = client.query_one(truth, &[]).await.unwrap().get(0);
             assert_eq!(names.join(" "), truth, "{sql}");
@@ -279,13 +287,13 @@ async fn hostile_names_stay_names() {
     settings.publication = "p\"; DROP TABLE x; --'\\".into();
     settings.outboxes[0].schema = "S 1\"".into();
     settings.outboxes[0].table = "out'box".into();
-    let table = crate::source::init::table_sql(&settings.outboxes[0]).unwrap();
+    let table = init::table_sql(&settings.outboxes[0]).unwrap();
     client.batch_execute("CREATE SCHEMA \"S 1\"\"\"").await.unwrap();
     client.batch_execute(&table).await.unwrap();
-    client.batch_execute(&crate::source::publication::create_sql(&settings)).await.unwrap();
+    client.batch_execute(&create_sql(&settings)).await.unwrap();
     let now = take(&client, &settings).await;
     assert_eq!(now.change(&now, &settings), None);
-    let literal = crate::source::quote::quote_literal(&settings.publication);
+    let literal = quote_literal(&settings.publication);
     for conforming in ["on", "off"] {
         let set = format!("SET standard_conforming_strings = {conforming}");
         client.batch_execute(&set).await.unwrap();

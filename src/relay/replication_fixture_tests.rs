@@ -6,28 +6,38 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
+use walrelay_core::base::clock::Moment;
+use walrelay_core::base::random::Random;
+use walrelay_core::delivery::settings::DeliverySettings;
+use walrelay_core::pgoutput::message::Message;
+use walrelay_core::relay::admit::Admission;
+use walrelay_core::relay::failure_policy::FailureOutcome;
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, Replication};
+use walrelay_core::relay::feed::{Downstream, Feed as _};
+use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
+use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::trace::event_spans::EventSpans;
 
-use super::super::*;
+use crate::base::clock::SystemClock;
+use crate::base::error::Fault;
+use crate::base::event::Sequence;
+use crate::base::lsn::Lsn;
 use crate::base::runtime;
 use crate::config;
-use crate::dead_letter::tail_event;
-use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
-use crate::dead_letter::writer;
-use crate::dead_letter::writer::DeadLetterWriter;
+use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
+use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, PassCounts};
+use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
-use crate::relay::control::Control;
-use crate::relay::failure_policy::{FailureOutcome, Moment};
-use crate::relay::feed::Feed as _;
-use crate::relay::feed::slot::SlotFeed;
-use crate::relay::read_back::ReadBack;
-use crate::relay::state_file::StateFile;
+use crate::relay::control::{Control, StopFlags};
 use crate::relay::stops::Stops;
-use crate::relay::{Parts, Relay};
+use crate::relay::{
+    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, admit, open_state_file,
+};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
-use crate::trace::EventSpans;
+use crate::source::settings::SourceSettings;
 
 pub(crate) struct Fixture {
     pub(crate) relay: Relay<SlotFeed>,
@@ -36,6 +46,8 @@ pub(crate) struct Fixture {
     pub(crate) now: Moment,
     /// Number of the next transaction.
     next: u64,
+    source: SourceSettings,
+    delivery: DeliverySettings,
     pub(crate) state_file: PathBuf,
 }
 
@@ -54,6 +66,18 @@ fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
         "{{\"id\": {id:?}, \"topic\": {topic}, \"aggregateid\": {key:?}, \"payload\": {{\"n\": 1}}}}"
     )
     .into_bytes()
+}
+
+/// No session ever opens.
+fn no_database(source: &SourceSettings) -> Control {
+    // Nothing drives this runtime.
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
+    Control {
+        runtime: RUNTIME.handle().clone(),
+        source: Arc::new(source.clone()),
+        known: Arc::default(),
+        sightings: Arc::default(),
+    }
 }
 
 impl Fixture {
@@ -79,22 +103,23 @@ impl Fixture {
             system: Default::default(),
         };
         let broker = MemoryBroker::default();
-        // Nothing drives this runtime, so no session ever opens.
-        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
-        let stops = Stops::unkept(&config.source);
-        let control = Control {
-            runtime: RUNTIME.handle().clone(),
+        let stops: Arc<dyn StopKeeper> = Stops::unkept(&config.source);
+        let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
+        let flags = Arc::<StopFlags>::default();
+        let feed = SlotParts {
             source: Arc::new(config.source.clone()),
-            known: Arc::default(),
-            sightings: Arc::default(),
+            delivery: config.delivery.clone(),
+            database: Box::new(no_database(&config.source)),
             stops: Arc::clone(&stops),
+            flags: Arc::clone(&flags),
+            meters: Arc::clone(&meters),
+            clock: Arc::new(SystemClock),
+            random: Random::new(1),
         };
-        let counted = Arc::clone(&metrics);
-        let feed = SlotFeed::new(control, &config.delivery, Arc::default(), counted).unwrap();
-        let (_, tail_events) = tail_event::channel();
+        let recorder = health::facts(0).0;
         let parts = Parts {
-            source: config.source,
-            delivery: config.delivery,
+            source: config.source.clone(),
+            delivery: config.delivery.clone(),
             read_back: ReadBack::default(),
             sink_factory: Box::new({
                 let broker = broker.clone();
@@ -102,41 +127,58 @@ impl Fixture {
             }),
             dead_letter_writer,
             spans: EventSpans::default(),
-            tail_events: Some(tail_events),
+            tail_events: Some(tail_event::channel().1),
             tail_requests: ReadRequests::default(),
             stops,
-            flags: Arc::default(),
-            metrics: Arc::clone(&metrics),
-            recorder: health::facts(0).0,
-            origin: Instant::now(),
+            flags,
+            state_file: open_state_file(config.delivery.state_file.as_deref(), "walrelay").unwrap(),
+            meters,
+            pass_meter: Box::new(DataMeter(PassCounts::new(&metrics))),
+            recorder: Box::new(FactsRecorder { recorder, origin: Instant::now() }),
+            clock: Arc::new(SystemClock),
+            random: Random::new(2),
         };
-        let mut relay = Relay::new(parts, feed).unwrap();
-        let claim = relay.down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
-        claim.into_iter().for_each(|it| relay.feed.replication.transaction.claim(it));
-        Fixture { relay, broker, metrics, now: Moment::now(), next: 1, state_file }
+        let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
+        let (feed, down) = relay.inside();
+        let claim = down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        claim.into_iter().for_each(|it| feed.replication().transaction.claim(it));
+        let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
+        Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
+    }
+
+    /// Reads these tables, and no messages.
+    pub(crate) fn read_tables(&mut self, outboxes: Vec<OutboxTable>) {
+        let source = SourceSettings { outboxes, messages: None, ..self.source.clone() };
+        self.down().admitter =
+            admit::Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
+        *self.replication() = Replication::new(&source, &self.delivery, Random::new(1)).unwrap();
+    }
+
+    pub(crate) fn down(&mut self) -> &mut Downstream {
+        self.relay.inside().1
     }
 
     pub(crate) fn replication(&mut self) -> &mut Replication {
-        &mut self.relay.feed.replication
+        self.relay.inside().0.replication()
     }
 
     pub(crate) fn set_sink(&mut self, sink: Box<dyn Sink>) {
-        self.relay.down.driver.sink = Some(sink);
+        self.down().driver.sink = Some(sink);
     }
 
     pub(crate) fn sink(&mut self) -> &mut dyn Sink {
-        &mut **self.relay.down.driver.sink.as_mut().unwrap()
+        &mut **self.down().driver.sink.as_mut().unwrap()
     }
 
     /// Does the relay expect no further confirm?
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.replication().window.events() <= self.relay.down.policy.unpublishable
+        self.replication().window.events() <= self.down().policy.unpublishable
     }
 
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {
-        let Relay { feed, down, .. } = &mut self.relay;
+        let (feed, down) = self.relay.inside();
         let floor = Lsn::from_wire(floor);
-        feed.replication.taken_over(floor, &mut down.admitter, &mut down.policy);
+        feed.replication().taken_over(floor, &mut down.admitter, &mut down.policy);
     }
 
     /// A session begins, before which everything before `floor` was confirmed.
@@ -149,8 +191,8 @@ impl Fixture {
 
     /// Another timeline.
     pub(crate) fn forget(&mut self) {
-        let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.forget(&mut down.admitter, &mut down.policy);
+        let (feed, down) = self.relay.inside();
+        feed.replication().forget(&mut down.admitter, &mut down.policy);
     }
 
     /// The broker has confirmed this event.
@@ -159,21 +201,26 @@ impl Fixture {
     }
 
     pub(crate) fn take_due(&mut self) -> Option<Sequence> {
-        let (next, has_room) = self.relay.feed.next();
-        self.relay.down.policy.retries.take_due(self.now.instant, next, has_room)
+        let (feed, down) = self.relay.inside();
+        let (next, has_room) = feed.next();
+        down.policy.retries.take_due(self.now.instant, next, has_room)
     }
 
-    /// As if the process were another one.
+    /// As if the process were another one, which does not hold the slot yet.
+    pub(crate) fn reopen_state_file(&mut self) {
+        self.down().admitter.state_file = StateFile::default();
+        let opened = open_state_file(Some(&self.state_file), "walrelay").unwrap();
+        self.down().admitter.state_file = opened;
+    }
+
     pub(crate) fn restart_state_file(&mut self) {
-        let admitter = &mut self.relay.down.admitter;
-        admitter.state_file = StateFile::default();
-        admitter.state_file = StateFile::open(Some(&self.state_file), "walrelay").unwrap();
-        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        self.reopen_state_file();
+        self.down().admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
     }
 
     /// The process is killed; the next one has its state file and its broker.
     pub(crate) fn successor(mut self) -> Fixture {
-        self.relay.down.admitter.state_file = StateFile::default();
+        self.down().admitter.state_file = StateFile::default();
         let state_file = std::mem::take(&mut self.state_file);
         let mut next = Fixture::new(&[&format!("delivery.state_file={}", state_file.display())]);
         next.state_file = state_file;
@@ -190,17 +237,19 @@ impl Fixture {
     }
 
     pub(crate) fn hear(&mut self, news: TailEvent) -> Result<(), Fault> {
-        let sink = self.relay.down.driver.sink.as_mut();
-        self.relay.down.policy.on_tail_event(news, sink, self.now)
+        let (now, down) = (self.now, self.relay.inside().1);
+        down.policy.on_tail_event(news, down.driver.sink.as_mut(), now)
     }
 
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<PacketOutcome, Fault> {
         let message = Message::parse(bytes).unwrap();
-        let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.progress.on_wal(Lsn::from_wire(u64::MAX));
+        let (feed, down) = self.relay.inside();
+        feed.replication().progress.on_wal(Lsn::from_wire(u64::MAX));
         let sink = &mut **down.driver.sink.as_mut().unwrap();
-        let (admitter, policy, meter) = (&mut down.admitter, &mut down.policy, &mut down.meter);
-        feed.replication.message(message, &mut Admission { admitter, policy, sink, meter })
+        let Downstream { admitter, policy, meter, clock, .. } = down;
+        let (meter, clock) = (&mut **meter, &**clock);
+        let admission = &mut Admission { admitter, policy, sink, meter, clock };
+        feed.replication().message(message, admission)
     }
 
     /// One transaction; what became of its last event.
@@ -265,7 +314,7 @@ impl Fixture {
         loop {
             self.sink().poll(Instant::now(), Duration::ZERO, &mut reports);
             if reports.is_empty() {
-                let Relay { feed, down, .. } = &mut self.relay;
+                let (feed, down) = self.relay.inside();
                 down.admitter.state_file.marks.write();
                 let prefix = feed.confirmed_prefix();
                 prefix.into_iter().for_each(|it| down.admitter.state_file.marks.prefix(it));
@@ -304,9 +353,9 @@ impl Fixture {
     /// The sink is built anew: the same is received again, from `first` on.
     pub(crate) fn rebuild(&mut self) {
         self.set_sink(open(&self.broker));
-        let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.admitted.interrupt();
-        feed.replication.rewind(&mut down.policy);
+        let (feed, down) = self.relay.inside();
+        feed.replication().admitted.interrupt();
+        feed.replication().rewind(&mut down.policy);
     }
 
     pub(crate) fn letters(&self) -> Vec<Arrived> {

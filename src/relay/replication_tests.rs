@@ -11,15 +11,17 @@ mod sequence;
 
 use std::sync::{Arc, Mutex};
 
+use walrelay_core::relay::failure_policy::FailureOutcome;
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
+
 use self::fixture::{Fixture, failure, header, open, pairs};
-use super::*;
 use crate::base::clock::unix_now_us;
-use crate::base::event::Outbound;
+use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::lsn::Lsn;
 use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{self, DeadLetterWriter, KeyHash};
-use crate::relay::failure_policy::FailureOutcome;
 use crate::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 #[test]
@@ -38,7 +40,7 @@ fn poison_becomes_a_letter_at_once_and_its_key_goes_on() {
     assert_eq!(header(letter, writer::PARKS_KEY), "");
     // THEN the slot may move over it, and it counts as what it is
     assert_eq!(fixture.forgotten(), 1);
-    fixture.relay.down.meter.flush();
+    fixture.down().meter.flush();
     let text = fixture.metrics.render().unwrap();
     assert!(text.contains("outbox_events_total{outcome=\"dead_lettered\"} 1"), "{text}");
     assert!(text.contains("outbox_events_total{outcome=\"published\"} 2"), "{text}");
@@ -152,11 +154,11 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
 #[test]
 fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     let mut fixture = Fixture::unread(&["delivery.on_dead_letter=park_key"]);
-    assert!(!fixture.relay.down.policy.gate.admits());
+    assert!(!fixture.down().policy.gate.admits());
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
     fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
     fixture.hear(TailEvent::CaughtUp).unwrap();
-    assert!(fixture.relay.down.policy.gate.admits());
+    assert!(fixture.down().policy.gate.admits());
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     // THEN what stood before the letter's event is no follower of it
@@ -178,20 +180,20 @@ fn after_a_takeover_nothing_comes_in_before_the_dead_letter_topic_was_read_again
     let failed_unix_us = fixture.now.unix_us;
     let letter = || TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() };
     fixture.hear(letter()).unwrap();
-    fixture.relay.down.policy.gate.read_again();
+    fixture.down().policy.gate.read_again();
     // WHEN what an earlier reading has sent is heard THEN it says nothing of the peer
     for event in [letter(), letter(), TailEvent::CaughtUp, TailEvent::ReadsAgain(0)] {
         fixture.hear(event).unwrap();
-        assert!(!fixture.relay.down.policy.gate.admits());
+        assert!(!fixture.down().policy.gate.admits());
     }
     // WHEN it is read again THEN the keys that the peer has parked are known
     fixture.hear(TailEvent::ReadsAgain(1)).unwrap();
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
     fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
     fixture.hear(letter()).unwrap();
-    assert!(!fixture.relay.down.policy.gate.admits());
+    assert!(!fixture.down().policy.gate.admits());
     fixture.hear(TailEvent::CaughtUp).unwrap();
-    assert!(fixture.relay.down.policy.gate.admits());
+    assert!(fixture.down().policy.gate.admits());
     fixture.commit(&[("e1", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     assert_eq!(fixture.fates(), pairs(&[("e1", "parked")]));
@@ -276,7 +278,8 @@ fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
         ("dead-letter.breaker-open", crate::base::error::Exit::Halted)
     );
     assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
-    fixture.relay.down.policy.gate.update_breaker_gauge(fixture.now.unix_us);
+    let now_us = fixture.now.unix_us;
+    fixture.down().policy.gate.update_breaker_gauge(now_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 1);
     assert_eq!((fixture.letters().len(), fixture.forgotten()), (3, 3));
     assert!(fixture.is_settled(), "nothing more is to come");
@@ -419,7 +422,7 @@ fn suspects_are_published_alone_until_they_are_settled() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    fixture.relay.down.policy.suspects.insert(1);
+    fixture.down().policy.suspects.insert(1);
     for _ in 0..2 {
         fixture.rebuild();
         let alone = Arc::default();
@@ -431,7 +434,7 @@ fn suspects_are_published_alone_until_they_are_settled() {
     assert_eq!(fixture.published(), ["e1", "e2", "e3"]);
     // GIVEN another timeline, on which the numbers mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    fixture.relay.down.policy.suspects.insert(3);
+    fixture.down().policy.suspects.insert(3);
     fixture.forget();
     fixture.rebuild();
     let alone = Arc::default();
@@ -469,8 +472,8 @@ fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     for _ in 0..3 {
         fixture.restart_state_file();
         // As a process leaves it that dies on the second event.
-        fixture.relay.down.admitter.begins(Lsn::from_wire(100));
-        fixture.relay.down.admitter.state_file.crash.takes(1);
+        fixture.down().admitter.begins(Lsn::from_wire(100));
+        fixture.down().admitter.state_file.crash.takes(1);
     }
     fixture.restart_state_file();
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
@@ -491,10 +494,10 @@ fn an_acknowledgement_by_a_clock_that_is_ahead_does_not_turn_the_breaker_off() {
     let body = StopBody { stop, unix_us: i64::MAX, ..StopBody::default() };
     let resumed = StopRecord::new(StopRecordKind::Resumed, body);
     fixture.hear(TailEvent::Stop(Box::new(resumed))).unwrap();
-    fixture.relay.down.policy.gate.update_breaker_gauge(failed_unix_us);
+    fixture.down().policy.gate.update_breaker_gauge(failed_unix_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 0, "what stands before it is acknowledged");
     fixture.hear(letter()).unwrap();
-    fixture.relay.down.policy.gate.update_breaker_gauge(failed_unix_us);
+    fixture.down().policy.gate.update_breaker_gauge(failed_unix_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 1, "what stands behind it counts");
 }
 

@@ -1,6 +1,7 @@
 //! A stream in which changes and transactions do not come as Postgres sends them.
 
-use super::super::PacketOutcome;
+use walrelay_core::relay::feed::slot::replication::PacketOutcome;
+
 use super::fixture::Fixture;
 use crate::pgoutput::encoder::{Encoder, insert};
 

@@ -1,12 +1,12 @@
 use super::*;
-use crate::relay::state_file::testing::OwnPath;
+use crate::relay::testing::MemoryFile;
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
 }
 
 /// A process that dies on an event.
-fn die(place: &OwnPath, commit: u64, ordinal: u64) {
+fn die(place: &MemoryFile, commit: u64, ordinal: u64) {
     let mut process = place.process("1");
     process.crash.begins(lsn(commit));
     for passed in 0..ordinal {
@@ -18,7 +18,7 @@ fn die(place: &OwnPath, commit: u64, ordinal: u64) {
 
 #[test]
 fn an_event_that_three_processes_in_a_row_died_on_is_not_handed_over() {
-    let place = OwnPath::new();
+    let place = MemoryFile::default();
     for _ in 0..3 {
         die(&place, 100, 2);
     }
@@ -40,7 +40,7 @@ fn an_event_that_three_processes_in_a_row_died_on_is_not_handed_over() {
 
 #[test]
 fn a_death_on_another_event_begins_the_count_anew() {
-    let place = OwnPath::new();
+    let place = MemoryFile::default();
     die(&place, 100, 2);
     die(&place, 100, 2);
     die(&place, 100, 1);
@@ -53,7 +53,7 @@ fn a_death_on_another_event_begins_the_count_anew() {
 
 #[test]
 fn another_system_or_timeline_means_other_events() {
-    let place = OwnPath::new();
+    let place = MemoryFile::default();
     for _ in 0..3 {
         die(&place, 100, 0);
     }
@@ -73,7 +73,7 @@ fn another_system_or_timeline_means_other_events() {
 
 #[test]
 fn the_file_belongs_to_one_process_and_the_second_does_without() {
-    let place = OwnPath::new();
+    let place = MemoryFile::default();
     for _ in 0..3 {
         die(&place, 100, 0);
     }

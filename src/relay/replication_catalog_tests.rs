@@ -3,9 +3,7 @@
 use super::fixture::Fixture;
 use super::*;
 use crate::pgoutput::encoder::{Encoder, Form, insert};
-use crate::relay::admit::Admitter;
-use crate::relay::read_back::ReadBack;
-use crate::relay::state_file::StateFile;
+use crate::source::catalog::Catalog;
 use crate::source::testing;
 
 const NEEDED: [&str; 4] = ["id", "aggregatetype", "aggregateid", "payload"];
@@ -13,11 +11,7 @@ const NEEDED: [&str; 4] = ["id", "aggregatetype", "aggregateid", "payload"];
 /// A core with an outbox table, in transaction 100, that has read a catalog at some time.
 fn fixture(catalog: Catalog) -> Fixture {
     let mut fixture = Fixture::new(&[]);
-    let mut source = fixture.replication().source.clone();
-    source.outboxes = vec![testing::outbox()];
-    fixture.relay.down.admitter =
-        Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
-    fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
+    fixture.read_tables(vec![testing::outbox()]);
     fixture.replication().connected(false, catalog, Lsn::ZERO);
     fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();
     fixture
