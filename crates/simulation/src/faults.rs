@@ -17,6 +17,8 @@ pub enum FaultKind {
     CutBoth,
     PostgresCrash,
     Failover,
+    /// To a standby that has not got all.
+    FailoverBehind,
     Restore,
     SlotAdvanced,
     SlotRecreated,
@@ -28,7 +30,7 @@ pub enum FaultKind {
     SilentTopic,
 }
 
-pub const FAULTS: [FaultKind; 20] = [
+pub const FAULTS: [FaultKind; 21] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -41,6 +43,7 @@ pub const FAULTS: [FaultKind; 20] = [
     FaultKind::CutBoth,
     FaultKind::PostgresCrash,
     FaultKind::Failover,
+    FaultKind::FailoverBehind,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
     FaultKind::SlotRecreated,
