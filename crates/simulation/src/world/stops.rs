@@ -55,7 +55,9 @@ impl World {
         };
         if !self.has_happened(reasons) {
             let (code, what) = (fault.code, &fault.what);
-            self.violates(format!("stop: {code} although nothing of that kind has happened: {what}"));
+            self.violates(format!(
+                "stop: {code} although nothing of that kind has happened: {what}"
+            ));
         }
     }
 
