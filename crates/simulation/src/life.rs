@@ -43,6 +43,8 @@ pub(crate) struct Life {
     waited_us: AtomicU64,
     /// The clock of its system is ahead by this much.
     ahead_us: AtomicI64,
+    /// The clock of its machine stood while that was suspended, so long in all.
+    behind_us: AtomicU64,
     is_dead: AtomicBool,
     /// So many more effects, and the process is dead.
     fuse: AtomicU32,
@@ -54,6 +56,7 @@ impl Life {
             world: world.clone(),
             waited_us: AtomicU64::new(0),
             ahead_us: AtomicI64::new(ahead_us),
+            behind_us: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             fuse: AtomicU32::new(NO_FUSE),
         })
@@ -94,6 +97,11 @@ impl Life {
         self.ahead_us.store(us, Ordering::Relaxed);
     }
 
+    /// The machine was suspended for so long.
+    pub(crate) fn was_suspended(&self, us: u64) {
+        self.behind_us.fetch_add(us, Ordering::Relaxed);
+    }
+
     pub(crate) fn wait(&self, length: Duration) {
         self.waited_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
     }
@@ -112,7 +120,8 @@ impl Clock for Life {
     fn now(&self) -> Moment {
         let us = self.now_us();
         let unix_us = BEGINS_UNIX_US + us as i64 + self.ahead_us.load(Ordering::Relaxed);
-        Moment { instant: origin() + Duration::from_micros(us), unix_us }
+        let by_clock = us - self.behind_us.load(Ordering::Relaxed);
+        Moment { instant: origin() + Duration::from_micros(by_clock), unix_us }
     }
 
     fn sleep(&self, length: Duration) {

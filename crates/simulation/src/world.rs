@@ -107,6 +107,8 @@ pub struct World {
     /// When a process is started again.
     starts_us: Vec<u64>,
     frozen_until_us: Vec<u64>,
+    /// Since when a machine is suspended: its clock stands, but for that of its system.
+    suspended_since_us: Vec<Option<u64>>,
     rates: Rates,
     kinds: Vec<FaultKind>,
     checker: Checker,
@@ -130,8 +132,10 @@ pub struct World {
     /// What was found outside of the look at the broker.
     violation: Option<Violation>,
     asked: Option<Asked>,
-    /// The last process has ended as it was asked to: the sink that it had when its session began.
-    clean_end: Option<u64>,
+    /// The last process has ended as it was asked to: its relay, and its first sink.
+    clean_end: Option<(usize, u64)>,
+    /// Of the present process of each relay.
+    first_sinks: Vec<u64>,
     published_again_us: Option<u64>,
     /// There was a gap in the publication that every machine can find, when so many stops had been.
     gap: Option<usize>,
@@ -192,6 +196,7 @@ impl World {
             processes: machines.iter().map(|_| None).collect(),
             starts_us: machines.iter().map(|_| 0).collect(),
             frozen_until_us: machines.iter().map(|_| 0).collect(),
+            suspended_since_us: machines.iter().map(|_| None).collect(),
             machines,
             rates,
             kinds,
@@ -215,6 +220,7 @@ impl World {
             violation: None,
             asked: None,
             clean_end: None,
+            first_sinks: vec![0; relays],
             published_again_us: None,
             gap: None,
             is_settling: false,
@@ -577,6 +583,9 @@ impl World {
                 counts: &self.counts,
             };
             let Some(process) = &mut self.processes[index] else { continue };
+            if let Some(since) = self.suspended_since_us[index].take() {
+                process.life.was_suspended(self.clock.us() - since);
+            }
             if serves {
                 process.serve(&site, has_peer, &mut self.random);
             }
@@ -644,6 +653,7 @@ impl World {
         };
         let seed = self.random.number();
         self.starts[index] += 1;
+        self.first_sinks[index] = locked(&self.broker).sinks + 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
             Err(fault) => panic!("a relay does not start: {fault}"),
@@ -654,6 +664,7 @@ impl World {
     fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
         self.starts_again(index);
     }
@@ -771,7 +782,12 @@ impl World {
                 process.stop();
                 self.asks_to_stop(index);
             }
-            FaultKind::Freeze => self.frozen_until_us[index] = soon_us + length,
+            FaultKind::Freeze => {
+                self.frozen_until_us[index] = soon_us + length;
+                if boot.is_multiple_of(2) {
+                    self.suspended_since_us[index].get_or_insert(self.clock.us());
+                }
+            }
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {

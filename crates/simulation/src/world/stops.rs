@@ -77,19 +77,21 @@ impl World {
         let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
         let had_slot = self.last_session == Some((relay, starts, timeline));
         if in_time && self.is_calm() && had_slot {
-            self.clean_end = Some(self.last_sinks);
+            self.clean_end = Some((relay, self.first_sinks[relay]));
         }
     }
 
     /// The next session begins here.
     pub(super) fn judge_begin(&mut self, position: u64) {
-        let Some(sink) = self.clean_end.take().filter(|_| self.is_calm()) else { return };
+        let Some((relay, sink)) = self.clean_end.take().filter(|_| self.is_calm()) else {
+            return;
+        };
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
         let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
         let again = postgres.wal[from..].iter().flat_map(|it| it.events()).map(|it| it.number);
         let again: BTreeSet<String> = again.map(|number| format!("e{number}")).collect();
-        let by_it = broker.stored.iter().filter(|it| it.by.1 >= sink && again.contains(&it.id));
-        let left = by_it.count();
+        let by_it = broker.stored.iter().filter(|it| it.by.0 == relay && it.by.1 >= sink);
+        let left = by_it.filter(|it| again.contains(&it.id)).count();
         drop((postgres, broker));
         if left > 0 {
             self.violates(format!(
