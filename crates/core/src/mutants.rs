@@ -55,6 +55,7 @@ mutants! {
     // Memory that crosses sessions: timelines, restores, crashes.
     SkipAcrossTimeline: "positions of one timeline are skipped on another one",
     SkipByLsnAlone: "transactions are skipped by position alone after a restore",
+    FloorTimeRenewed: "a session that received nothing renews the time until which all before it was committed",
     WalEndUnchecked: "a WAL that ends before what was read is not noticed",
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.
@@ -73,6 +74,8 @@ mutants! {
     ClosedUnseen: "a session that the server has closed counts as alive until it is read",
     TraceForgotten: "a relay leaves no trace in the slot before it publishes",
     TraceNotAwaited: "events are published before Postgres has shown the trace",
+    TraceBehindUnseen: "a peer's trace behind what this relay has reported is not seen",
+    TraceAhead: "a trace is left again before transactions of another history were seen",
     TraceNotRepeated: "a trace that may not have arrived is not left again",
     // Memory that crosses processes: marks, topics, parked keys, stops.
     MarkOnEnqueue: "an event is marked before it is confirmed",
@@ -98,6 +101,13 @@ mutants! {
     DrainInTransaction: "a relay that is stopped leaves the open transaction as it is",
     StopUnreported: "a relay that is stopped does not report what is confirmed",
     RetriesNeverDue: "an event that waits for another attempt gets none",
+    // Sinks.
+    KafkaTwoTopics: "events of a key are under way to two topics at once",
+    KafkaOvertakesTroubled: "an event does not wait for older ones of its key that were refused",
+    KafkaFatalUsedFurther: "a producer that has failed is used further",
+    KafkaForbiddenForgotten: "a topic that the login may not write is taken for an outage",
+    KafkaPurgeForgotten: "what waits in the client is published although it is withdrawn",
+    LaneInParallel: "several events of a key are under way to a broker that may refuse one of them",
     SettledRepublished: "after a new sink what was confirmed behind an unsettled event is published again",
     InterruptForgotten: "after a broken session what was admitted of the open transaction is admitted again",
 }

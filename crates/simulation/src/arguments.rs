@@ -19,7 +19,8 @@ Usage: walrelay-simulation [OPTIONS]
   --events N        the seed ends once so many events are committed
   --relays N        so many relays
   --mutant NAME     put this bug into the core (feature `mutants`)
-  --mutants         play seeds to each mutant until it is caught, and print a table (feature `mutants`)
+  --mutants         play up to --seeds to each mutant, or to that of --mutant, until it is caught three
+                    times, and print a table (feature `mutants`)
 
 The last line is `N seeds, N faults, N violations`. Exit 1 at any violation, and if an interesting state
 was never reached in 10,000 seeds or more.";

@@ -48,7 +48,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Judges all on so many threads; one that survives `seeds_max` seeds is not caught. `tell` hears of
+/// Judges all, or the one of the options, on so many threads; one that survives `seeds_max` seeds is not caught. `tell` hears of
 /// each as it is done.
 pub fn judge_all(
     options: &Options,
@@ -56,11 +56,14 @@ pub fn judge_all(
     threads: usize,
     tell: impl Fn(&Verdict) + Sync,
 ) -> Vec<Verdict> {
+    let all = Mutant::ALL.iter().copied();
+    let wanted = |it: &Mutant| options.mutant.is_none_or(|name| name == it.name());
+    let mutants: Vec<Mutant> = all.filter(wanted).collect();
     let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let verdict = judge(*mutant, options, seeds_max);
                     tell(&verdict);
                     verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);

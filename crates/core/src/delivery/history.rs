@@ -19,6 +19,7 @@
 use std::collections::VecDeque;
 
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 
 /// 24 bytes each. Tests forget soon.
 const RECENT_MAX: usize = if cfg!(test) { 5 } else { 8192 };
@@ -59,7 +60,7 @@ impl CommitHistory {
     /// `until_us`. Of what follows, everything before `received` was received by this process.
     pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
         // A session that received nothing has shown no more than the one before.
-        let is_new = floor != self.recent_from;
+        let is_new = floor != self.recent_from || on(Mutant::FloorTimeRenewed);
         if is_new && floor > received || self.recent_from.is_zero() {
             let until_us = self.recent.iter().map(|it| it.commit_unix_us).fold(until_us, i64::max);
             let earlier_until_us = self.earlier_until_us.max(until_us);

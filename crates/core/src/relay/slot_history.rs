@@ -222,6 +222,7 @@ impl SlotHistory {
         // those reports were lost.
         let is_traced_behind =
             slot.confirmed_flush < self.ours && progress::is_trace(slot.confirmed_flush);
+        let is_traced_behind = is_traced_behind && !on(Mutant::TraceBehindUnseen);
         slot.confirmed_flush > self.ours || is_traced_behind || !is_same_server || was_out_of_sight
     }
 

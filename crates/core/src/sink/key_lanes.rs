@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::base::event::Sequence;
 use crate::base::random::{Random, Salt};
+use crate::mutants::{Mutant, on};
 
 /// Keeps a broker busy: four times as many are no faster.
 const IN_FLIGHT_EVENTS_MAX: usize = 1024;
@@ -158,6 +159,7 @@ impl<T: LaneItem> KeyLanes<T> {
         let Some(entry) = self.entries.get(&sequence) else { return };
         let lane = entry.item.lane().and_then(|lane| self.lanes.get(&lane));
         let is_first = lane.is_none_or(|lane| lane.members.first() == Some(&sequence));
+        let is_first = is_first || on(Mutant::LaneInParallel);
         if is_first && !entry.refused && !self.in_flight.contains(&sequence) {
             self.ready.insert(sequence);
         }

@@ -9,6 +9,7 @@ use super::port::{ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, 
 use super::record_limit::RecordLimit;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::mutants::{Mutant, on};
 use crate::sink::publish::SinkReport;
 
 /// How long a request for a missing topic may block.
@@ -96,7 +97,9 @@ impl<P: ProducerPort> ProducerClient<P> {
 
     /// Drops what it has. Returns what is confirmed by now.
     pub(super) fn withdraw(&mut self) -> Vec<Sequence> {
-        self.producer.purge();
+        if !on(Mutant::KafkaPurgeForgotten) {
+            self.producer.purge();
+        }
         let confirmed = self.producer.poll(Duration::ZERO).confirmed;
         confirmed.into_iter().map(|(sequence, _)| sequence).collect()
     }

@@ -25,6 +25,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::fingerprint::fingerprint;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 
@@ -101,6 +102,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     fn admit(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Code> {
         let lane = self.lane(event);
         if !self.isolated.events.is_empty()
+            && !on(Mutant::KafkaOvertakesTroubled)
             && lane.is_some_and(|lane| self.isolated.events.contains_lane(lane))
         {
             self.isolated.events.add(sequence, Record::copy(event, lane));
@@ -241,7 +243,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
         if !answers.failed.is_empty() || !answers.errors.is_empty() {
             let fatal = self.normal.fatal();
             self.handle_failed(answers.failed, fatal.as_ref(), now);
-            if let Some(report) = fatal {
+            if let Some(report) = fatal
+                && !on(Mutant::KafkaFatalUsedFurther)
+            {
                 self.ending.get_or_insert((report, now));
             }
         }
@@ -279,7 +283,10 @@ impl<F: ProducerFactory> KafkaSink<F> {
                     *too_large.entry(record.topic).or_default() += bytes;
                 }
                 // The rebuilt sink publishes it alone, and this concerns no other topic.
-                (_, Some(_)) if code == Code::TopicAuthorizationFailed => {
+                (_, Some(_))
+                    if code == Code::TopicAuthorizationFailed
+                        && !on(Mutant::KafkaForbiddenForgotten) =>
+                {
                     self.learned.forbidden.refused(&record.topic);
                 }
                 (Disposition::Delayed, Some(_)) => {
