@@ -70,3 +70,55 @@ impl FaultKind {
         }
     }
 }
+
+/// Some faults need others to do harm, and meet them where few others happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Theme {
+    All,
+    /// Two relays that do not know of each other.
+    Takeover,
+    /// What the next process finds.
+    Memory,
+    /// What Postgres has gone back behind.
+    History,
+}
+
+impl Theme {
+    pub(crate) const ALL: [Theme; 4] =
+        [Theme::All, Theme::Takeover, Theme::Memory, Theme::History];
+
+    pub(crate) fn faults(self) -> Vec<FaultKind> {
+        match self {
+            Theme::All => FAULTS.to_vec(),
+            Theme::Takeover => vec![
+                FaultKind::Kill,
+                FaultKind::Freeze,
+                FaultKind::EndWalsender,
+                FaultKind::CutDown,
+                FaultKind::CutUp,
+                FaultKind::CutBoth,
+                FaultKind::PostgresCrash,
+                FaultKind::BrokerAway,
+                FaultKind::SilentTopic,
+            ],
+            Theme::Memory => vec![
+                FaultKind::Kill,
+                FaultKind::Stop,
+                FaultKind::MachineRestart,
+                FaultKind::PostgresCrash,
+                FaultKind::OtherCluster,
+                FaultKind::SinkBroken,
+                FaultKind::SilentTopic,
+            ],
+            Theme::History => vec![
+                FaultKind::Kill,
+                FaultKind::PostgresCrash,
+                FaultKind::Failover,
+                FaultKind::FailoverBehind,
+                FaultKind::Restore,
+                FaultKind::SlotAdvanced,
+                FaultKind::CutBoth,
+            ],
+        }
+    }
+}

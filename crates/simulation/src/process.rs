@@ -222,10 +222,6 @@ impl Process {
         self.flags.stop.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn postgres_stops(&self) {
-        self.flags.source_stopping.store(true, Ordering::Relaxed);
-    }
-
     /// What the control runtime and the readers of topics do next. True if anything was done.
     pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
         let mut has_done = self.opener.serve(&self.ends, site, has_peer);
@@ -264,7 +260,8 @@ impl Process {
         let mut ends = locked(&self.ends);
         let Some(ends) = &mut *ends else { return false };
         let catalogs = std::mem::take(&mut ends.catalogs);
-        catalogs.iter().fold(false, |any, end| end.answers.send(catalog()).is_ok() || any)
+        let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
+        answered.count() > 0
     }
 
     /// Reads the end of a topic, if one is requested.

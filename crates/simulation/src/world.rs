@@ -13,7 +13,7 @@ use walrelay_core::sink::Disposition;
 
 use crate::broker::{Broker, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
-use crate::faults::{FAULTS, FaultKind};
+use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS};
@@ -171,7 +171,8 @@ impl World {
         let mut machines: Vec<Machine> =
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
         machines.truncate(relays);
-        let mut kinds = FAULTS.to_vec();
+        let theme = Theme::ALL[below(&mut random, Theme::ALL.len() as u64) as usize];
+        let mut kinds = theme.faults();
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
             kinds.swap_remove(below(&mut random, kinds.len() as u64) as usize);
