@@ -177,20 +177,28 @@ impl Broker {
         }
     }
 
-    /// A relay gets the slot: what others have sent arrives before, or never.
+    /// A relay gets the slot: what others have sent arrives before, where it can.
     pub(crate) fn flush_ended(&mut self, relay: usize) {
         let mut index = 0;
         while index < self.inbox.len() {
-            if self.inbox[index].relay == relay {
+            if self.inbox[index].relay == relay || !self.is_reached(index) {
                 index += 1;
-                continue;
-            }
-            if self.is_away || Some(&self.inbox[index].record.topic) == self.silent_topic.as_ref() {
-                let _dropped = self.inbox.remove(index);
             } else {
                 self.take(index, None, true);
             }
         }
+    }
+
+    fn is_reached(&self, index: usize) -> bool {
+        !self.is_away && Some(&self.inbox[index].record.topic) != self.silent_topic.as_ref()
+    }
+
+    /// The process is gone: what has not reached the broker never will.
+    pub(crate) fn forget(&mut self, relay: usize) {
+        let (is_away, silent) = (self.is_away, self.silent_topic.clone());
+        self.inbox.retain(|publish| {
+            publish.relay != relay || !is_away && Some(&publish.record.topic) != silent.as_ref()
+        });
     }
 
     /// The records of the dead-letter topic from this offset on.

@@ -26,6 +26,8 @@ pub(crate) struct Checker {
     pub(crate) excused: BTreeSet<u64>,
     /// Repetitions that something explains.
     pub(crate) allowed_repeats: u64,
+    /// A dead letter parks its key.
+    parks: bool,
 }
 
 fn number(record: &Record) -> Option<u64> {
@@ -33,6 +35,10 @@ fn number(record: &Record) -> Option<u64> {
 }
 
 impl Checker {
+    pub(crate) fn new(parks: bool) -> Checker {
+        Checker { parks, ..Checker::default() }
+    }
+
     /// Looks at what was stored since the last look.
     pub(crate) fn look(&mut self, broker: &Broker) -> Result<(), Violation> {
         for record in &broker.stored[self.looked..] {
@@ -40,6 +46,10 @@ impl Checker {
             let Some(number) = number(record) else { continue };
             if record.is_dead_letter() {
                 self.dead.insert(number);
+                if self.parks {
+                    // Later events of the key wait there, also those that come again.
+                    record.key.clone().map(|key| self.last.insert(key, number));
+                }
                 continue;
             }
             // What is a dead letter was given up in its place.

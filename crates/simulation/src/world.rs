@@ -131,7 +131,7 @@ impl World {
             machines,
             rates,
             kinds,
-            checker: Checker::default(),
+            checker: Checker::new(policy == OnDeadLetter::ParkKey),
             report: Report::default(),
             tells,
             target: 150 + below(&mut random, 150),
@@ -453,6 +453,7 @@ impl World {
     fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        locked(&self.broker).forget(index);
         self.allow_repeats();
         self.starts_again(index);
     }
@@ -464,6 +465,7 @@ impl World {
 
     fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.processes[index] = None;
+        locked(&self.broker).forget(index);
         self.allow_repeats();
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));

@@ -68,9 +68,11 @@ impl Progress {
         self.keepalive = Lsn::ZERO;
     }
 
-    /// What was confirmed and not reported is received, and must be confirmed, again.
-    pub fn unsettle(&mut self) {
-        (self.settled, self.keepalive) = (Lsn::ZERO, Lsn::ZERO);
+    /// A peer has had the slot: from `floor` on all is received, and must be confirmed, again, whatever
+    /// this relay has reported.
+    pub fn taken_over(&mut self, floor: Lsn) {
+        (self.settled, self.keepalive, self.reported) = (Lsn::ZERO, Lsn::ZERO, floor);
+        self.on_wal(floor);
     }
 
     /// A transaction was received that ends at `end_lsn`.

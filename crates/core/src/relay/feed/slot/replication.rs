@@ -139,8 +139,7 @@ impl Replication {
         self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
         self.transaction.forget();
         self.ledger.forget();
-        self.progress.unsettle();
-        self.progress.on_wal(floor);
+        self.progress.taken_over(floor);
     }
 
     /// Everything before `floor` was confirmed, by this relay or by another, and was committed until

@@ -43,7 +43,7 @@ pub(super) enum Continuation {
 /// Where a session begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SessionStart {
-    /// Everything before it is confirmed.
+    /// Everything before it is confirmed, and no peer has published it since.
     pub(super) floor: Lsn,
     pub(super) continuation: Continuation,
 }
@@ -125,13 +125,18 @@ pub(super) fn judge(
     if wal_end < received {
         return Err(faults::went_back(source, received, wal_end));
     }
+    // A peer has begun where the slot stood, and that may be before what this relay has reported, or
+    // another peer was seen to confirm: reports are lost with a connection, and with a Postgres that
+    // crashes. What the peer has published again would be the last of its keys.
+    let first_repeated = floor.min(slot_confirmed);
     if floor == ours {
+        let floor = if seen.peer_may_have_held { first_repeated } else { floor };
         return start(floor, Continuation::Same);
     }
     let seen_unix_us = opened.looked_unix_us;
     let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
     log_takeover(&source.slot, ours, peers);
-    start(floor, Continuation::AfterPeers)
+    start(first_repeated, Continuation::AfterPeers)
 }
 
 /// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
