@@ -103,6 +103,19 @@ impl Checker {
         Ok(())
     }
 
+    /// Consumers read another cluster, in which nothing is stored, and the relays begin where the slot
+    /// stands.
+    pub(crate) fn other_cluster(&mut self, postgres: &Postgres) {
+        let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        let open = postgres.wal.iter().filter(|it| it.commit_lsn >= confirmed);
+        for event in open.flat_map(|transaction| transaction.events()) {
+            self.published.remove(&event.number);
+            self.dead.remove(&event.number);
+        }
+        self.newest.clear();
+        self.last.clear();
+    }
+
     /// The slot was moved back.
     pub(crate) fn went_back(&mut self) {
         self.confirmed_until = 0;

@@ -1,5 +1,7 @@
 //! What may go wrong in a schedule.
 
+use crate::process::SinkKind;
+
 /// Each schedule has some of these, chosen by its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
@@ -23,9 +25,36 @@ pub enum FaultKind {
     SinkBroken,
     Refusals,
     SilentTopic,
+    /// Connections to a cluster are lost, with the answers to what it has stored.
+    AnswersLost,
+    LeaderChanges,
+    /// A partition has no leader, or one that does not answer.
+    SilentPartition,
+    /// Clients give themselves up, for no reason that lies in a record.
+    ProducerFatal,
+    /// With other partitions.
+    TopicRecreated,
+    /// There is another cluster at the same address.
+    OtherCluster,
 }
 
-pub(crate) const FAULTS: [FaultKind; 18] = [
+impl FaultKind {
+    /// Whether it can happen with this sink.
+    pub(crate) fn concerns(self, sink: SinkKind) -> bool {
+        match self {
+            FaultKind::SinkBroken => sink == SinkKind::Direct,
+            FaultKind::AnswersLost
+            | FaultKind::LeaderChanges
+            | FaultKind::SilentPartition
+            | FaultKind::ProducerFatal
+            | FaultKind::TopicRecreated
+            | FaultKind::OtherCluster => sink == SinkKind::Kafka,
+            _ => true,
+        }
+    }
+}
+
+pub(crate) const FAULTS: [FaultKind; 24] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -44,4 +73,10 @@ pub(crate) const FAULTS: [FaultKind; 18] = [
     FaultKind::SinkBroken,
     FaultKind::Refusals,
     FaultKind::SilentTopic,
+    FaultKind::AnswersLost,
+    FaultKind::LeaderChanges,
+    FaultKind::SilentPartition,
+    FaultKind::ProducerFatal,
+    FaultKind::TopicRecreated,
+    FaultKind::OtherCluster,
 ];

@@ -3,6 +3,7 @@
 mod broker;
 mod checker;
 mod faults;
+mod kafka;
 mod life;
 mod network;
 mod postgres;
@@ -12,10 +13,11 @@ mod world;
 
 pub use self::faults::FaultKind;
 pub use self::surroundings::Counts;
+pub use self::process::SinkKind;
 pub use self::world::{Report, World};
 
-/// Plays one schedule.
+/// Plays one schedule; with this kind of sink, or with that of the seed.
 #[must_use]
-pub fn run(seed: u64, tells: bool) -> Report {
-    World::new(seed, tells).run()
+pub fn run(seed: u64, tells: bool, sink: Option<SinkKind>) -> Report {
+    World::new(seed, tells, sink).run()
 }

@@ -1,5 +1,7 @@
 //! The world of one seed: it plays a schedule, round by round, and settles at its end.
 
+mod kafka_faults;
+
 use std::sync::{Arc, Mutex};
 
 use walrelay_core::base::error::{Exit, Fault};
@@ -13,7 +15,7 @@ use crate::checker::{Checker, Violation};
 use crate::faults::{FAULTS, FaultKind};
 use crate::life::WorldClock;
 use crate::postgres::{Change, Event, Postgres, TOPICS};
-use crate::process::{Machine, Process, Site};
+use crate::process::{Machine, Process, SinkKind, Site};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
@@ -78,16 +80,22 @@ pub struct World {
     postgres_back_us: Option<u64>,
     broker_back_us: Option<u64>,
     silent_until_us: Option<u64>,
+    topic_back_us: Option<u64>,
     refuses_until_us: u64,
+    unsteady_until_us: u64,
+    replaces_cluster: bool,
+    sink: SinkKind,
     last_holder: Option<usize>,
     stored_until: usize,
 }
 
 impl World {
-    pub fn new(seed: u64, tells: bool) -> World {
+    pub fn new(seed: u64, tells: bool, sink: Option<SinkKind>) -> World {
         let mut random = Random::new(seed);
         let clock = WorldClock::default();
-        let broker = Arc::new(Mutex::new(Broker::new(&clock)));
+        let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
+        let drawn = [SinkKind::Direct, SinkKind::Kafka][below(&mut random, 2) as usize];
+        let sink = sink.unwrap_or(drawn);
         let relays = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
         let policy = match below(&mut random, 4) {
             0 => OnDeadLetter::ParkKey,
@@ -100,9 +108,11 @@ impl World {
             kept: Arc::<Mutex<Kept>>::default(),
             policy,
             window,
+            sink,
         };
         let machines: Vec<Machine> = (0..relays).map(|index| machine(index, &mut random)).collect();
         let mut kinds = FAULTS.to_vec();
+        kinds.retain(|kind| kind.concerns(sink));
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
             kinds.swap_remove(below(&mut random, kinds.len() as u64) as usize);
@@ -139,7 +149,11 @@ impl World {
             postgres_back_us: None,
             broker_back_us: None,
             silent_until_us: None,
+            topic_back_us: None,
             refuses_until_us: 0,
+            unsteady_until_us: 0,
+            replaces_cluster: false,
+            sink,
             last_holder: None,
             stored_until: 0,
         }
@@ -187,7 +201,7 @@ impl World {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);
         self.frozen_until_us.fill(0);
-        self.refuses_until_us = 0;
+        (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
         let mut quiet = 0;
         for _ in 0..SETTLE_ROUNDS {
@@ -195,7 +209,7 @@ impl World {
             self.round()?;
             self.checker.look(&locked(&self.broker))?;
             let is_settled = self.checker.all_settled(&locked(&self.postgres));
-            let is_empty = locked(&self.broker).inbox.is_empty();
+            let is_empty = locked(&self.broker).is_quiet();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
             if quiet > 30 {
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
@@ -231,7 +245,7 @@ impl World {
         self.clock.advance(jump);
         self.mend(self.clock.us());
         self.walsenders()?;
-        self.store();
+        self.store(jump);
         let known = self.stored_until;
         let new: Vec<String> = {
             let broker = locked(&self.broker);
@@ -254,6 +268,9 @@ impl World {
             self.tell(|| line);
         }
         self.checker.look(&locked(&self.broker))?;
+        if std::mem::take(&mut self.replaces_cluster) {
+            self.replace_cluster();
+        }
         self.relays();
         Ok(())
     }
@@ -353,8 +370,9 @@ impl World {
         self.checker.confirmed(&postgres, &locked(&self.broker))
     }
 
-    fn store(&mut self) {
+    fn store(&mut self, jump_us: u64) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
+        self.kafka_round(jump_us, late_us);
         locked(&self.broker).arrive(late_us);
         if !self.chance(self.rates.store) {
             return;
@@ -406,6 +424,9 @@ impl World {
             }
             let is_due = process.wakes_us <= self.clock.us();
             let ended = if steps && is_due { process.step() } else { None };
+            if steps && is_due {
+                locked(&self.broker).kafka.freeze(index, false);
+            }
             if process.life.is_dead() {
                 self.died(index);
             } else if let Some(ended) = ended {
@@ -454,6 +475,7 @@ impl World {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
         locked(&self.broker).forget(index);
+        locked(&self.broker).kafka.freeze(index, false);
         self.allow_repeats();
         self.starts_again(index);
     }
@@ -497,7 +519,11 @@ impl World {
         }
         if self.silent_until_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).silent_topic = None;
+            locked(&self.broker).kafka.end_silence();
             self.tell(|| "the topic answers again".to_owned());
+        }
+        if self.topic_back_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.broker).kafka.create_missing();
         }
     }
 
@@ -526,6 +552,7 @@ impl World {
             | FaultKind::SinkBroken
             | FaultKind::Refusals
             | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
+            _ => self.kafka_fault(kind, soon_us),
         }
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
         drop((postgres, broker));
@@ -540,7 +567,10 @@ impl World {
         match kind {
             FaultKind::Kill => process.life.dies_after(fuse),
             FaultKind::Stop => process.stop(),
-            FaultKind::Freeze => self.frozen_until_us[index] = soon_us + length,
+            FaultKind::Freeze => {
+                self.frozen_until_us[index] = soon_us + length;
+                locked(&self.broker).kafka.freeze(index, true);
+            }
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
@@ -621,7 +651,7 @@ impl World {
         let mut broker = locked(&self.broker);
         match kind {
             FaultKind::BrokerAway => {
-                broker.is_away = true;
+                broker.go_away();
                 self.broker_back_us = Some(soon_us);
             }
             FaultKind::SinkBroken => {
@@ -639,6 +669,7 @@ impl World {
             FaultKind::Refusals => self.refuses_until_us = soon_us,
             _ => {
                 broker.silent_topic = Some(topic.to_owned());
+                broker.kafka.silence(topic, true);
                 self.silent_until_us = Some(soon_us);
             }
         }

@@ -397,7 +397,7 @@ impl Client {
         for topic in std::mem::take(&mut self.asked_limits) {
             let Topic { name, batch_bytes_max, .. } = &net.topics[topic];
             let limit = batch_bytes_max.filter(|_| !net.random.number().is_multiple_of(4));
-            self.answers.record_limits.extend(limit.map(|limit| (name.clone(), limit)));
+            self.answers.record_limits.extend(limit.map(|limit| ((*name).to_owned(), limit)));
         }
     }
 

@@ -23,7 +23,7 @@ use walrelay_core::sink::kafka::port::{
 };
 use walrelay_core::sink::kafka::{Code, KafkaSink, Learned};
 
-pub(crate) use self::cluster::Cluster;
+pub(crate) use self::cluster::{Cluster, Mood};
 use crate::broker::{Record, SharedBroker, locked};
 use crate::life::Life;
 
