@@ -571,7 +571,11 @@ impl World {
                 self.frozen_until_us[index] = soon_us + length;
                 locked(&self.broker).kafka.freeze(index, true);
             }
-            FaultKind::ClockStep => process.life.set_clock_ahead(step),
+            FaultKind::ClockStep => {
+                process.life.set_clock_ahead(step);
+                // It may take this for a time in which it stood still.
+                self.allow_repeats();
+            }
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
                     file.set_boot(boot);

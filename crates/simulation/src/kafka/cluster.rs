@@ -97,6 +97,8 @@ pub(crate) struct Cluster {
     /// that a peer has the slot.
     frozen: Vec<bool>,
     muted_until_us: Vec<u64>,
+    /// What it has done, if that is told.
+    pub(crate) story: Option<Vec<String>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -145,6 +147,7 @@ impl Cluster {
             cluster: 1,
             frozen: vec![false; 3],
             muted_until_us: vec![0; 3],
+            story: None,
             random,
         }
     }
@@ -244,6 +247,15 @@ impl Cluster {
     }
 
     fn answer(&mut self, request: &Request, outcome: Outcome) {
+        if let Some(story) = &mut self.story {
+            let Request { client, relay, broker, place, batch, .. } = request;
+            let ids: Vec<&str> = batch.messages.iter().map(|it| &*it.record.id).collect();
+            let topic = self.topics[place.0].name;
+            story.push(format!(
+                "broker {broker}: {outcome:?} to client {client} of relay {relay}, {topic}/{} from {}: {ids:?}",
+                place.1, batch.first
+            ));
+        }
         if let Some(client) = self.clients.get_mut(&request.client) {
             client.arrivals.push_back(Arrival::Answer { request: request.id, outcome });
         }

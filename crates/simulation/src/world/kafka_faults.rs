@@ -23,6 +23,9 @@ impl World {
         let mut broker = locked(&self.broker);
         broker.kafka.frozen_for(jump_us);
         broker.kafka_round(late_us, arrives, mood);
+        let story = if self.tells { broker.kafka.story.replace(Vec::new()) } else { None };
+        drop(broker);
+        story.into_iter().flatten().for_each(|line| self.tell(|| line));
     }
 
     pub(super) fn kafka_fault(&mut self, kind: FaultKind, soon_us: u64) {
