@@ -249,6 +249,7 @@ impl Feed for ClaimFeed {
     fn rewind(&mut self, policy: &mut FailurePolicy) {
         if std::mem::take(&mut self.gives_back) {
             self.rows.give_back();
+            policy.suspects.clear();
             return policy.rewind(true);
         }
         self.rows.rewind();

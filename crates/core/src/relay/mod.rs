@@ -356,7 +356,7 @@ impl<F: Feed> Relay<F> {
                     }
                 }
                 SinkReport::Suspect(sequence) => {
-                    policy.suspects.insert(sequence);
+                    policy.suspects.insert(self.feed.position_of(sequence));
                 }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
@@ -383,6 +383,9 @@ impl<F: Feed> Relay<F> {
     fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
+        if !policy.suspects.is_empty() {
+            policy.suspects.remove(&self.feed.position_of(sequence));
+        }
         let cause = policy.settled(sequence, now);
         let settled = self.feed.confirmed(sequence, cause.as_ref());
         let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;

@@ -155,6 +155,7 @@ impl Replication {
         self.admitted.forget();
         self.window.forget();
         policy.forget(self.window.next());
+        policy.suspects.clear();
         self.ledger.forget();
         self.transaction.forget();
         self.progress.forget();
@@ -178,6 +179,8 @@ impl Replication {
             self.transaction.renumbered();
         }
         policy.rewind(renumbered);
+        let reported = self.progress.reported();
+        policy.suspects.retain(|suspect| suspect.commit_lsn >= reported);
     }
 
     pub fn between_transactions(&self) -> bool {
