@@ -12,8 +12,8 @@ mod surroundings;
 mod world;
 
 pub use self::faults::FaultKind;
-pub use self::surroundings::Counts;
 pub use self::process::SinkKind;
+pub use self::surroundings::Counts;
 pub use self::world::{Report, World};
 
 /// Plays one schedule; with this kind of sink, or with that of the seed.

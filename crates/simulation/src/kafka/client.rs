@@ -70,9 +70,14 @@ pub(super) enum Outcome {
 
 #[derive(Debug)]
 pub(super) enum Arrival {
-    Answer { request: u64, outcome: Outcome },
+    Answer {
+        request: u64,
+        outcome: Outcome,
+    },
     /// The connection to this broker is lost.
-    Lost { broker: usize },
+    Lost {
+        broker: usize,
+    },
 }
 
 /// What a client works with.
@@ -107,6 +112,8 @@ pub(super) struct Client {
     sent: VecDeque<Sent>,
     pub(super) arrivals: VecDeque<Arrival>,
     held: usize,
+    /// Each has a producer number of its own.
+    lanes_made: u64,
     pub(super) answers: ProducerAnswers,
     pub(super) fatal: Option<(Code, String)>,
     pub(super) asked: Vec<(TopicId, usize)>,
@@ -162,6 +169,7 @@ impl Client {
             sent: VecDeque::new(),
             arrivals: VecDeque::new(),
             held: 0,
+            lanes_made: 0,
             answers: ProducerAnswers::default(),
             fatal: None,
             asked: Vec::new(),
@@ -217,7 +225,8 @@ impl Client {
     }
 
     fn lane(&mut self, place: Place) -> &mut Lane {
-        let producer = self.id << 16;
+        self.lanes_made += 1;
+        let producer = self.id << 24 | self.lanes_made;
         self.lanes.entry(place).or_insert_with(|| Lane {
             producer,
             next: 0,
@@ -365,8 +374,10 @@ impl Client {
             }
             // It begins to count anew.
             ProducerKind::Isolated => {
+                self.lanes_made += 1;
+                let producer = self.id << 24 | self.lanes_made;
                 let lane = self.lane(place);
-                (lane.producer, lane.next) = (lane.producer + 1, 0);
+                (lane.producer, lane.next) = (producer, 0);
             }
         }
     }
@@ -436,7 +447,10 @@ impl Client {
             for _ in 0..in_flight_max {
                 for place in &places {
                     let leader = net.topics[place.0].leader(place.1);
-                    if in_flight < in_flight_max && leader == Some(broker) {
+                    // An earlier leader answers first.
+                    let mut sent = self.sent.iter();
+                    let is_moved = sent.any(|it| it.place == *place && it.broker != broker);
+                    if in_flight < in_flight_max && leader == Some(broker) && !is_moved {
                         let Some(batch) = self.next_batch(*place, net.now_us) else { continue };
                         in_flight += 1;
                         self.send_batch(*place, batch, broker, net);

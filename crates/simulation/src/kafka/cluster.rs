@@ -112,11 +112,8 @@ fn below(random: &mut Random, bound: usize) -> usize {
 }
 
 fn partitions(random: &mut Random, count: usize, brokers: usize) -> Vec<Partition> {
-    let new = |_| Partition {
-        leader: below(random, brokers),
-        trouble: None,
-        producers: BTreeMap::new(),
-    };
+    let new =
+        |_| Partition { leader: below(random, brokers), trouble: None, producers: BTreeMap::new() };
     (0..count).map(new).collect()
 }
 
@@ -281,8 +278,7 @@ impl Cluster {
 
     /// A partition of a topic is silent; of `None`, all are.
     pub(crate) fn silence(&mut self, topic: &str, all: bool) {
-        let trouble =
-            [Trouble::Leaderless, Trouble::Hangs][below(&mut self.random, 2)];
+        let trouble = [Trouble::Leaderless, Trouble::Hangs][below(&mut self.random, 2)];
         let Some(topic) = topic_index(&self.topics, topic) else { return };
         let partitions = &mut self.topics[topic].partitions;
         let one = below(&mut self.random, partitions.len());
@@ -307,6 +303,13 @@ impl Cluster {
     /// Its records are gone, and it has other partitions; with `is_missing`, none yet.
     pub(crate) fn recreate(&mut self, topic: &str, is_missing: bool) {
         let Some(topic) = topic_index(&self.topics, topic) else { return };
+        let (away, rest): (VecDeque<Request>, _) = std::mem::take(&mut self.wire)
+            .into_iter()
+            .partition(|request: &Request| request.place.0 == topic);
+        self.wire = rest;
+        for request in &away {
+            self.answer(request, Outcome::Retriable);
+        }
         let count = if is_missing { 0 } else { 1 + below(&mut self.random, 3) };
         self.topics[topic].partitions = partitions(&mut self.random, count, self.brokers);
     }
@@ -393,13 +396,14 @@ impl Broker {
         };
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
-        if !is_led || mood.is_unsteady && chance < 2 {
+        // In a topic that was made anew, what is behind a batch would be taken for the first.
+        let is_new = batch.first > 0 && !partition.producers.contains_key(&request.producer);
+        if !is_led || mood.is_unsteady && chance < 2 && !is_new {
             return Outcome::Retriable;
         }
         let poison = batch.messages.iter().any(|it| it.record.is_poison());
-        let is_too_large = limit.is_some_and(|limit| {
-            batch.messages.len() > 1 && batch.bytes() > limit
-        });
+        let is_too_large =
+            limit.is_some_and(|limit| batch.messages.len() > 1 && batch.bytes() > limit);
         let refusal = match below(random, 8) {
             _ if is_too_large => Some(Code::MessageSizeTooLarge),
             _ if poison => Some(Code::InvalidRecord),

@@ -50,6 +50,7 @@ struct Topic {
     partitions: Vec<Partition>,
     /// Partitions that have confirmed an event.
     confirmed: BTreeSet<i32>,
+    times_forgotten: u32,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +73,12 @@ impl PartitionWarmup {
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
+    }
+
+    /// How often the partitions of the topic have changed.
+    #[inline]
+    pub(super) fn times_forgotten(&self, topic: TopicId) -> u32 {
+        self.topics.get(topic).map_or(0, |topic| topic.times_forgotten)
     }
 
     /// How many partitions the topic has, once events are sent by that number.
@@ -172,7 +179,9 @@ impl PartitionWarmup {
     /// that have waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        std::mem::take(topic).take_waiting()
+        let times_forgotten = topic.times_forgotten + 1;
+        let mut before = std::mem::replace(topic, Topic { times_forgotten, ..Topic::default() });
+        before.take_waiting()
     }
 
     /// Topics whose partitions must be counted, each once. With `again` that includes those that
