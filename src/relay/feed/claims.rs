@@ -156,6 +156,7 @@ impl Feed for ClaimFeed {
     const UNREADABLE_TICK: Duration = Duration::from_millis(5);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(1);
     const TIMES_STAGES: bool = false;
+    const RECEIVES_SETTLED: bool = false;
 
     fn origin(&self) -> String {
         format!("table {}", self.table)

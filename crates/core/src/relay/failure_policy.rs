@@ -72,8 +72,9 @@ pub struct FailurePolicy {
     pub retries: Retries,
     /// Events whose dead letters are not confirmed yet.
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
-    /// Events that were refused together with others: each is published alone next time. Their numbers
-    /// change when a peer has had the slot, and then two relays would take turns to find them.
+    /// Events that were refused together with others: each is published alone whenever it is received.
+    /// Two relays of a slot would take turns to find them, if a relay forgot them when its peer has the
+    /// slot.
     pub suspects: BTreeSet<Position>,
     /// Failed events that become dead letters once the dead-letter topic has been read.
     awaiting_history: Vec<FailedEvent>,
@@ -232,6 +233,13 @@ impl FailurePolicy {
         self.retries.forget(next);
         self.dead_lettered.retain(|sequence, _| *sequence < next);
         self.spans.forget(next);
+    }
+
+    /// Everything committed before this position is confirmed.
+    pub fn forget_suspects(&mut self, confirmed: Lsn) {
+        if !self.suspects.is_empty() {
+            self.suspects.retain(|suspect| suspect.commit_lsn >= confirmed);
+        }
     }
 
     /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,

@@ -383,7 +383,7 @@ impl<F: Feed> Relay<F> {
     fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
-        if !policy.suspects.is_empty() {
+        if !F::RECEIVES_SETTLED && !policy.suspects.is_empty() {
             policy.suspects.remove(&self.feed.position_of(sequence));
         }
         let cause = policy.settled(sequence, now);

@@ -179,8 +179,7 @@ impl Replication {
             self.transaction.renumbered();
         }
         policy.rewind(renumbered);
-        let reported = self.progress.reported();
-        policy.suspects.retain(|suspect| suspect.commit_lsn >= reported);
+        policy.forget_suspects(self.progress.reported());
     }
 
     pub fn between_transactions(&self) -> bool {
