@@ -107,7 +107,7 @@ pub(crate) struct Broker {
     pub(crate) is_away: bool,
     /// Takes and answers nothing for this topic.
     pub(crate) silent_topic: Option<String>,
-    sinks: u64,
+    pub(crate) sinks: u64,
     /// Sinks whose state is lost.
     pub(crate) broken: BTreeSet<u64>,
 }

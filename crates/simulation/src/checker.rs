@@ -128,6 +128,15 @@ impl Checker {
         self.excused.extend(events);
     }
 
+    /// How many of the events that Postgres sends from this position on are stored, or may be.
+    pub(crate) fn stored_since(&self, postgres: &Postgres, broker: &Broker, position: u64) -> u64 {
+        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
+        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let sent = |number| broker.inbox.iter().any(|it| it.record.id == format!("e{number}"));
+        let stored = events.filter(|it| self.published.contains(&it.number) || sent(it.number));
+        stored.count() as u64
+    }
+
     /// Whether every event is stored, and the slot has passed it.
     pub(crate) fn all_settled(&self, postgres: &Postgres) -> bool {
         let Some(slot) = &postgres.slot else { return false };

@@ -44,14 +44,23 @@ impl Connection {
         state.under_way.len() + state.arrived.len()
     }
 
-    /// The server is gone.
-    pub(crate) fn reset(&mut self) {
+    /// The server has ended the session. The relay hears of it, also where nothing else gets through:
+    /// one that does not knows only by its lease that another may have the slot, and a server that is
+    /// started anew does not wait for that (docs/proof.md).
+    pub(crate) fn end(&mut self) {
         let mut state = self.state();
+        state.closed_by_server = true;
         if !state.down_is_cut {
-            state.closed_by_server = true;
             // What was sent arrives before the end.
             let State { under_way, arrived, .. } = &mut *state;
             arrived.append(under_way);
+        }
+    }
+
+    /// The server has waited too long for the relay. It does not hear of that where nothing gets through.
+    pub(crate) fn time_out(&mut self) {
+        if !self.state().down_is_cut {
+            self.end();
         }
     }
 

@@ -101,6 +101,8 @@ pub(crate) struct Postgres {
     /// What the standby knows of the slot.
     pub(crate) synced: u64,
     pub(crate) clock_ahead_us: i64,
+    /// The relays of the sessions that have begun, and where each began.
+    pub(crate) begun: Vec<(usize, u64)>,
 }
 
 impl Postgres {
@@ -120,6 +122,7 @@ impl Postgres {
             publishes: true,
             synced: end,
             clock_ahead_us: 0,
+            begun: Vec::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Postgres {
         self.next_pid += 1;
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
+        self.begun.push((relay, confirmed));
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,
@@ -250,7 +254,7 @@ impl Postgres {
     /// The walsender ends, and the slot is free.
     pub(crate) fn end_walsender(&mut self, pid: i32) {
         if let Some(index) = self.walsenders.iter().position(|it| it.pid == pid) {
-            self.walsenders.swap_remove(index).connection.reset();
+            self.walsenders.swap_remove(index);
         }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
@@ -313,7 +317,7 @@ impl Postgres {
 
     fn drop_walsenders(&mut self) {
         for mut sender in self.walsenders.drain(..) {
-            sender.connection.reset();
+            sender.connection.end();
         }
         if let Some(slot) = &mut self.slot {
             slot.active = None;

@@ -39,9 +39,7 @@ impl Wire for SimulatedWire {
             return Err(ErrorKind::ConnectionReset.into());
         }
         if state.arrived.is_empty() {
-            let has_ended =
-                state.closed_by_server && (state.under_way.is_empty() || state.down_is_cut);
-            return if has_ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return if state.closed_by_server { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let length = buffer.len().min(state.arrived.len());
         for byte in &mut buffer[..length] {
@@ -56,7 +54,7 @@ impl Wire for SimulatedWire {
 
     fn is_closed(&self) -> bool {
         let state = self.connection.state();
-        state.is_reset || state.closed_by_server && !state.down_is_cut && state.under_way.is_empty()
+        state.is_reset || state.closed_by_server
     }
 
     fn reads_all(&self) -> bool {

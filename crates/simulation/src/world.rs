@@ -25,9 +25,13 @@ const UNDER_WAY_MAX_US: u64 = 30_000;
 const DOWN_MIN_US: u64 = 200_000;
 /// Of one schedule.
 const FAULTS_MAX: usize = 14;
+/// The last event that a sink takes may exceed its window.
+const SLACK: u64 = 1;
 const KEYS: u64 = 6;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
+/// So long nothing more must happen.
+const QUIET_ROUNDS: u32 = 20;
 
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +91,11 @@ pub struct World {
     sink: SinkKind,
     last_holder: Option<usize>,
     stored_until: usize,
+    /// How often each relay was started.
+    starts: Vec<u32>,
+    /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
+    last_session: Option<(usize, u32, u32)>,
+    last_sinks: u64,
 }
 
 impl World {
@@ -130,6 +139,7 @@ impl World {
             huge: rate(0, 6),
             round_us: [200, 1_000, 5_000, 20_000][rate(0, 4) as usize],
         };
+        let starts = vec![0; machines.len()];
         World {
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
@@ -156,11 +166,32 @@ impl World {
             sink,
             last_holder: None,
             stored_until: 0,
+            starts,
+            last_session: None,
+            last_sinks: 0,
         }
     }
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
+        if self.tells {
+            let lines: Vec<String> = locked(&self.postgres)
+                .wal
+                .iter()
+                .map(|it| {
+                    let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                    format!(
+                        "wal {} {:x} {:x} at {} {numbers:?} {}",
+                        it.xid,
+                        it.commit_lsn,
+                        it.end_lsn,
+                        it.commit_unix_us,
+                        it.changes.len()
+                    )
+                })
+                .collect();
+            lines.into_iter().for_each(|line| self.tell(|| line));
+        }
         if let Err(violation) = outcome {
             self.tell(|| format!("VIOLATION: {violation}"));
             self.report.violation = Some(violation);
@@ -203,19 +234,21 @@ impl World {
         self.frozen_until_us.fill(0);
         (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
-        let mut quiet = 0;
+        let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
-            self.rates.round_us = 2_000 + 18_000 * u64::from(quiet > 0);
+            // Where nothing moves, a timeout is waited for.
+            self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
+            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (locked(&self.broker).stored.len(), slot);
+            still = if now == seen { still + 1 } else { 0 };
+            seen = now;
             self.checker.look(&locked(&self.broker))?;
             let is_settled = self.checker.all_settled(&locked(&self.postgres));
             let is_empty = locked(&self.broker).is_quiet();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
-            if quiet > 30 {
+            if quiet > QUIET_ROUNDS {
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
-            }
-            if !is_settled && below(&mut self.random, 8) == 0 {
-                self.clock.advance(200_000);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
@@ -241,7 +274,10 @@ impl World {
 
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
-        let jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        let mut jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        if let Some(back) = self.postgres_back_us {
+            jump = jump.max(back.saturating_sub(self.clock.us()) / 8);
+        }
         self.clock.advance(jump);
         self.mend(self.clock.us());
         self.walsenders()?;
@@ -332,6 +368,16 @@ impl World {
 
     /// Takes status updates, sends keepalives, and ends a walsender whose relay is gone.
     fn serve_walsender(&mut self, index: usize, now_us: u64) -> Result<(), Violation> {
+        if self.tells {
+            let lines: Vec<String> = {
+                let postgres = locked(&self.postgres);
+                let sender = &postgres.walsenders[index];
+                let state = sender.connection.state();
+                let updates = state.updates.iter();
+                updates.map(|(lsn, _)| format!("relay {} reports {lsn:x}", sender.relay)).collect()
+            };
+            lines.into_iter().for_each(|line| self.tell(|| line));
+        }
         let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
         let pid = sender.pid;
@@ -356,7 +402,7 @@ impl World {
         let sender = &mut postgres.walsenders[index];
         let silent = now_us.saturating_sub(sender.heard_us);
         if silent > WAL_SENDER_TIMEOUT_US {
-            sender.connection.reset();
+            sender.connection.time_out();
             ends = true;
         }
         let asks = silent > WAL_SENDER_TIMEOUT_US / 2;
@@ -427,6 +473,16 @@ impl World {
             if steps && is_due {
                 locked(&self.broker).kafka.freeze(index, false);
             }
+            if self.tells && steps && is_due {
+                let shown = locked(&process.shown).pass;
+                self.report.story.push(format!(
+                    "step relay {index} at {} {:?} {:?} in flight {}",
+                    self.clock.us(),
+                    shown.phase,
+                    shown.hold,
+                    shown.in_flight_events
+                ));
+            }
             if process.life.is_dead() {
                 self.died(index);
             } else if let Some(ended) = ended {
@@ -437,6 +493,10 @@ impl World {
     }
 
     fn note_holder(&mut self) {
+        let begun = std::mem::take(&mut locked(&self.postgres).begun);
+        for (relay, position) in begun {
+            self.session_begins(relay, position);
+        }
         let holder = {
             let postgres = locked(&self.postgres);
             let active = postgres.slot.as_ref().and_then(|slot| slot.active);
@@ -446,7 +506,6 @@ impl World {
         if holder.is_some() && holder != self.last_holder {
             if self.last_holder.is_some() {
                 self.report.takeovers += 1;
-                self.allow_repeats();
             }
             self.tell(|| format!("relay {holder:?} has the slot"));
             self.last_holder = holder;
@@ -464,6 +523,7 @@ impl World {
             counts: &self.counts,
         };
         let seed = self.random.number();
+        self.starts[index] += 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
             Err(fault) => panic!("a relay does not start: {fault}"),
@@ -476,7 +536,6 @@ impl World {
         self.processes[index] = None;
         locked(&self.broker).forget(index);
         locked(&self.broker).kafka.freeze(index, false);
-        self.allow_repeats();
         self.starts_again(index);
     }
 
@@ -488,7 +547,6 @@ impl World {
     fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.processes[index] = None;
         locked(&self.broker).forget(index);
-        self.allow_repeats();
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
@@ -503,9 +561,24 @@ impl World {
         self.starts_again(index);
     }
 
-    /// As many events may be repeated as were in flight, and reported to nobody.
-    fn allow_repeats(&mut self) {
-        self.checker.allowed_repeats += 400;
+    /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
+    /// except what its last sink was not answered; what another has sent may be sent once more.
+    fn session_begins(&mut self, relay: usize, position: u64) {
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let identity = (relay, self.starts[relay], postgres.timeline);
+        // Where there is a peer, a relay may not know whether that had the slot in between.
+        let is_alone = self.machines.len() == 1;
+        let allowed = if self.last_session != Some(identity) || !is_alone {
+            let in_hand = self.machines[relay].window as u64 + SLACK;
+            self.checker.stored_since(&postgres, &broker, position) + in_hand
+        } else if self.last_sinks != broker.sinks {
+            self.machines[relay].window as u64 + SLACK
+        } else {
+            0
+        };
+        self.checker.allowed_repeats += allowed;
+        self.last_session = Some(identity);
+        self.last_sinks = broker.sinks;
     }
 
     fn mend(&mut self, now_us: u64) {
@@ -571,11 +644,7 @@ impl World {
                 self.frozen_until_us[index] = soon_us + length;
                 locked(&self.broker).kafka.freeze(index, true);
             }
-            FaultKind::ClockStep => {
-                process.life.set_clock_ahead(step);
-                // It may take this for a time in which it stood still.
-                self.allow_repeats();
-            }
+            FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
                     file.set_boot(boot);
@@ -594,7 +663,7 @@ impl World {
         let mut connection = sender.connection.clone();
         match kind {
             FaultKind::EndWalsender => {
-                connection.reset();
+                connection.end();
                 postgres.end_walsender(pid);
             }
             FaultKind::ResetConnection => {
@@ -608,8 +677,6 @@ impl World {
                 (state.down_is_cut, state.up_is_cut) = (true, true);
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn postgres_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -631,6 +698,19 @@ impl World {
             }
             FaultKind::Restore => {
                 let gone = postgres.restore(back);
+                if self.tells {
+                    for it in &gone {
+                        let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
+                        self.report.story.push(format!(
+                            "gone {} {:x} {:x} at {} {numbers:?} {}",
+                            it.xid,
+                            it.commit_lsn,
+                            it.end_lsn,
+                            it.commit_unix_us,
+                            it.changes.len()
+                        ));
+                    }
+                }
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
@@ -645,8 +725,6 @@ impl World {
                 }
             }
         }
-        drop(postgres);
-        self.allow_repeats();
     }
 
     fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {
@@ -677,8 +755,6 @@ impl World {
                 self.silent_until_us = Some(soon_us);
             }
         }
-        drop(broker);
-        self.allow_repeats();
     }
 }
 

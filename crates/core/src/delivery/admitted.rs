@@ -60,7 +60,10 @@ impl Admitted {
     /// without events may come or not, as the publication was when they were decoded.
     #[inline]
     pub fn check(&mut self) -> Result<(), OtherHistory> {
-        self.unchecked.take().map_or(Ok(()), |commit| self.history.meets(commit))
+        let Some(commit) = self.unchecked.take() else { return Ok(()) };
+        // Then it had no event: with one it would be known by its identity.
+        let was_received = Position { commit_lsn: commit.commit_lsn, ordinal: WHOLE } <= self.until;
+        self.history.meets(commit, was_received)
     }
 
     /// The server has sent everything before `position` in this session.

@@ -79,8 +79,9 @@ impl CommitHistory {
         is_known
     }
 
-    /// The first event of a transaction comes that was not recognised.
-    pub fn meets(&mut self, sent: CommitId) -> Result<(), OtherHistory> {
+    /// The first event of a transaction comes that was not recognised. `was_received` says that one was
+    /// received at its position, and had no event.
+    pub fn meets(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
             return match sent.commit_unix_us <= self.earlier_until_us {
                 true => Ok(()),
@@ -89,6 +90,7 @@ impl CommitHistory {
         }
         match self.recent.get(self.expected) {
             Some(_) => return Err(self.differs(Some(sent))),
+            None if was_received => return Err(self.differs(Some(sent))),
             None if self.recent.back().is_some_and(|last| last.commit_lsn >= sent.commit_lsn) => {
                 return Err(self.differs(Some(sent)));
             }

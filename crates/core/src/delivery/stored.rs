@@ -9,7 +9,9 @@
 //! The last record of a key in its topic shows how far the key has come. Records of later events
 //! may stand before it, where an earlier process has repeated events and died. They do not count:
 //! what follows the event of the last record is published again, in order, whatever else is known of
-//! it. So what a topic says that was read is final; only what it cannot say is left to others.
+//! it. The topics of a key cannot be compared in this way. But an event that stands in its topic more
+//! often than a later event of the key does in another topic was repeated, perhaps behind that: then the
+//! later event is published again. So what a topic says that was read is final; only what it cannot say is left to others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -52,8 +54,16 @@ pub struct StoredEvents {
     ends: HashMap<u64, KeyEnd>,
     /// The topics that were read, and whether all of their partitions were.
     topics: HashMap<String, bool>,
+    /// By key, if any record of it was found twice: the event that was found most often, by its topic.
+    repeated: HashMap<u64, Repeated>,
     /// The last of the transactions of which there are records.
     newest: Lsn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Repeated {
+    lane: u64,
+    copies: u32,
 }
 
 /// The last record of a key in its topic.
@@ -138,9 +148,13 @@ impl StoredEvents {
         if end.as_ref().is_some_and(|end| end.passed || commit_lsn > end.commit_lsn) {
             return Stored::No;
         }
-        let is_held = take_one(&mut self.records, hash);
+        let copies = take_one(&mut self.records, hash);
+        let is_held = copies > 0;
         match end {
             Some(end) if is_held => {
+                if is_overtaken(&mut self.repeated, self.hashers[1].hash_one(event.key), lane, copies) {
+                    return Stored::No;
+                }
                 end.passed = end.record == hash;
                 Stored::Yes
             }
@@ -171,14 +185,30 @@ impl StoredEvents {
     }
 }
 
-/// Removes a record, if there is one.
-fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> bool {
-    let Entry::Occupied(mut count) = records.entry(hash) else { return false };
-    *count.get_mut() -= 1;
-    if *count.get() == 0 {
-        count.remove();
+/// Removes a record, if there is one. Returns how many there were.
+fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> u32 {
+    let Entry::Occupied(mut count) = records.entry(hash) else { return 0 };
+    let copies = *count.get();
+    match copies {
+        1 => drop(count.remove()),
+        _ => *count.get_mut() -= 1,
     }
-    true
+    copies
+}
+
+/// Whether an earlier event of the key may have been repeated behind this one, in another topic.
+fn is_overtaken(
+    repeated: &mut HashMap<u64, Repeated>,
+    key: u64,
+    lane: Option<u64>,
+    copies: u32,
+) -> bool {
+    let Some(lane) = lane else { return false };
+    let most = repeated.get(&key).copied().unwrap_or(Repeated { lane, copies: 1 });
+    if copies > most.copies {
+        repeated.insert(key, Repeated { lane, copies });
+    }
+    most.lane != lane && copies < most.copies
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {

@@ -36,6 +36,7 @@ pub(crate) fn sink(
     seed: u64,
 ) -> Result<Box<dyn Sink>, Fault> {
     let producers = Producers { relay, life: Arc::clone(life), broker: Arc::clone(broker) };
+    locked(broker).sinks += 1;
     let now: Instant = life.instant();
     Ok(Box::new(KafkaSink::new(producers, learned.clone(), seed, now)?))
 }

@@ -51,7 +51,6 @@ impl World {
             _ => self.replaces_cluster = true,
         }
         drop(broker);
-        self.allow_repeats();
     }
 
     /// The relays are stopped, and started again with another cluster at the same address.
