@@ -54,8 +54,8 @@ pub struct StoredEvents {
     ends: HashMap<u64, KeyEnd>,
     /// The topics that were read, and whether all of their partitions were.
     topics: HashMap<String, bool>,
-    /// By key, if any record of it was found twice: the event that was found most often, by its topic.
-    repeated: HashMap<u64, Repeated>,
+    /// How often the events of a key were found in each topic, at most; of those that were found twice.
+    repeated: HashMap<u64, Vec<Repeated>>,
     /// The last of the transactions of which there are records.
     newest: Lsn,
 }
@@ -152,7 +152,12 @@ impl StoredEvents {
         let is_held = copies > 0;
         match end {
             Some(end) if is_held => {
-                if is_overtaken(&mut self.repeated, self.hashers[1].hash_one(event.key), lane, copies) {
+                if is_overtaken(
+                    &mut self.repeated,
+                    self.hashers[1].hash_one(event.key),
+                    lane,
+                    copies,
+                ) {
                     return Stored::No;
                 }
                 end.passed = end.record == hash;
@@ -198,17 +203,22 @@ fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> u32 {
 
 /// Whether an earlier event of the key may have been repeated behind this one, in another topic.
 fn is_overtaken(
-    repeated: &mut HashMap<u64, Repeated>,
+    repeated: &mut HashMap<u64, Vec<Repeated>>,
     key: u64,
     lane: Option<u64>,
     copies: u32,
 ) -> bool {
     let Some(lane) = lane else { return false };
-    let most = repeated.get(&key).copied().unwrap_or(Repeated { lane, copies: 1 });
-    if copies > most.copies {
-        repeated.insert(key, Repeated { lane, copies });
+    let known = repeated.get(&key).map_or(&[][..], Vec::as_slice);
+    let is_overtaken = known.iter().any(|it| it.lane != lane && copies < it.copies);
+    if copies > 1 {
+        let topics = repeated.entry(key).or_default();
+        match topics.iter_mut().find(|it| it.lane == lane) {
+            Some(own) => own.copies = own.copies.max(copies),
+            None => topics.push(Repeated { lane, copies }),
+        }
     }
-    most.lane != lane && copies < most.copies
+    is_overtaken
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {
