@@ -21,7 +21,7 @@ pub(super) struct Destination {
     /// The partition that the event asks for; otherwise it follows from the key.
     pub(super) partition: Option<i32>,
     /// How often the partitions of the topic had changed: a key may have another one since.
-    pub(super) counted: u32,
+    pub(super) changes: u32,
 }
 
 /// What librdkafka does not return with a failed delivery.

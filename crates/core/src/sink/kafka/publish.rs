@@ -112,8 +112,8 @@ impl<F: ProducerFactory> KafkaSink<F> {
             return Ok(());
         }
         let topic = self.normal.producer.topic(event.topic)?;
-        let counted = self.warmup.times_forgotten(topic);
-        let to = Destination { topic, partition: event.partition, counted };
+        let changes = self.warmup.changes(topic);
+        let to = Destination { topic, partition: event.partition, changes };
         if self.key_order.must_wait(sequence, lane, to, &self.in_flight)
             && let Some(lane) = lane
         {
@@ -124,7 +124,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
         match self.send(topic, sequence, event, lane) {
             Ok(partition) => {
                 let commit_unix_us = event.commit_unix_us;
-                let sent_to = Some(Destination { topic, partition, counted });
+                let sent_to = Some(Destination { topic, partition, changes });
                 self.in_flight.add(sequence, EventInFlight { commit_unix_us, lane, sent_to });
                 self.key_order.handed_over(lane, to);
             }
