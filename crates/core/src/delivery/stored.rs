@@ -56,8 +56,18 @@ pub struct StoredEvents {
     topics: HashMap<String, bool>,
     /// How often the events of a key were found in each topic, at most; of those that were found twice.
     repeated: HashMap<u64, Vec<Repeated>>,
+    /// By topic and key: a record of the last transaction that is not sent again.
+    before: HashMap<u64, Before>,
     /// The last of the transactions of which there are records.
     newest: Lsn,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    commit_lsn: Lsn,
+    record: RecordHash,
+    copies: u32,
+    key: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +112,7 @@ impl StoredEvents {
     }
 
     pub fn records(&self) -> usize {
-        self.records.len()
+        self.records.len() + self.before.len()
     }
 
     /// A record of a topic. Those of one partition are added in order. It has a partition if the
@@ -112,6 +122,7 @@ impl StoredEvents {
         let lane = self.lane(record);
         if !self.transactions.contains(&commit_lsn) {
             lane.and_then(|lane| self.ends.get_mut(&lane)).map(std::mem::take);
+            self.add_before(record, lane, commit_lsn);
             return;
         }
         let hash = self.hash(record);
@@ -119,6 +130,19 @@ impl StoredEvents {
         let end = KeyEnd { commit_lsn, record: hash, passed: false };
         lane.map(|lane| self.ends.insert(lane, end));
         self.newest = self.newest.max(commit_lsn);
+    }
+
+    /// A record of a transaction that is not sent again.
+    fn add_before(&mut self, record: &Outbound<'_>, lane: Option<u64>, commit_lsn: Lsn) {
+        let Some(lane) = lane.filter(|_| commit_lsn < self.transactions.start) else { return };
+        let (hash, key) = (self.hash(record), self.key(record));
+        let new = Before { commit_lsn, record: hash, copies: 1, key };
+        let known = self.before.entry(lane).or_insert(Before { copies: 0, ..new });
+        if known.record == hash {
+            known.copies += 1;
+        } else if known.commit_lsn < commit_lsn {
+            *known = new;
+        }
     }
 
     /// Adds those of another topic, which was read to its end; `whole` if all its partitions were.
@@ -129,6 +153,9 @@ impl StoredEvents {
         }
         self.records.extend(others.records);
         self.ends.extend(others.ends);
+        for (lane, Before { copies, key, .. }) in others.before {
+            self.note_copies(key, lane, copies);
+        }
         self.topics.insert(topic, whole);
         self.newest = self.newest.max(others.newest);
     }
@@ -152,16 +179,9 @@ impl StoredEvents {
         let is_held = copies > 0;
         match end {
             Some(end) if is_held => {
-                if is_overtaken(
-                    &mut self.repeated,
-                    self.hashers[1].hash_one(event.key),
-                    lane,
-                    copies,
-                ) {
-                    return Stored::No;
-                }
                 end.passed = end.record == hash;
-                Stored::Yes
+                let is_overtaken = lane.is_some_and(|lane| self.is_overtaken(event, lane, copies));
+                if is_overtaken { Stored::No } else { Stored::Yes }
             }
             Some(end) if commit_lsn < end.commit_lsn => Stored::Overtaken,
             None if is_held => Stored::Yes,
@@ -183,6 +203,31 @@ impl StoredEvents {
         })
     }
 
+    /// Whether an earlier event of the key may have been repeated behind this one, in another topic.
+    fn is_overtaken(&mut self, event: &Outbound<'_>, lane: u64, copies: u32) -> bool {
+        let key = self.key(event);
+        let topics = self.repeated.get(&key).map_or(&[][..], Vec::as_slice);
+        let is_overtaken = topics.iter().any(|it| it.lane != lane && copies < it.copies);
+        self.note_copies(key, lane, copies);
+        is_overtaken
+    }
+
+    fn note_copies(&mut self, key: u64, lane: u64, copies: u32) {
+        if copies < 2 {
+            return;
+        }
+        let topics = self.repeated.entry(key).or_default();
+        match topics.iter_mut().find(|it| it.lane == lane) {
+            Some(known) => known.copies = known.copies.max(copies),
+            None => topics.push(Repeated { lane, copies }),
+        }
+    }
+
+    /// Events of one key, whatever their topics.
+    fn key(&self, record: &Outbound<'_>) -> u64 {
+        self.hashers[1].hash_one(record.key)
+    }
+
     /// Events of one key in one topic.
     fn lane(&self, record: &Outbound<'_>) -> Option<u64> {
         let Outbound { topic, key, partition, .. } = record;
@@ -199,26 +244,6 @@ fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> u32 {
         _ => *count.get_mut() -= 1,
     }
     copies
-}
-
-/// Whether an earlier event of the key may have been repeated behind this one, in another topic.
-fn is_overtaken(
-    repeated: &mut HashMap<u64, Vec<Repeated>>,
-    key: u64,
-    lane: Option<u64>,
-    copies: u32,
-) -> bool {
-    let Some(lane) = lane else { return false };
-    let known = repeated.get(&key).map_or(&[][..], Vec::as_slice);
-    let is_overtaken = known.iter().any(|it| it.lane != lane && copies < it.copies);
-    if copies > 1 {
-        let topics = repeated.entry(key).or_default();
-        match topics.iter_mut().find(|it| it.lane == lane) {
-            Some(own) => own.copies = own.copies.max(copies),
-            None => topics.push(Repeated { lane, copies }),
-        }
-    }
-    is_overtaken
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {

@@ -413,6 +413,12 @@ impl Broker {
             _ => None,
         };
         if let Some(code) = refusal {
+            if is_new {
+                // What is behind it is not taken for the first.
+                let Request { producer, .. } = *request;
+                let numbers = Numbers { first: batch.first, next: batch.first };
+                partition.producers.insert(producer, numbers);
+            }
             return Outcome::Refused(code);
         }
         let end = batch.first + batch.messages.len() as u64;
