@@ -17,7 +17,7 @@ SERVICES := order-service notification-service billing-service
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test clean-services
+.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test simulate clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -39,6 +39,9 @@ soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed 
 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
+
+simulate: ## Play seeded schedules to the core, and check what consumers see (100,000 seeds a minute; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
+	@cargo run --quiet --release -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
 lint: ## Check formatting and lints
 	@scripts/setup --build

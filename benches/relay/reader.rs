@@ -8,6 +8,7 @@ use walrelay::pgoutput::frame::Frame;
 use walrelay::source::connect::{self, StartReplication};
 use walrelay::source::conninfo;
 use walrelay::source::stream::{Packet, Stream};
+use walrelay::source::wire;
 use walrelay_harness::bench::PUBLICATION;
 use walrelay_harness::{HarnessError, Result};
 

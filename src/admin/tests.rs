@@ -11,7 +11,7 @@ mod bounded;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::health::{self, HealthLimits, Pass, Phase, Recorder, StateWatch};
+use crate::health::{self, FactsWriter, HealthLimits, Pass, Phase, StateWatch};
 use crate::metrics::{Metrics, Point};
 
 /// When the clock of the facts began.
@@ -21,7 +21,7 @@ const ORIGIN_UNIX_US: i64 = 1_764_032_400_000_000;
 pub(super) struct Stage {
     pub(super) admin: Option<Admin>,
     pub(super) addr: SocketAddr,
-    pub(super) recorder: Recorder,
+    pub(super) recorder: FactsWriter,
     pub(super) metrics: Arc<Metrics>,
     pub(super) now_ms: Arc<AtomicU64>,
 }
@@ -41,7 +41,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
 }
 
 /// What a server shows, and what changes that.
-pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
+pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());
     let states = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), ORIGIN_UNIX_US);

@@ -24,7 +24,7 @@ use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
 use crate::health::{Facts, HealthLimits, StateWatch};
-use crate::metrics::{Metrics, PassMeter};
+use crate::metrics::{Metrics, PassCounts};
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
 use crate::relay::ports::{Meters, StopKeeper};
@@ -148,7 +148,7 @@ impl Observability {
                 &config.source.slot,
             )?,
             meters: Arc::clone(metrics) as Arc<dyn Meters>,
-            pass_meter: Box::new(DataMeter(PassMeter::new(metrics))),
+            pass_meter: Box::new(DataMeter(PassCounts::new(metrics))),
             recorder: Box::new(FactsRecorder { recorder, origin: *origin }),
             clock: Arc::new(SystemClock),
             random: Random::new(random::seed()),

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use walrelay_core::base::clock::Moment;
-use walrelay_core::relay::ports::Clock;
+use walrelay_core::base::clock::{Clock, Moment};
 
 /// Microseconds since the Unix epoch.
 pub(crate) fn unix_now_us() -> i64 {

@@ -1,9 +1,9 @@
 use super::super::parse::parse;
-use super::super::record::LogEntry;
+use super::super::record::{LogEntry, StopBody, StopRecordKind};
 use super::super::testing::TopicFixture;
 use super::super::writer;
 use super::*;
-use crate::base::stop::BREAKER_OPEN;
+use crate::base::stop::{BREAKER_OPEN, Stop};
 
 fn body(slot: &str, code: &str, since_unix_us: i64) -> StopBody {
     let stop = Stop { code: code.to_owned(), since_unix_us, ..Stop::default() };
@@ -19,8 +19,7 @@ fn write(fixture: &TopicFixture, kind: StopRecordKind, body: StopBody) {
 fn a_stop_stands_until_its_own_acknowledgement() {
     use StopRecordKind::{Resumed, Stopped};
     let fixture = TopicFixture::new();
-    let standing =
-        |slot| TopicStops::read(&fixture.topic(), &LetterOwner::new(slot, Some("7"))).unwrap();
+    let standing = |slot| read_stops(&fixture.topic(), &LetterOwner::new(slot, Some("7"))).unwrap();
     assert_eq!(standing("a"), TopicStops::default());
     // GIVEN the breaker of one relay, twice, and a gap of another one on the same topic
     write(&fixture, Stopped, body("a", BREAKER_OPEN, 1));
@@ -71,14 +70,4 @@ fn what_is_no_stop_is_foreign() {
     ] {
         assert_eq!(parsed(resolution, &value), LogRecord::Foreign, "{resolution} {value}");
     }
-}
-
-#[test]
-fn of_many_stops_the_last_are_known() {
-    let mut stops = TopicStops::default();
-    for at in 0..100 {
-        stops.apply(&StopRecord::new(StopRecordKind::Stopped, body("a", "slot.moved", at)));
-    }
-    let since = stops.standing.iter().map(|it| it.since_unix_us).collect::<Vec<_>>();
-    assert_eq!(since, (84..100).collect::<Vec<_>>());
 }

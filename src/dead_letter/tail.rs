@@ -21,11 +21,10 @@ use std::time::{Duration, Instant};
 use super::owner::LetterOwner;
 use super::reader::{DeadLetterTopic, LogReader};
 use super::tail_event::{ReadRequests, TailEvent, TailState};
-use super::writer::{DeadLetterSettings, SystemId};
+use super::writer::{DeadLetterSettings, SystemId, unreadable};
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::random;
-use walrelay_core::relay::faults;
 
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -102,7 +101,7 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
     });
     match read {
         Err(fault) if !AWAY.contains(&fault.code) => {
-            Err(faults::dead_letters_unreadable(&in_one_line(&fault), settings))
+            Err(unreadable(&in_one_line(&fault), settings))
         }
         _ => Ok(()),
     }

@@ -10,4 +10,7 @@ pub(crate) mod slot;
 pub(crate) mod source;
 pub(crate) mod status_values;
 
+#[cfg(test)]
+mod fingerprint_tests;
+
 pub use walrelay_core::doctor::{fingerprint, publication, tables};

@@ -3,6 +3,7 @@
 
 use tokio_postgres::{Client, Error};
 
+use super::fingerprint::PublicationFingerprint;
 use super::{publication, server, slot, tables};
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, faults};
@@ -26,6 +27,11 @@ impl SourceReport {
         let lost = faults(&self.findings).find(|fault| fault.code == "slot.lost");
         lost.or_else(|| faults(&self.findings).next())
     }
+}
+
+/// The publication as it is now, to be compared with earlier ones.
+pub(crate) fn fingerprint(facts: &SourceFacts) -> PublicationFingerprint {
+    PublicationFingerprint::new(facts.published.clone(), facts.server.version)
 }
 
 /// One round trip, read only.

@@ -135,10 +135,10 @@ impl Facts {
     }
 
     /// Their writer, for the loop that begins at `now_ms`; the one before has ended.
-    pub fn recorder(self: &Arc<Facts>, now_ms: u64) -> Recorder {
+    pub fn recorder(self: &Arc<Facts>, now_ms: u64) -> FactsWriter {
         let now = begun(now_ms);
         *held(&self.snapshot) = now;
-        Recorder { facts: Arc::clone(self), now }
+        FactsWriter { facts: Arc::clone(self), now }
     }
 
     pub fn note(&self) -> String {
@@ -163,19 +163,19 @@ fn begun(now_ms: u64) -> Snapshot {
 }
 
 /// Facts that begin at `now_ms`, and their only writer.
-pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
+pub fn facts(now_ms: u64) -> (FactsWriter, Arc<Facts>) {
     let facts = Facts::new(now_ms);
     (facts.recorder(now_ms), facts)
 }
 
 /// The only writer of [`Facts`], owned by the data thread.
 #[derive(Debug)]
-pub struct Recorder {
+pub struct FactsWriter {
     facts: Arc<Facts>,
     now: Snapshot,
 }
 
-impl Recorder {
+impl FactsWriter {
     /// Publishes a pass. To be called once per pass, also after passes that did nothing.
     pub fn pass(&mut self, pass: &Pass, now_ms: u64) {
         let Snapshot { pass: last, .. } = &self.now;
@@ -229,7 +229,7 @@ fn keep_since(since: &mut Option<u64>, began: Option<u64>) {
     *since = began.map(|began| since.unwrap_or(began));
 }
 
-impl Drop for Recorder {
+impl Drop for FactsWriter {
     /// A data thread that has panicked must not look healthy until its heartbeat is missed.
     fn drop(&mut self) {
         held(&self.facts.snapshot).pass.phase = Phase::Stopped;

@@ -19,7 +19,7 @@ mod wal_growth;
 
 pub use walrelay_core::health::{IntakeHold, Pass, Phase, SilentDestination};
 
-pub use self::facts::{Facts, Recorder, Snapshot, facts};
+pub use self::facts::{Facts, FactsWriter, Snapshot, facts};
 pub use self::judge::{Health, HealthLimits, Judge};
 pub use self::reason::StateReason;
 pub use self::state_watch::StateWatch;

@@ -8,9 +8,9 @@ use prometheus::local::{LocalHistogram, LocalIntCounter};
 use super::labels::{Ignored, KnownFrom, Outcome, Stage};
 use super::{LabelSet as _, Metrics};
 
-/// Counts without atomics; [`PassMeter::flush`] once per pass makes the counts visible.
+/// Counts without atomics; [`PassCounts::flush`] once per pass makes the counts visible.
 #[derive(Debug)]
-pub struct PassMeter {
+pub struct PassCounts {
     latency: LocalHistogram,
     stages: Vec<LocalHistogram>,
     outcomes: Vec<LocalIntCounter>,
@@ -19,10 +19,10 @@ pub struct PassMeter {
     retries: LocalIntCounter,
 }
 
-impl PassMeter {
-    pub fn new(metrics: &Metrics) -> PassMeter {
+impl PassCounts {
+    pub fn new(metrics: &Metrics) -> PassCounts {
         let local = |counter: &IntCounter| counter.local();
-        PassMeter {
+        PassCounts {
             latency: metrics.publish_latency_seconds.local(),
             stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),
             outcomes: metrics.events.iter().map(|(_, counter)| local(counter)).collect(),

@@ -42,7 +42,7 @@ fn all_series_exist_before_anything_happens() {
 #[test]
 fn a_pass_becomes_visible_when_it_is_flushed() {
     let metrics = Metrics::new();
-    let mut meter = PassMeter::new(&metrics);
+    let mut meter = PassCounts::new(&metrics);
     // GIVEN two confirmed events, one of them committed by a clock ahead of ours
     meter.published(1_000_000, 1_004_000);
     meter.published(2_000_000, 1_999_000);

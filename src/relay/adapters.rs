@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use walrelay_core::relay::ports::{self, Counter, Gauge, Meters};
 
 use crate::base::lsn::Lsn;
-use crate::health::{Pass, Recorder};
-use crate::metrics::{Ignored, KnownFrom, Metrics, PassMeter, Stage};
+use crate::health::{FactsWriter, Pass};
+use crate::metrics::{Ignored, KnownFrom, Metrics, PassCounts, Stage};
 
 impl Meters for Metrics {
     fn count(&self, counter: Counter, by: u64) {
@@ -35,7 +35,7 @@ impl Meters for Metrics {
 }
 
 /// The meter of the data thread, with the metrics that it adds to.
-pub(crate) struct DataMeter(pub(crate) PassMeter);
+pub(crate) struct DataMeter(pub(crate) PassCounts);
 
 impl ports::PassMeter for DataMeter {
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64) {
@@ -69,7 +69,7 @@ impl ports::PassMeter for DataMeter {
 
 /// The facts, whose times count from an origin.
 pub(crate) struct FactsRecorder {
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: FactsWriter,
     pub(crate) origin: Instant,
 }
 

@@ -19,3 +19,6 @@ pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::state_file::open as open_state_file;
 pub(crate) use self::topic_ends::read_back;
+
+#[cfg(test)]
+mod replication_tests;

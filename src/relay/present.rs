@@ -21,7 +21,7 @@ impl Present {
     /// The publication must be in order by now.
     pub(super) async fn ask(client: &Client, settings: &SourceSettings) -> Result<Present, Fault> {
         let report = source::report(client, settings).await?;
-        let found = report.facts.fingerprint();
+        let found = source::fingerprint(&report.facts);
         if let Some(fault) = found.holds_back(settings) {
             let mend = format!("{}\nthen: {RESUME}", fault.mend);
             return Err(Fault { mend, ..fault });

@@ -36,7 +36,7 @@ use crate::doctor::fingerprint::{
     Comparison, KeptPublication, KnownPublication, PublicationKeeper, PublicationLook,
 };
 use crate::doctor::publication_age;
-use crate::doctor::source::SeenSource;
+use crate::doctor::source::{SeenSource, fingerprint};
 use crate::sink::Broker;
 use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
@@ -323,7 +323,7 @@ impl Stops {
         {
             return Some(Finding::fail(fault));
         }
-        let found = facts.fingerprint();
+        let found = fingerprint(facts);
         let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
         let look =
             PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };

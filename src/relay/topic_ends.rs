@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
 
 use walrelay_core::relay::ReadBack;
-use walrelay_core::relay::ports::{Link, TopicLink};
-use walrelay_core::relay::read_back::{FoundRecords, ReadRequest, UNREAD, WITHIN};
+use walrelay_core::relay::ports::Link;
+use walrelay_core::relay::read_back::{FoundRecords, ReadRequest, TopicLink, UNREAD, WITHIN};
 
 use crate::base::{random, runtime};
 use crate::sink::Broker;

@@ -20,8 +20,8 @@ use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::topic_reader::TopicReader;
 
-/// The code of a fault that may pass by waiting: the broker does not answer.
-pub const UNREACHABLE: &str = "sink.unreachable";
+pub use walrelay_core::sink::UNREACHABLE;
+
 /// The code of a fault: old dead letters were not deleted.
 pub(super) const NOT_PURGED: &str = "dead-letter.not-purged";
 

@@ -22,7 +22,7 @@ pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE
 pub use self::publish::{
     Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
 };
-pub(crate) use walrelay_core::sink::{key_lanes, publish};
+pub(crate) use walrelay_core::sink::publish;
 
 pub const SINKS: &[&SinkKind] =
     &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &file::broker::SINK, &memory::SINK];

@@ -15,7 +15,6 @@ use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
 use crate::base::clock::unix_now_us;
 use crate::base::lsn::Lsn;
-use walrelay_core::doctor::fingerprint::PublicationFingerprint;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFacts {
@@ -62,13 +61,6 @@ pub(crate) struct ServerFacts {
     pub(crate) host_ahead_us: i64,
     /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.
     pub(crate) messages_for_all: Vec<String>,
-}
-
-impl SourceFacts {
-    /// The publication as it is now, to be compared with earlier ones.
-    pub(crate) fn fingerprint(&self) -> PublicationFingerprint {
-        PublicationFingerprint::new(self.published.clone(), self.server.version)
-    }
 }
 
 impl ServerFacts {

@@ -1,11 +1,14 @@
-//! Which file of `src` imports which, and the circles among them.
+//! Which file of the program and its core imports which, and the circles among them.
 //!
 //! Paths are followed to the file that defines what they name, through re-exports. A module's
 //! declaration of a child, and a re-export of what it does not use itself, import nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{Source, is_test_file, text};
+use crate::{CORE, PROGRAM, Source, is_test_file, text};
+
+/// The name of the core in paths.
+const CORE_CRATE: &str = "walrelay_core";
 
 /// Longest chain of re-exports that is followed.
 const HOPS_MAX: usize = 8;
@@ -22,6 +25,8 @@ struct Module {
     file: String,
     path: Vec<String>,
     uses: Vec<Use>,
+    /// Macros that it puts into the root of its crate.
+    macros: Vec<String>,
     /// The code without tests and without its `use` statements, line for line.
     rest: String,
 }
@@ -34,7 +39,7 @@ struct Use {
     is_public: bool,
 }
 
-/// All modules of the crate, by their paths.
+/// All modules, by their paths, which begin with the name of their crate.
 pub(crate) struct Tree {
     modules: Vec<Module>,
     by_path: HashMap<String, usize>,
@@ -72,7 +77,11 @@ impl Tree {
         let mut at = module.path.clone();
         let rest = match first.as_str() {
             "crate" => {
-                at.clear();
+                at.truncate(1);
+                rest
+            }
+            CORE_CRATE => {
+                at = vec![CORE_CRATE.to_owned()];
                 rest
             }
             "self" => rest,
@@ -100,10 +109,20 @@ impl Tree {
                     through.path.iter().chain(&rest[depth + 1..]).cloned().collect();
                 return if hops > 0 { self.file_of(here, &path, hops - 1) } else { None };
             }
+            if let Some(defined) = self.exported_macro(&at) {
+                return Some(&defined.file);
+            }
             // A relative path that names neither a child nor what is in scope is of another crate.
             return (depth > 0 || !is_relative).then_some(&here.file);
         }
         None
+    }
+
+    /// The module that defines the macro which `path` names, in the root of a crate.
+    fn exported_macro(&self, path: &[String]) -> Option<&Module> {
+        let [crate_name, name] = path else { return None };
+        let mut of_crate = self.modules.iter().filter(|it| it.path.first() == Some(crate_name));
+        of_crate.find(|module| module.macros.contains(name))
     }
 
     fn module(&self, path: &[String]) -> Option<&Module> {
@@ -136,7 +155,12 @@ impl Module {
                 uses.extend(leaves.into_iter().map(leaf));
             }
         }
-        Module { file: source.path.clone(), path: module_path(&source.path), uses, rest }
+        let exported = rest.split("#[macro_export]").skip(1).filter_map(|after| {
+            let name = after.trim_start().strip_prefix("macro_rules! ")?;
+            name.split(|c: char| !is_word(c)).next().map(str::to_owned)
+        });
+        let macros = exported.collect();
+        Module { file: source.path.clone(), path: module_path(&source.path), uses, macros, rest }
     }
 
     fn mentions(&self, name: &str) -> bool {
@@ -203,12 +227,18 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// `src/sink/kafka/mod.rs` as `["sink", "kafka"]`, the crate root as nothing.
+/// `src/sink/kafka/mod.rs` as `["walrelay", "sink", "kafka"]`, the crate root as its name.
 fn module_path(file: &str) -> Vec<String> {
-    let inner = file.trim_start_matches("src/").trim_end_matches(".rs");
+    let crate_name = if file.starts_with(CORE) { CORE_CRATE } else { "walrelay" };
+    let inner = inner_path(file).trim_end_matches(".rs");
     let inner = inner.strip_suffix("/mod").unwrap_or(inner);
     let parts = inner.split('/').filter(|part| !matches!(*part, "lib" | "mod"));
-    parts.map(str::to_owned).collect()
+    std::iter::once(crate_name).chain(parts).map(str::to_owned).collect()
+}
+
+/// The path of a file within its crate.
+pub(crate) fn inner_path(file: &str) -> &str {
+    file.strip_prefix(CORE).or_else(|| file.strip_prefix(PROGRAM)).unwrap_or(file)
 }
 
 /// Files that import each other, however long the way: each circle with all of its files.

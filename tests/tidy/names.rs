@@ -2,7 +2,8 @@
 
 use walrelay::metrics::{MetricKind, MetricSpec};
 
-use crate::Source;
+use crate::graph::inner_path;
+use crate::{CORE, PROGRAM, Source};
 
 const BEGIN: &str = "<!-- table: begin -->\n";
 const END: &str = "<!-- table: end -->\n";
@@ -12,7 +13,7 @@ const END: &str = "<!-- table: end -->\n";
 pub(crate) fn named_elsewhere(source: &Source, names: &[&str]) -> Vec<String> {
     let path = &source.path;
     let tests = path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
-    if path == "src/metrics.rs" || path.starts_with("src/metrics/") || tests {
+    if path == "src/metrics.rs" || inner_path(path).starts_with("metrics/") || tests {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -94,7 +95,7 @@ fn is_written(code: &str, field: &str) -> bool {
 }
 
 /// Source files that a document names between backticks and that are not there, from the root or
-/// from `src`. A name in capitals stands for any.
+/// from the sources of the program or its core. A name in capitals stands for any.
 pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     let is_gone = |name: &&str| {
         let is_placeholder = name
@@ -105,7 +106,7 @@ pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> boo
             && !is_placeholder
             && !name.contains('*')
             && !exists(name)
-            && !exists(&format!("src/{name}"))
+            && ![PROGRAM, CORE].iter().any(|folder| exists(&format!("{folder}{name}")))
     };
     let mut wrong = Vec::new();
     for (text, line) in text.lines().zip(1..) {

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod format;
 pub mod health;
 pub mod metrics;
+pub mod mutants;
 pub mod outbox;
 pub mod pgoutput;
 pub mod relay;

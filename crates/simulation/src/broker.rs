@@ -69,6 +69,13 @@ impl Record {
         self.topic == DEAD_LETTERS
     }
 
+    /// A dead letter for no other reason than that its key is parked.
+    pub(crate) fn is_parked(&self) -> bool {
+        let is_class = |name: &str| name == "dlq-error-class";
+        let mut headers = self.headers.iter().filter(|(name, _)| is_class(name));
+        headers.any(|(_, class)| class == CLASS_PARKED.as_bytes())
+    }
+
     pub(crate) fn is_poison(&self) -> bool {
         self.value.as_deref() == Some(b"poison") && !self.is_dead_letter()
     }

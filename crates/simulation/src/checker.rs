@@ -1,12 +1,29 @@
 //! What consumers saw, compared with what was committed. Knows nothing of the relay.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::broker::{Broker, Record};
 use crate::postgres::Postgres;
 
-/// What is wrong, as a sentence.
-pub(crate) type Violation = String;
+/// What is wrong, as a sentence, and the events that it concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    pub what: String,
+    pub events: Vec<u64>,
+}
+
+impl From<String> for Violation {
+    fn from(what: String) -> Violation {
+        Violation { what, events: Vec::new() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
@@ -64,9 +81,10 @@ impl Checker {
             let newest = self.newest.entry(key.clone()).or_default();
             if is_first && number < *newest {
                 let key = String::from_utf8_lossy(&key);
-                return Err(format!(
+                let what = format!(
                     "order: key {key}: event {number} is stored for the first time behind {newest}"
-                ));
+                );
+                return Err(Violation { what, events: vec![number, *newest] });
             }
             *newest = (*newest).max(number);
         }
@@ -94,10 +112,11 @@ impl Checker {
             self.confirmed_until += 1;
             let lost = transaction.events().find(|event| !self.is_settled(event.number));
             if let Some(event) = lost {
-                return Err(format!(
+                let what = format!(
                     "loss: the slot is confirmed up to {confirmed:x}, behind event {} (commit {:x}), which is stored nowhere",
                     event.number, transaction.commit_lsn
-                ));
+                );
+                return Err(Violation { what, events: vec![event.number] });
             }
         }
         Ok(())
@@ -152,20 +171,23 @@ impl Checker {
             let newest = self.newest.get(key).copied().unwrap_or_default();
             if *last < newest && !self.excused.contains(&newest) {
                 let key = String::from_utf8_lossy(key);
-                return Err(format!(
+                let what = format!(
                     "stale: the last record of key {key} is event {last}, and its newest is {newest}"
-                ));
+                );
+                return Err(Violation { what, events: vec![*last, newest] });
             }
         }
         let all = postgres.wal.iter().flat_map(|transaction| transaction.events());
         let lost: Vec<u64> =
             all.map(|it| it.number).filter(|number| !self.is_settled(*number)).collect();
         if !lost.is_empty() {
-            return Err(format!("loss: events {lost:?} are stored nowhere"));
+            let what = format!("loss: events {lost:?} are stored nowhere");
+            return Err(Violation { what, events: lost });
         }
         if self.repeats > self.allowed_repeats {
             let (repeats, allowed) = (self.repeats, self.allowed_repeats);
-            return Err(format!("repeats: {repeats}, of which {allowed} are explained"));
+            let what = format!("repeats: {repeats}, of which {allowed} are explained");
+            return Err(what.into());
         }
         Ok(())
     }

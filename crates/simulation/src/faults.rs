@@ -1,6 +1,6 @@
 //! What may go wrong in a schedule.
 
-use crate::process::SinkKind;
+use crate::options::SinkKind;
 
 /// Each schedule has some of these, chosen by its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +21,9 @@ pub enum FaultKind {
     Failover,
     Restore,
     SlotAdvanced,
+    SlotRecreated,
+    /// The table is taken out of the publication for a while.
+    Unpublished,
     BrokerAway,
     SinkBroken,
     Refusals,
@@ -40,7 +43,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Whether it can happen with this sink.
-    pub(crate) fn concerns(self, sink: SinkKind) -> bool {
+    pub(crate) fn happens_with(self, sink: SinkKind) -> bool {
         match self {
             FaultKind::SinkBroken => sink == SinkKind::Direct,
             FaultKind::AnswersLost
@@ -54,7 +57,7 @@ impl FaultKind {
     }
 }
 
-pub(crate) const FAULTS: [FaultKind; 24] = [
+pub const FAULTS: [FaultKind; 26] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -69,6 +72,8 @@ pub(crate) const FAULTS: [FaultKind; 24] = [
     FaultKind::Failover,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
+    FaultKind::SlotRecreated,
+    FaultKind::Unpublished,
     FaultKind::BrokerAway,
     FaultKind::SinkBroken,
     FaultKind::Refusals,
@@ -80,3 +85,17 @@ pub(crate) const FAULTS: [FaultKind; 24] = [
     FaultKind::TopicRecreated,
     FaultKind::OtherCluster,
 ];
+
+impl FaultKind {
+    /// Which relay it concerns, for the story.
+    pub(crate) fn concerns(self, relay: usize) -> String {
+        match self {
+            FaultKind::Kill
+            | FaultKind::Stop
+            | FaultKind::Freeze
+            | FaultKind::ClockStep
+            | FaultKind::MachineRestart => format!(" of relay {relay}"),
+            _ => String::new(),
+        }
+    }
+}

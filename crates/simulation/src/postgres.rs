@@ -9,7 +9,7 @@ use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 use crate::network::Connection;
 
 pub(crate) const APPLICATION: &str = "walrelay";
-const TABLE: u32 = 16_400;
+pub(crate) const TABLE: u32 = 16_400;
 const OTHER_TABLE: u32 = 16_401;
 /// Bytes of WAL of a change.
 const CHANGE_BYTES: u64 = 64;
@@ -98,6 +98,8 @@ pub(crate) struct Postgres {
     pub(crate) slot: Option<Slot>,
     pub(crate) walsenders: Vec<Walsender>,
     pub(crate) publishes: bool,
+    /// How often the table was taken out and put back.
+    pub(crate) publication_changes: u32,
     /// What the standby knows of the slot.
     pub(crate) synced: u64,
     pub(crate) clock_ahead_us: i64,
@@ -120,6 +122,7 @@ impl Postgres {
             slot: Some(Slot { confirmed: end, on_disk: end, active: None, decoded: 0 }),
             walsenders: Vec::new(),
             publishes: true,
+            publication_changes: 0,
             synced: end,
             clock_ahead_us: 0,
             begun: Vec::new(),
@@ -268,6 +271,21 @@ impl Postgres {
         }
     }
 
+    /// Takes the table out of the publication, or puts it back.
+    pub(crate) fn set_publishes(&mut self, publishes: bool) {
+        self.publishes = publishes;
+        self.publication_changes += u32::from(publishes);
+    }
+
+    /// Drops the slot and makes it again, if nobody reads it.
+    pub(crate) fn recreate_slot(&mut self) -> bool {
+        let end = self.end;
+        let slot = self.slot.as_mut().filter(|slot| slot.active.is_none());
+        let Some(slot) = slot else { return false };
+        *slot = Slot { confirmed: end, on_disk: end, active: None, decoded: 0 };
+        true
+    }
+
     pub(crate) fn sync_standby(&mut self) {
         self.synced = self.slot.as_ref().map_or(self.synced, |slot| slot.confirmed);
     }
@@ -342,7 +360,7 @@ fn data(wal_end: u64, body: &[u8]) -> Vec<u8> {
     copy_data(&Encoder::tag(b'w').u64(wal_end).u64(wal_end).u64(0).bytes(body).0)
 }
 
-const COLUMNS: [(&str, u32); 5] =
+pub(crate) const COLUMNS: [(&str, u32); 5] =
     [("id", 25), ("aggregatetype", 1043), ("aggregateid", 1043), ("type", 25), ("payload", 17)];
 
 fn relation(oid: u32, name: &str) -> Vec<u8> {

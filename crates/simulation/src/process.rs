@@ -14,6 +14,7 @@ use walrelay_core::dead_letter::parse::parse;
 use walrelay_core::dead_letter::tail_event::{self, ReadRequests, TailEvent, TailState};
 use walrelay_core::dead_letter::writer::{DeadLetterSettings, DeadLetterWriter, SystemId};
 use walrelay_core::delivery::settings::{DeliverySettings, OnDeadLetter};
+use walrelay_core::doctor::fingerprint::{Comparison, KnownPublication};
 use walrelay_core::outbox::settings::{OutboxTable, Route};
 use walrelay_core::relay::control::{
     OpenedSession, SessionNews, SessionRequest, StopFlags, SystemTimeline, Walsender,
@@ -38,7 +39,9 @@ use crate::broker::{DirectSink, SharedBroker, locked};
 use crate::kafka;
 use crate::life::{Life, WorldClock};
 use crate::network::Connection;
+use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
+use crate::publication;
 use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
     SimulatedDatabase, SimulatedWire,
@@ -60,14 +63,6 @@ pub(crate) struct Machine {
     pub(crate) sink: SinkKind,
 }
 
-/// Which sink the relays of a world have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SinkKind {
-    /// Without a protocol.
-    Direct,
-    Kafka,
-}
-
 type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
 
 pub(crate) struct Process {
@@ -83,6 +78,8 @@ pub(crate) struct Process {
     pub(crate) wakes_us: u64,
     /// The session that it has, as its slot watch knows it.
     pub(crate) sightings: Arc<Sightings>,
+    /// The fault that the slot watch has found, with which it ends.
+    found: Option<Fault>,
 }
 
 /// How a process has ended.
@@ -135,6 +132,7 @@ impl Process {
             state_file: None,
             ..DeliverySettings::default()
         };
+        let settings = Arc::new(source.clone());
         let found = locked(&machine.kept).last.clone();
         let has_file = machine.state_file.is_some();
         let kept = Arc::clone(&machine.kept);
@@ -186,13 +184,16 @@ impl Process {
             delivery,
         };
         let sightings = Arc::<Sightings>::default();
+        let known = publication::known(&machine.kept, has_file, &settings);
+        let known = Arc::new(known);
         Ok(Process {
+            found: None,
             relay: Relay::new(parts, feed)?,
             ends,
             topics,
             flags,
             shown,
-            opener: Opener::new(machine.index, &life, &sightings),
+            opener: Opener::new(machine.index, &life, &sightings, known, settings),
             tail: Tail {
                 system,
                 events,
@@ -213,7 +214,7 @@ impl Process {
         let ended = self.relay.step();
         self.wakes_us = self.life.now_us();
         self.life.take_waited_us();
-        ended
+        ended.map(|ended| self.found.take().map_or(ended, Err))
     }
 
     /// Asks it to stop.
@@ -295,12 +296,18 @@ impl Process {
     }
 
     /// The slot watch looks at the slot.
-    pub(crate) fn watch(&self, postgres: &Postgres, has_peer: bool, now_unix_us: i64) {
+    pub(crate) fn watch(&mut self, postgres: &Postgres, has_peer: bool, now_unix_us: i64) {
         if let Some(held) = postgres.held(self.opener.relay, has_peer, now_unix_us)
             && postgres.runs
         {
             self.sightings.look(&postgres.started(), &held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
+            let Opener { known, settings, .. } = &self.opener;
+            let compared = known.compare(publication::look(postgres), settings, false);
+            if let Comparison::Fault(fault) = compared {
+                self.found.get_or_insert(fault);
+                self.stop();
+            }
         }
     }
 }
@@ -336,7 +343,9 @@ fn sink_factory(
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
     match machine.sink {
-        SinkKind::Direct => Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)))),
+        SinkKind::Direct => {
+            Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+        }
         SinkKind::Kafka => {
             let learned = Learned::new(None);
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
@@ -351,6 +360,8 @@ struct Opener {
     request: Option<SessionRequest>,
     history: SlotHistory,
     sightings: Arc<Sightings>,
+    known: Arc<KnownPublication>,
+    settings: Arc<SourceSettings>,
     is_standby: bool,
     /// The next look at the slot, and the wait after it.
     looks_us: u64,
@@ -360,13 +371,21 @@ struct Opener {
 }
 
 impl Opener {
-    fn new(relay: usize, life: &Arc<Life>, sightings: &Arc<Sightings>) -> Opener {
+    fn new(
+        relay: usize,
+        life: &Arc<Life>,
+        sightings: &Arc<Sightings>,
+        known: Arc<KnownPublication>,
+        settings: Arc<SourceSettings>,
+    ) -> Opener {
         Opener {
             relay,
             life: Arc::clone(life),
             request: None,
             history: SlotHistory::default(),
             sightings: Arc::clone(sightings),
+            known,
+            settings,
             is_standby: false,
             looks_us: 0,
             interval_us: LOOK_INTERVAL_MIN_US,
@@ -412,6 +431,16 @@ impl Opener {
         if self.connected.as_ref() != Some(&started) {
             self.history.connected(place.clone(), started.clone());
             self.connected = Some(started.clone());
+        }
+        let look = publication::look(&postgres);
+        let is_sound = look.found.holds_back(&self.settings).is_none();
+        let fault = match self.known.compare(look, &self.settings, is_sound) {
+            Comparison::Fault(fault) => Some(fault),
+            _ => publication::look(&postgres).found.holds_back(&self.settings),
+        };
+        if let Some(fault) = fault {
+            self.request = None;
+            return Some(SessionNews::Failed(fault));
         }
         if let Some(holder) = &held.holder {
             self.history.look(&held, now);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::stop::Stop;
+use walrelay_core::doctor::fingerprint::KeptPublication;
 use walrelay_core::health::{Pass, Phase};
 use walrelay_core::metrics::{Ignored, KnownFrom, Stage};
 use walrelay_core::relay::control::{
@@ -222,6 +223,7 @@ impl StateBytes for MortalBytes {
 pub(crate) struct Kept {
     pub(crate) last: Option<(SystemTimeline, Lsn)>,
     pub(crate) stop: Option<Stop>,
+    pub(crate) publication: Option<KeptPublication>,
 }
 
 #[derive(Debug)]

@@ -14,9 +14,21 @@ use crate::broker::{Broker, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
 use crate::faults::{FAULTS, FaultKind};
 use crate::life::WorldClock;
+use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS};
-use crate::process::{Machine, Process, SinkKind, Site};
+use crate::process::{Machine, Process, Site};
+use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
+
+/// The parts of a round that draw numbers.
+const COMMIT: u64 = 1;
+const FAULT: u64 = 2;
+const JUMP: u64 = 3;
+const STORE: u64 = 4;
+const KAFKA: u64 = 5;
+/// Of each session, and of each relay.
+const WALSENDER: u64 = 16;
+const RELAY: u64 = 32;
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
@@ -24,10 +36,15 @@ const UNDER_WAY_MAX_US: u64 = 30_000;
 /// Postgres does not come back sooner.
 const DOWN_MIN_US: u64 = 200_000;
 /// Of one schedule.
-const FAULTS_MAX: usize = 14;
+const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
 const KEYS: u64 = 6;
+/// After some faults timeouts pass: rounds are long, and rarely commit.
+const SLOW_ROUND_US: u64 = 200_000;
+const SLOW_COMMIT: u64 = 32;
+const SLOW_ROUNDS_MAX: u64 = 100;
+const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
@@ -37,14 +54,22 @@ const QUIET_ROUNDS: u32 = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub events: u64,
-    pub faults: Vec<FaultKind>,
+    /// The faults that have happened, with their index among those that were planned.
+    pub happened: Vec<(u32, FaultKind)>,
     pub counts: Counts,
     pub takeovers: u64,
     pub stops: Vec<&'static str>,
+    /// Processes that were asked to stop, and did.
+    pub drained: u64,
+    /// Dead letters of events whose key is parked.
+    pub parked: u64,
     pub repeats: u64,
     pub rounds: u64,
     pub violation: Option<Violation>,
-    pub story: Vec<String>,
+    pub story: Vec<Line>,
+    /// The key of each event, from the first on.
+    pub keys: Vec<Option<u8>>,
+    pub relays: usize,
     /// Fingerprint of all that was stored.
     pub digest: u64,
 }
@@ -64,7 +89,11 @@ struct Rates {
 }
 
 pub struct World {
+    options: Options,
+    /// Of one part of one round: what a fault changes shifts no others.
     random: Random,
+    /// Faults that were planned, whether they happen or not.
+    planned: u32,
     clock: WorldClock,
     postgres: SharedPostgres,
     broker: SharedBroker,
@@ -91,21 +120,28 @@ pub struct World {
     sink: SinkKind,
     last_holder: Option<usize>,
     stored_until: usize,
+    /// Rounds in which little is committed and timeouts pass.
+    slow_rounds: u64,
     /// How often each relay was started.
     starts: Vec<u32>,
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
     last_session: Option<(usize, u32, u32)>,
     last_sinks: u64,
+    published_again_us: Option<u64>,
+    /// There was a gap in the publication that every machine can find, when so many stops had been.
+    gap: Option<usize>,
+    is_settling: bool,
 }
 
 impl World {
-    pub fn new(seed: u64, tells: bool, sink: Option<SinkKind>) -> World {
-        let mut random = Random::new(seed);
+    pub fn new(options: &Options, tells: bool) -> World {
+        let mut random = Random::new(options.seed);
         let clock = WorldClock::default();
         let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
-        let drawn = [SinkKind::Direct, SinkKind::Kafka][below(&mut random, 2) as usize];
-        let sink = sink.unwrap_or(drawn);
-        let relays = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let relays = options.relays.unwrap_or(drawn);
+        let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
+        let sink = options.sink.unwrap_or(drawn);
         let policy = match below(&mut random, 4) {
             0 => OnDeadLetter::ParkKey,
             _ => OnDeadLetter::Continue,
@@ -119,9 +155,11 @@ impl World {
             window,
             sink,
         };
-        let machines: Vec<Machine> = (0..relays).map(|index| machine(index, &mut random)).collect();
+        let mut machines: Vec<Machine> =
+            (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
+        machines.truncate(relays);
         let mut kinds = FAULTS.to_vec();
-        kinds.retain(|kind| kind.concerns(sink));
+        kinds.retain(|kind| kind.happens_with(sink));
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
             kinds.swap_remove(below(&mut random, kinds.len() as u64) as usize);
@@ -152,10 +190,12 @@ impl World {
             rates,
             kinds,
             checker: Checker::new(policy == OnDeadLetter::ParkKey),
-            report: Report::default(),
+            report: Report { relays, ..Report::default() },
             tells,
-            target: 150 + below(&mut random, 150),
+            target: options.events.unwrap_or(150 + below(&mut random, 150)),
+            options: options.clone(),
             random,
+            planned: 0,
             postgres_back_us: None,
             broker_back_us: None,
             silent_until_us: None,
@@ -166,9 +206,13 @@ impl World {
             sink,
             last_holder: None,
             stored_until: 0,
+            slow_rounds: 0,
             starts,
             last_session: None,
             last_sinks: 0,
+            published_again_us: None,
+            gap: None,
+            is_settling: false,
         }
     }
 
@@ -190,7 +234,7 @@ impl World {
                     )
                 })
                 .collect();
-            lines.into_iter().for_each(|line| self.tell(|| line));
+            lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
         }
         if let Err(violation) = outcome {
             self.tell(|| format!("VIOLATION: {violation}"));
@@ -198,16 +242,29 @@ impl World {
         }
         self.report.counts = locked(&self.counts).clone();
         self.report.repeats = self.checker.repeats;
-        self.report.digest = digest(&locked(&self.broker));
+        let broker = locked(&self.broker);
+        self.report.parked = broker.stored.iter().filter(|it| it.is_parked()).count() as u64;
+        self.report.digest = digest(&broker);
+        drop(broker);
         self.report
     }
 
-    fn tell(&mut self, line: impl FnOnce() -> String) {
+    fn tell(&mut self, text: impl FnOnce() -> String) {
+        self.tell_of(About::All, text);
+    }
+
+    fn tell_of(&mut self, about: About, text: impl FnOnce() -> String) {
         if self.tells {
-            let ms = self.clock.us() as f64 / 1e3;
-            let line = line();
-            self.report.story.push(format!("{ms:>10.1} ms  {line}"));
+            let (at_us, text) = (self.clock.us(), text());
+            self.report.story.push(Line { at_us, about, text });
         }
+    }
+
+    /// The numbers for one part of this round.
+    fn draws_for(&mut self, part: u64) {
+        let round = self.report.rounds << 8 | part;
+        self.random =
+            Random::new(Random::new(self.options.seed).number() ^ Random::new(round).number());
     }
 
     fn chance(&mut self, of_256: u64) -> bool {
@@ -217,11 +274,18 @@ impl World {
     fn play(&mut self) -> Result<(), Violation> {
         while self.report.events < self.target {
             self.round()?;
-            if self.chance(self.rates.commit) {
+            self.draws_for(COMMIT);
+            let is_slow = self.slow_rounds > 0;
+            self.slow_rounds = self.slow_rounds.saturating_sub(1);
+            if self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit }) {
                 self.commit();
             }
-            if self.report.faults.len() < FAULTS_MAX && self.chance(self.rates.fault) {
-                self.fault();
+            self.draws_for(FAULT);
+            if self.planned < FAULTS_MAX && self.chance(self.rates.fault) {
+                self.planned += 1;
+                if self.options.keeps(self.planned - 1) {
+                    self.fault();
+                }
             }
         }
         Ok(())
@@ -231,6 +295,7 @@ impl World {
     fn settle(&mut self) -> Result<(), Violation> {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);
+        self.is_settling = true;
         self.frozen_until_us.fill(0);
         (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
@@ -248,6 +313,14 @@ impl World {
             let is_empty = locked(&self.broker).is_quiet();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
+                let found = |since: &usize| {
+                    self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
+                };
+                if self.gap.as_ref().is_some_and(|since| !found(since)) {
+                    return Err("gap: the table was unpublished, and no relay has stopped"
+                        .to_owned()
+                        .into());
+                }
                 return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
             }
         }
@@ -269,12 +342,14 @@ impl World {
                 shown.phase, shown.hold, shown.in_flight_events
             );
         }
-        Err(text)
+        Err(text.into())
     }
 
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
-        let mut jump = 1 + below(&mut self.random, 2 * self.rates.round_us);
+        self.draws_for(JUMP);
+        let round_us = if self.slow_rounds > 0 { SLOW_ROUND_US } else { self.rates.round_us };
+        let mut jump = 1 + below(&mut self.random, 2 * round_us);
         if let Some(back) = self.postgres_back_us {
             jump = jump.max(back.saturating_sub(self.clock.us()) / 8);
         }
@@ -282,33 +357,29 @@ impl World {
         self.mend(self.clock.us());
         self.walsenders()?;
         self.store(jump);
-        let known = self.stored_until;
-        let new: Vec<String> = {
-            let broker = locked(&self.broker);
-            self.stored_until = broker.stored.len();
-            let tells = self.tells;
-            let records = broker.stored[known..].iter().filter(|_| tells);
-            records
-                .map(|it| {
-                    format!(
-                        "stored {} {:?} in {} by {:?}",
-                        it.id,
-                        it.key.as_ref().map(|k| String::from_utf8_lossy(k).into_owned()),
-                        it.topic,
-                        it.by
-                    )
-                })
-                .collect()
-        };
-        for line in new {
-            self.tell(|| line);
-        }
+        self.tell_stored();
         self.checker.look(&locked(&self.broker))?;
         if std::mem::take(&mut self.replaces_cluster) {
             self.replace_cluster();
         }
         self.relays();
         Ok(())
+    }
+
+    fn tell_stored(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let records = locked(&self.broker).stored[self.stored_until..].to_vec();
+        self.stored_until += records.len();
+        for record in records {
+            let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
+            let (relay, sink) = record.by;
+            self.tell_of(event.map_or(About::All, About::Event), || {
+                let (id, topic) = (&record.id, &record.topic);
+                format!("stored: {id} in {topic}, from relay {relay}, sink {sink}")
+            });
+        }
     }
 
     fn commit(&mut self) {
@@ -330,6 +401,7 @@ impl World {
             let number = self.report.events + 1;
             self.report.events = number;
             let key = below(&mut self.random, KEYS + 1);
+            self.report.keys.push((key < KEYS).then_some(key as u8));
             all.push(Change::Event(Event {
                 number,
                 key: (key < KEYS).then_some(key as u8),
@@ -338,12 +410,39 @@ impl World {
             }));
         }
         locked(&self.postgres).commit(all, now);
+        self.tell_committed();
+    }
+
+    fn tell_committed(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let Some(transaction) = locked(&self.postgres).wal.last().cloned() else { return };
+        let (xid, lsn) = (transaction.xid, transaction.commit_lsn);
+        for event in transaction.events() {
+            let key = event.key.map_or("no key".to_owned(), |key| format!("k{key}"));
+            let poison = if event.poison { ", refused for ever" } else { "" };
+            let (number, topic) = (event.number, TOPICS[usize::from(event.topic)]);
+            self.tell_of(About::Event(number), || {
+                format!("committed: e{number} ({key}, {topic}{poison}) by {xid} at {lsn:x}")
+            });
+        }
     }
 
     fn walsenders(&mut self) -> Result<(), Violation> {
         let now_us = self.clock.us();
+        let drawn = below(&mut self.random, 256);
+        let mut postgres = locked(&self.postgres);
+        match drawn {
+            0..4 => postgres.checkpoint(),
+            4..16 => postgres.sync_standby(),
+            16..24 if postgres.runs => postgres.write_other(8 * drawn),
+            _ => {}
+        }
+        drop(postgres);
         let senders = locked(&self.postgres).walsenders.len();
         for index in (0..senders).rev() {
+            self.draws_for(WALSENDER + index as u64);
             if self.chance(self.rates.send) {
                 let messages = 1 + below(&mut self.random, 24) as usize;
                 locked(&self.postgres).send(index, messages, now_us);
@@ -376,11 +475,12 @@ impl World {
                 let updates = state.updates.iter();
                 updates.map(|(lsn, _)| format!("relay {} reports {lsn:x}", sender.relay)).collect()
             };
-            lines.into_iter().for_each(|line| self.tell(|| line));
+            lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
         }
         let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
         let pid = sender.pid;
+        let before = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
         let mut updates = Vec::new();
         let (mut ends, mut wants_keepalive) = (false, false);
         {
@@ -413,13 +513,20 @@ impl World {
         if ends {
             postgres.end_walsender(pid);
         }
-        self.checker.confirmed(&postgres, &locked(&self.broker))
+        let after = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        let outcome = self.checker.confirmed(&postgres, &locked(&self.broker));
+        drop(postgres);
+        if after > before {
+            self.tell_of(About::LastOf, || format!("the slot is confirmed up to {after:x}"));
+        }
+        outcome
     }
 
     fn store(&mut self, jump_us: u64) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
         self.kafka_round(jump_us, late_us);
         locked(&self.broker).arrive(late_us);
+        self.draws_for(STORE);
         if !self.chance(self.rates.store) {
             return;
         }
@@ -443,6 +550,7 @@ impl World {
 
     fn relays(&mut self) {
         for index in 0..self.machines.len() {
+            self.draws_for(RELAY + index as u64);
             if self.processes[index].is_none() {
                 self.start(index);
                 continue;
@@ -465,25 +573,24 @@ impl World {
                 process.serve(&site, has_peer, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
-            if below(&mut self.random, 64) == 0 {
+            let looks = if self.is_settling { 1 } else { 64 };
+            if below(&mut self.random, looks) == 0 {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let is_due = process.wakes_us <= self.clock.us();
             let ended = if steps && is_due { process.step() } else { None };
+            let shown = locked(&process.shown).pass;
+            let died = process.life.is_dead();
             if steps && is_due {
                 locked(&self.broker).kafka.freeze(index, false);
+                let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
+                self.tell_of(About::Detail, || {
+                    format!(
+                        "step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}"
+                    )
+                });
             }
-            if self.tells && steps && is_due {
-                let shown = locked(&process.shown).pass;
-                self.report.story.push(format!(
-                    "step relay {index} at {} {:?} {:?} in flight {}",
-                    self.clock.us(),
-                    shown.phase,
-                    shown.hold,
-                    shown.in_flight_events
-                ));
-            }
-            if process.life.is_dead() {
+            if died {
                 self.died(index);
             } else if let Some(ended) = ended {
                 self.ended(index, ended);
@@ -507,7 +614,8 @@ impl World {
             if self.last_holder.is_some() {
                 self.report.takeovers += 1;
             }
-            self.tell(|| format!("relay {holder:?} has the slot"));
+            let relay = holder.unwrap_or_default();
+            self.tell(|| format!("relay {relay} has the slot"));
             self.last_holder = holder;
         }
     }
@@ -550,12 +658,14 @@ impl World {
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
-            if fault.exit == Exit::Slot {
+            if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
-                (kept.last, kept.stop) = (None, None);
+                (kept.last, kept.stop, kept.publication) = (None, None, None);
+                self.gap = None;
             }
         } else {
+            self.report.drained += 1;
             self.tell(|| format!("relay {index} has ended"));
         }
         self.starts_again(index);
@@ -586,6 +696,10 @@ impl World {
             locked(&self.postgres).start_again();
             self.tell(|| "postgres runs again".to_owned());
         }
+        if self.published_again_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.postgres).set_publishes(true);
+            self.tell(|| "the table is published again".to_owned());
+        }
         if self.broker_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).is_away = false;
             self.tell(|| "the broker is back".to_owned());
@@ -604,8 +718,12 @@ impl World {
         let kind = self.kinds[below(&mut self.random, self.kinds.len() as u64) as usize];
         let index = below(&mut self.random, self.machines.len() as u64) as usize;
         let soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
-        self.report.faults.push(kind);
-        self.tell(|| format!("fault {kind:?}, relay {index}"));
+        if below(&mut self.random, 4) == 0 {
+            self.slow_rounds = below(&mut self.random, SLOW_ROUNDS_MAX);
+        }
+        let planned = self.planned - 1;
+        self.report.happened.push((planned, kind));
+        self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
         match kind {
             FaultKind::Kill
             | FaultKind::Stop
@@ -620,15 +738,15 @@ impl World {
             FaultKind::PostgresCrash
             | FaultKind::Failover
             | FaultKind::Restore
-            | FaultKind::SlotAdvanced => self.postgres_fault(kind, soon_us),
+            | FaultKind::SlotAdvanced
+            | FaultKind::SlotRecreated
+            | FaultKind::Unpublished => self.postgres_fault(kind, soon_us),
             FaultKind::BrokerAway
             | FaultKind::SinkBroken
             | FaultKind::Refusals
             | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
             _ => self.kafka_fault(kind, soon_us),
         }
-        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        drop((postgres, broker));
     }
 
     fn process_fault(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
@@ -647,7 +765,7 @@ impl World {
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
                 if let Some(file) = &self.machines[index].state_file {
-                    file.set_boot(boot);
+                    file.set_boot(Some(boot));
                 }
                 process.life.die();
                 self.died(index);
@@ -701,20 +819,33 @@ impl World {
                 if self.tells {
                     for it in &gone {
                         let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                        self.report.story.push(format!(
-                            "gone {} {:x} {:x} at {} {numbers:?} {}",
-                            it.xid,
-                            it.commit_lsn,
-                            it.end_lsn,
-                            it.commit_unix_us,
-                            it.changes.len()
-                        ));
+                        let (at_us, lsn) = (self.clock.us(), it.commit_lsn);
+                        let text = format!("gone: {numbers:?} by {} at {lsn:x}", it.xid);
+                        let line = Line { at_us, about: About::All, text };
+                        self.report.story.push(line);
                     }
                 }
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
+            }
+            FaultKind::SlotRecreated => {
+                let end = postgres.end;
+                if postgres.recreate_slot() {
+                    self.checker.excuse_before(&postgres, end);
+                }
+            }
+            FaultKind::Unpublished => {
+                if postgres.publishes {
+                    postgres.set_publishes(false);
+                    self.published_again_us = Some(soon_us);
+                    let remembers = |it: &Machine| {
+                        it.state_file.is_some() && locked(&it.kept).publication.is_some()
+                    };
+                    self.gap =
+                        self.machines.iter().all(remembers).then_some(self.report.stops.len());
+                }
             }
             _ => {
                 let end = postgres.end;

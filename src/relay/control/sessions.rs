@@ -22,7 +22,7 @@ use crate::base::random;
 use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
-use crate::doctor::source::{self as source_doctor, SourceReport};
+use crate::doctor::source::{self as source_doctor, SourceReport, fingerprint};
 use crate::health::Phase;
 use crate::source::catalog;
 use crate::source::connect::{
@@ -283,18 +283,22 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
+    fn start(&self) -> StartReplication {
+        let SourceSettings { slot, publication, messages, .. } = self.settings;
+        StartReplication {
+            slot: slot.clone(),
+            publication: publication.clone(),
+            messages: messages.is_some(),
+            binary: !self.text_only,
+        }
+    }
+
     async fn open(
         &mut self,
         server: &mut Server,
         early: Option<Early>,
     ) -> Result<OpenedSession, Failed> {
-        let settings = self.settings;
-        let start = StartReplication {
-            slot: settings.slot.clone(),
-            publication: settings.publication.clone(),
-            messages: settings.messages.is_some(),
-            binary: !self.text_only,
-        };
+        let (settings, start) = (self.settings, self.start());
         // Both run at the same time. A stream that is dropped unread has confirmed nothing.
         let sql_started = server.sql.started.clone();
         let streaming = async {
@@ -387,7 +391,7 @@ impl<'a> SessionOpener<'a> {
     /// Compares the publication with what is known of it; where nothing is, with the slot.
     fn compare(&mut self, report: &SourceReport, sound: bool) -> Result<(), Failed> {
         let (facts, settings) = (&report.facts, self.settings);
-        let found = facts.fingerprint();
+        let found = fingerprint(facts);
         let digest = found.digest();
         let (system_id, wal_end) = (facts.server.system_id.clone(), facts.server.current_lsn);
         match self.known.compare(PublicationLook { system_id, wal_end, found }, settings, sound) {

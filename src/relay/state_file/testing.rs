@@ -17,18 +17,11 @@ impl OwnPath {
     }
 
     pub(super) fn open(&self) -> StateFile {
-        StateFile::open(Some(&self.0), "slot").unwrap()
-    }
-
-    /// A process that has taken over the slot.
-    pub(super) fn process(&self, system_id: &str) -> StateFile {
-        let mut process = self.open();
-        process.takes_over(system_id, 1, "slot", None);
-        process
+        open(Some(&self.0), "slot").unwrap()
     }
 
     pub(super) fn refusal(&self) -> String {
-        StateFile::open(Some(&self.0), "slot").unwrap_err().to_string()
+        open(Some(&self.0), "slot").unwrap_err().to_string()
     }
 }
 

@@ -8,7 +8,7 @@ use walrelay_core::sink::kafka::Code;
 
 use super::cluster::{self, ANSWER_WITHIN};
 use super::link_security;
-use super::producer::{KafkaSink, open_sink};
+use super::producer::{RdkafkaSink, open_sink};
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
 use super::topic_settings;
@@ -38,7 +38,7 @@ pub(super) fn open_checked(
     settings: &KafkaSettings,
     required: &Requirements,
     stop: &AtomicBool,
-) -> Result<KafkaSink, Vec<Fault>> {
+) -> Result<RdkafkaSink, Vec<Fault>> {
     let mut sink = open_sink(settings)?;
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
@@ -49,12 +49,12 @@ pub(super) fn open_checked(
 /// A fault for each required topic that cannot be used. Fails at the first one of which nothing is heard: the
 /// data thread must not wait for each.
 fn unusable_topics(
-    sink: &mut KafkaSink,
+    sink: &mut RdkafkaSink,
     settings: &KafkaSettings,
     required: &Requirements,
     stop: &AtomicBool,
 ) -> Result<Vec<Fault>, Fault> {
-    let answer = |sink: &mut KafkaSink, topic| match unusable(sink, topic) {
+    let answer = |sink: &mut RdkafkaSink, topic| match unusable(sink, topic) {
         Some(code) if is_silence(code) => Err(cluster::unanswered(
             settings,
             Duration::from_millis(TOPIC_REQUEST_MS.unsigned_abs().into()),
@@ -84,7 +84,7 @@ fn is_silence(code: Code) -> bool {
 }
 
 fn wait_for_answer(
-    sink: &mut KafkaSink,
+    sink: &mut RdkafkaSink,
     settings: &KafkaSettings,
     topic: Option<&str>,
     stop: &AtomicBool,
@@ -114,7 +114,7 @@ fn wait_for_answer(
 }
 
 /// Why a topic cannot be used, if it cannot.
-fn unusable(sink: &mut KafkaSink, topic: &str) -> Option<Code> {
+fn unusable(sink: &mut RdkafkaSink, topic: &str) -> Option<Code> {
     sink.producer().client.metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
 }
 

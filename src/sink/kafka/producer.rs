@@ -30,12 +30,12 @@ const ISOLATED: &[(&str, &str)] = &[
     ("topic.metadata.propagation.max.ms", "3000"),
 ];
 
-pub(super) type KafkaSink = kafka::KafkaSink<Producers>;
+pub(super) type RdkafkaSink = kafka::KafkaSink<Producers>;
 
 /// The producer connects in the background.
-pub(super) fn open_sink(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
+pub(super) fn open_sink(settings: &KafkaSettings) -> Result<RdkafkaSink, Fault> {
     let producers = Producers(settings.clone());
-    KafkaSink::new(producers, settings.learned.clone(), random::seed(), Instant::now())
+    RdkafkaSink::new(producers, settings.learned.clone(), random::seed(), Instant::now())
 }
 
 /// Opens the producers of a sink.

@@ -6,6 +6,7 @@ use amq_protocol::frame::{AMQPFrame, parse_frame};
 use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 use amq_protocol::types::AMQPValue;
 
+use super::answer::{Answer, ReturnedMessage};
 use super::connection_loss::ConnectionLoss;
 
 /// Of the properties with which a server introduces itself.
@@ -27,24 +28,6 @@ const PROTOCOL_HEADER_BYTES: usize = 8;
 /// configured, and on delivery it adds to the headers of a message.
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 pub(super) const HEARTBEAT: [u8; FRAME_COST_BYTES] = [HEARTBEAT_FRAME, 0, 0, 0, 0, 0, 0, FRAME_END];
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ReturnedMessage {
-    /// The message id.
-    pub(super) id: String,
-    pub(super) code: u16,
-    pub(super) text: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// An ack or a nack, of all messages up to the tag if `multiple`.
-    Confirm { tag: u64, multiple: bool, acked: bool },
-    /// Comes before the confirm of the message.
-    Returned(ReturnedMessage),
-    /// The channel or the connection is closed: no more answers follow on any channel.
-    Closed(ConnectionLoss),
-}
 
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]

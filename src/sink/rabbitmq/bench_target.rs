@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::message::short;
-use super::probe::{Probe, STREAM};
+use super::lapin_error::loss_of;
+use super::probe::{Probe, STREAM, short};
 use super::settings::RabbitSettings;
 use super::setup_faults::SetupFaults;
 use crate::base::error::{Exit, Fault};
@@ -67,7 +67,7 @@ async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<C
     let channel = probe.new_channel().await.map_err(failed("a consumer of queue"))?;
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
     let begun = channel.basic_consume(short(name), short(READER), options, FieldTable::default());
-    begun.await.map_err(|error| failed("a consumer of queue")(error.into()))
+    begun.await.map_err(|error| failed("a consumer of queue")(loss_of(error)))
 }
 
 pub(super) fn removal(settings: &RabbitSettings, name: &str) -> String {
@@ -85,8 +85,14 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
         })?;
         let removing = async {
             let channel = connection.probe.new_channel().await?;
-            channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
-            channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await?;
+            channel
+                .queue_delete(short(name), QueueDeleteOptions::default())
+                .await
+                .map_err(loss_of)?;
+            channel
+                .exchange_delete(short(name), ExchangeDeleteOptions::default())
+                .await
+                .map_err(loss_of)?;
             AmqpResult::Ok(())
         };
         let removed = removing.await;
@@ -110,7 +116,7 @@ impl BenchTarget for RabbitBenchTarget {
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
         let RabbitBenchTarget { runtime, consumer, settings, .. } = self;
-        let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(settings));
+        let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(&settings.address()));
         match runtime.block_on(async { timeout(patience, consumer.next()).await }) {
             Err(_) => Ok(None),
             Ok(Some(Ok(delivery))) => {

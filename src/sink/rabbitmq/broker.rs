@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::publish::RabbitSink;
 use super::settings::{self, RabbitSettings};
-use super::{bench_target, dead_letters, doctor, fault, init, search};
+use super::{bench_target, dead_letters, doctor, fault, init, publish, search};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -55,7 +54,7 @@ impl Broker for RabbitSettings {
     }
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        Ok(Box::new(RabbitSink::open(self, check)?))
+        Ok(Box::new(publish::open(self, check)?))
     }
 
     fn inspect(&self, required: &Requirements) -> Vec<Finding> {

@@ -23,9 +23,11 @@ use tokio::time::timeout;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault::COMMAND_INVALID;
+use super::lapin_error::loss_of;
 use super::limits::{FRAME_BYTES_MAX, FRAME_BYTES_MIN};
 use super::message::AmqpMessage;
 use super::multiplexer::Multiplexer;
+use super::port::ConnectionFacts;
 use super::probe::Probe;
 use super::publish_frames::put_publish;
 use super::settings::{RabbitLogin, RabbitSettings};
@@ -107,13 +109,13 @@ impl AmqpConnection {
     /// Connects for a command, which reports the loss as a fault.
     pub(super) async fn open_once(settings: &RabbitSettings) -> Result<AmqpConnection, Fault> {
         let opened = AmqpConnection::open(settings, 0).await;
-        opened.map_err(|loss| loss.unreachable(settings))
+        opened.map_err(|loss| loss.unreachable(&settings.address()))
     }
 
     /// Connects to read what anybody has published. Reports the loss as a fault.
     pub(super) async fn open_to_read(settings: &RabbitSettings) -> Result<AmqpConnection, Fault> {
         let opened = AmqpConnection::open_with(settings, 0, READ_FRAME_BYTES_MAX).await;
-        opened.map_err(|loss| loss.unreachable(settings))
+        opened.map_err(|loss| loss.unreachable(&settings.address()))
     }
 
     async fn log_in(
@@ -131,7 +133,7 @@ impl AmqpConnection {
         let (stream, multiplexer, socket) = dialled.map_err(|_| late())??;
         let opening = async {
             let uri = uri(settings, &login, &settings.hosts[host], frame_bytes_max);
-            let connection = shake_hands(uri, stream).await?;
+            let connection = shake_hands(uri, stream).await.map_err(loss_of)?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             let probe = Probe(Arc::new(connection));
             let channel = confirming_channel(probe.clone()).await?;
@@ -163,7 +165,7 @@ impl AmqpConnection {
     }
 
     /// How many channels the broker lets a connection publish on, beside those of questions.
-    pub(super) fn channels_max(&self) -> usize {
+    fn channels_max(&self) -> usize {
         let allowed = match self.probe.0.configuration().channel_max() {
             0 => u16::MAX,
             limit => limit,
@@ -182,15 +184,16 @@ impl AmqpConnection {
         self.channels.push(channel);
     }
 
-    /// The numbers of the channels that may be published on.
-    pub(super) fn channels(&self) -> impl Iterator<Item = u16> {
-        self.channels.iter().map(Channel::id)
-    }
-
-    /// Fingerprint of the broker: of cluster and virtual host, not of the address.
-    pub(super) fn broker(&self, settings: &RabbitSettings) -> u64 {
+    /// What the login has agreed on.
+    pub(super) fn facts(&self, settings: &RabbitSettings) -> ConnectionFacts {
         let (cluster, vhost) = (self.multiplexer.cluster_name(), &settings.vhost);
-        fingerprint(&format!("rabbitmq/{cluster}/{vhost}"))
+        ConnectionFacts {
+            broker: fingerprint(&format!("rabbitmq/{cluster}/{vhost}")),
+            host: self.host,
+            frame_bytes: self.frame_bytes_max,
+            channels: self.channels.iter().map(Channel::id).collect(),
+            channels_max: self.channels_max(),
+        }
     }
 
     /// Appends the frames of a publish on this channel for [`Multiplexer::publish`].
@@ -215,7 +218,7 @@ impl AmqpConnection {
         let reason = async {
             loop {
                 if let Event::Error(error) = self.event().await? {
-                    return Some(error.into());
+                    return Some(loss_of(error));
                 }
             }
         };
@@ -288,7 +291,7 @@ fn likely_cause(
 
 async fn confirming_channel(probe: Probe) -> AmqpResult<Channel> {
     let channel = probe.new_channel().await?;
-    channel.confirm_select(ConfirmSelectOptions::default()).await?;
+    channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(loss_of)?;
     Ok(channel)
 }
 

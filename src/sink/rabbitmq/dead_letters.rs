@@ -35,8 +35,9 @@ use tokio::time::timeout;
 use super::connection::AmqpConnection;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault::PRECONDITION_FAILED;
-use super::message::{KEY_HEADER, OFFSET_HEADER, short};
-use super::probe::Probe;
+use super::lapin_error::loss_of;
+use super::message::{KEY_HEADER, OFFSET_HEADER};
+use super::probe::{Probe, short};
 use super::settings::RabbitSettings;
 use super::setup_faults::SetupFaults;
 use crate::base::clock::unix_now_us;
@@ -109,8 +110,8 @@ pub(super) fn open(
 /// Starts a consumer and stops it again, to see whether the stream can be read.
 pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
     let channel = probe.new_channel().await?;
-    let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
-    has_begun(&channel, queue).await?;
+    let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await.map_err(loss_of)?;
+    has_begun(&channel, queue).await.map_err(loss_of)?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
 }
@@ -184,8 +185,8 @@ impl StreamConsumer {
         let connection = AmqpConnection::open_to_read(settings).await?;
         let started = async {
             let channel = connection.probe.new_channel().await?;
-            let deliveries = start(&channel, queue, offset).await?;
-            match has_begun(&channel, queue).await.map_err(ConnectionLoss::from) {
+            let deliveries = start(&channel, queue, offset).await.map_err(loss_of)?;
+            match has_begun(&channel, queue).await.map_err(loss_of) {
                 Err(loss) if loss.code.is_some() => Err(loss),
                 // The connection may have ended over a record; reading will find out.
                 Ok(()) | Err(_) => Ok((channel, deliveries)),
@@ -203,7 +204,7 @@ impl StreamConsumer {
 
     async fn next(&mut self) -> AmqpResult<Delivery> {
         let ended = || ConnectionLoss::of("the broker ended the reading");
-        let record = self.deliveries.next().await.ok_or_else(ended)??;
+        let record = self.deliveries.next().await.ok_or_else(ended)?.map_err(loss_of)?;
         self.delivered = record.delivery_tag;
         Ok(record)
     }
@@ -244,14 +245,14 @@ impl StreamLog {
     async fn read(&mut self, patience: Duration) -> AmqpResult<Option<Delivery>> {
         let consumer = &mut self.consumer;
         if consumer.delivered >= consumer.acked + ACK_EVERY {
-            consumer.acknowledge().await?;
+            consumer.acknowledge().await.map_err(loss_of)?;
         }
         if let Some(record) = consumer.delivered()? {
             return Ok(Some(record));
         }
-        consumer.acknowledge().await?;
+        consumer.acknowledge().await.map_err(loss_of)?;
         if !self.end_reported {
-            let count = count(&consumer.channel, &self.address.topic).await?;
+            let count = count(&consumer.channel, &self.address.topic).await.map_err(loss_of)?;
             if let Some(record) = consumer.delivered()? {
                 return Ok(Some(record));
             }

@@ -9,11 +9,12 @@ use std::collections::BTreeSet;
 use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
+use super::exchanges::Existence;
 use super::management::{ExchangeBinding, ManagementApi, Routability, queue_warnings, routability};
-use super::probe::{DeadLetterQueue, ExchangeDifference, Existence, Probe};
+use super::message::NAME_BYTES_MAX;
+use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
 use super::settings::RabbitSettings;
 use super::setup_faults::{DIRECT, NOT_A_STREAM, Purpose, SetupFaults};
-use super::uri::NAME_BYTES_MAX;
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
 use crate::base::host;
@@ -38,7 +39,7 @@ pub(super) async fn check(
     if let Err(loss) = doctor.declared().await
         && is_sound(&doctor.found)
     {
-        doctor.fail(loss.unreachable(settings));
+        doctor.fail(loss.unreachable(&settings.address()));
     }
     if is_sound(&doctor.found) {
         doctor.bindings().await;

@@ -2,7 +2,8 @@
 
 use super::connection::AmqpConnection;
 use super::doctor;
-use super::probe::{DeadLetterQueue, ExchangeDifference, Existence, Probe};
+use super::exchanges::Existence;
+use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
 use super::settings::RabbitSettings;
 use super::setup_faults::{Purpose, SetupFaults};
 use crate::base::error::Fault;

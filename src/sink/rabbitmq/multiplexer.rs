@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::answers::{Answer, Answers, FrameMeaning, HEARTBEAT, frame_length};
+use super::answer::Answer;
+use super::answers::{Answers, FrameMeaning, HEARTBEAT, frame_length};
 use super::connection_loss::ConnectionLoss;
 use super::deadline::PublishDeadline;
 use super::tls;

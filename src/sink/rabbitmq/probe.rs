@@ -6,20 +6,18 @@
 //! does not exist changes nothing either, but the broker first checks the write permission for the
 //! exchange, which is the one that a publish needs.
 
-use std::collections::BTreeMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
 };
-use lapin::types::{AMQPValue, FieldTable};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, ExchangeKind};
 
 use super::connection_loss::AmqpResult;
+use super::exchanges::Existence;
 use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
-use super::message::short;
+use super::lapin_error::loss_of;
 
 /// Queue type: a log that reading does not empty.
 pub(super) const STREAM: &str = "stream";
@@ -57,16 +55,6 @@ impl ExchangeDifference {
     }
 }
 
-/// Whether an exchange or a queue exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Existence {
-    There,
-    Missing,
-    /// From RabbitMQ 4.3 on only a login with some right on it may ask; in 4.2.6 and 4.3.0, with the
-    /// right to configure it.
-    Hidden,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeadLetterQueue {
     Stream,
@@ -82,7 +70,7 @@ pub(super) struct Probe(pub(super) Arc<lapin::Connection>);
 
 impl Probe {
     pub(super) async fn new_channel(&self) -> AmqpResult<Channel> {
-        Ok(self.0.create_channel().await?)
+        self.0.create_channel().await.map_err(loss_of)
     }
 
     async fn ask<T>(
@@ -90,9 +78,14 @@ impl Probe {
         question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
     ) -> AmqpResult<T> {
         let channel = self.new_channel().await?;
-        let answer = question(&channel).await?;
+        let answer = question(&channel).await.map_err(loss_of)?;
         let _closed = channel.close(200, "".into()).await.is_ok();
         Ok(answer)
+    }
+
+    /// Asks what the broker always answers.
+    pub(super) async fn is_answered(&self) -> AmqpResult<()> {
+        self.ask(async |_| Ok(())).await
     }
 
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {
@@ -247,102 +240,15 @@ fn existence(declared: AmqpResult<()>) -> AmqpResult<Existence> {
     }
 }
 
+/// Converts a name whose length was checked.
+pub(super) fn short(name: &str) -> ShortString {
+    ShortString::try_new(name).unwrap_or_default()
+}
+
 /// Returns the first text in single quotes behind `after`.
 fn quoted(text: &str, after: &str) -> Option<String> {
     let (_, rest) = text.split_once(after)?;
     rest.split('\'').nth(1).map(str::to_owned)
-}
-
-/// Exchanges that are remembered; a template can name any number of them.
-const REMEMBERED_MAX: usize = 1024;
-/// How long an exchange counts as missing without another question.
-const MISSING_FOR: Duration = Duration::from_secs(1);
-
-type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<Existence>)> + Send>>;
-
-/// Which exchanges exist, as far as one connection has asked.
-///
-/// A publish to an exchange that does not exist closes the channel, and everything in flight would
-/// have to be sent again. So each exchange is asked for before its first event, one question at a
-/// time, while confirms are still collected. A question also shows whether the broker is there,
-/// while it confirms nothing.
-#[derive(Default)]
-pub(super) struct KnownExchanges {
-    /// The last answer for each, and when it came.
-    known: BTreeMap<String, (Existence, Instant)>,
-    /// The outstanding question, and when it was asked.
-    question: Option<(Instant, ExchangeQuestion)>,
-}
-
-impl KnownExchanges {
-    /// Returns whether the exchange exists, or may exist, or asks the broker and returns `None`.
-    pub(super) fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
-        match self.known.get(name) {
-            // The default exchange always exists, and the broker refuses a question for it.
-            _ if name.is_empty() => return Some(true),
-            Some((Existence::Missing, since)) if since.elapsed() < MISSING_FOR => {
-                return Some(false);
-            }
-            Some((Existence::There | Existence::Hidden, _)) => return Some(true),
-            _ => {}
-        }
-        self.ask(probe, name);
-        None
-    }
-
-    /// Asks something, if nothing is asked already.
-    pub(super) fn ask_anything(&mut self, probe: &Probe) {
-        self.ask(probe, "");
-    }
-
-    fn ask(&mut self, probe: &Probe, name: &str) {
-        if self.question.is_none() {
-            let (probe, name) = (probe.clone(), name.to_owned());
-            let question: ExchangeQuestion = Box::pin(async move {
-                let answer = match name.as_str() {
-                    "" => probe.ask(async |_| Ok(Existence::There)).await,
-                    name => probe.exchange_exists(name).await,
-                };
-                (name, answer)
-            });
-            self.question = Some((Instant::now(), question));
-        }
-    }
-
-    /// Forgets that the exchange was missing: an event that failed for that is tried again.
-    pub(super) fn ask_again(&mut self, name: &str) {
-        if self.known.get(name).is_some_and(|(answer, _)| *answer == Existence::Missing) {
-            self.known.remove(name);
-        }
-    }
-
-    /// Whether the broker has said that the exchange exists.
-    pub(super) fn has_seen(&self, name: &str) -> bool {
-        self.known.get(name).is_some_and(|(answer, _)| *answer == Existence::There)
-    }
-
-    /// When the outstanding question was asked.
-    pub(super) fn asked_at(&self) -> Option<Instant> {
-        self.question.as_ref().map(|(asked_at, _)| *asked_at)
-    }
-
-    /// Waits for the answer to the outstanding question, and returns when that was asked. Waits for
-    /// ever if there is none.
-    pub(super) async fn answer(&mut self) -> AmqpResult<Instant> {
-        let Some((asked_at, question)) = &mut self.question else {
-            return std::future::pending().await;
-        };
-        let (asked_at, (name, answer)) = (*asked_at, question.await);
-        self.question = None;
-        let existence = answer?;
-        if !name.is_empty() {
-            if self.known.len() >= REMEMBERED_MAX {
-                self.known.clear();
-            }
-            self.known.insert(name, (existence, Instant::now()));
-        }
-        Ok(asked_at)
-    }
 }
 
 #[cfg(test)]

@@ -1,30 +1,24 @@
 //! The RabbitMQ sink: hands events to the connection's
 //! thread, and checks the broker before the first.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{sleep, timeout};
+use walrelay_core::sink::rabbitmq::publish::{PublisherLink, RabbitSink};
 
 use super::connection::AmqpConnection;
 use super::connection_loss::ConnectionLoss;
 use super::doctor;
-use super::limits::Limits;
-use super::message::{self, AmqpMessage};
-use super::publisher::{PublishOrder, Publisher, PublisherState};
+use super::driver::{Driver, LapinPort, Shared};
+use super::publisher::{PublishOrder, Publisher, PublisherStatus};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
-use crate::base::event::{Outbound, Sequence};
 use crate::base::finding;
 use crate::base::{random, runtime};
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::key_lanes::KeyHasher;
-use crate::sink::{
-    Failure, PublishError, PublishLimits, Sink, SinkReport, StartupCheck, UNREACHABLE,
-};
+use crate::sink::{PublishLimits, SinkReport, StartupCheck, UNREACHABLE};
 
 /// With this many orders the sink does not wait for the next poll to hand them over.
 const GATHERED_MAX: usize = 256;
@@ -35,71 +29,42 @@ const RETRY_EVERY: Duration = Duration::from_millis(250);
 /// How long the thread may take to close the connection.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
+/// The way to the connection's thread.
 #[derive(Debug)]
-pub(super) struct RabbitSink {
+pub(super) struct ThreadLink {
     orders: UnboundedSender<Vec<PublishOrder>>,
     gathered: Vec<PublishOrder>,
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
     has_ended: bool,
-    shared: PublisherState,
-    key_hasher: KeyHasher,
+    shared: Shared,
 }
 
-impl RabbitSink {
-    pub(super) fn open(
-        settings: &RabbitSettings,
-        check: Option<&StartupCheck<'_>>,
-    ) -> Result<RabbitSink, Vec<Fault>> {
-        let runtime = runtime::current_thread()?;
-        let first = match check.map(|check| runtime.block_on(first_connection(settings, check))) {
-            Some(Ok(first)) => first,
-            None => None,
-            Some(Err(faults)) => {
-                // Does not wait for a name that is being resolved.
-                runtime.shutdown_background();
-                return Err(faults);
-            }
-        };
-        let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
-        let shared = PublisherState::default();
-        if let Some(connection) = &first {
-            shared.connected(connection, settings);
-        }
-        let publisher = Publisher::new(settings.clone(), ordered, reporting, shared.clone());
-        runtime::spawn("rabbitmq", move || {
-            runtime.block_on(publisher.run(first));
+pub(super) fn open(
+    settings: &RabbitSettings,
+    check: Option<&StartupCheck<'_>>,
+) -> Result<RabbitSink<ThreadLink>, Vec<Fault>> {
+    let runtime = runtime::current_thread()?;
+    let first = match check.map(|check| runtime.block_on(first_connection(settings, check))) {
+        Some(Ok(first)) => first,
+        None => None,
+        Some(Err(faults)) => {
+            // Does not wait for a name that is being resolved.
             runtime.shutdown_background();
-        })?;
-        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::new(random::seed()));
-        Ok(RabbitSink { orders, gathered, reports, has_ended, shared, key_hasher })
-    }
-
-    fn gather(
-        &mut self,
-        sequence: Sequence,
-        event: &Outbound<'_>,
-        copy: impl FnOnce(&Outbound<'_>, &Limits, Option<u64>) -> Result<AmqpMessage, Failure>,
-    ) -> Result<(), PublishError> {
-        if self.shared.blocked.load(Ordering::Relaxed) {
-            return Err(PublishError::QueueFull);
+            return Err(faults);
         }
-        let lane = event.key.map(|key| self.key_hasher.lane(key));
-        let limits = self.shared.limits.get();
-        let message = copy(event, &limits, lane).map_err(PublishError::Failed)?;
-        self.gathered.push(PublishOrder::Publish(sequence, message));
-        if self.gathered.len() >= GATHERED_MAX {
-            self.hand_over();
-        }
-        Ok(())
-    }
-
-    fn hand_over(&mut self) {
-        if !self.gathered.is_empty() {
-            // The next poll sees that the thread has ended.
-            let _has_ended = self.orders.send(std::mem::take(&mut self.gathered)).is_err();
-        }
-    }
+    };
+    let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
+    let publisher = Publisher::new(settings.address(), random::seed());
+    let port = LapinPort::new(settings.clone(), first);
+    let driver = Driver::new(publisher, port, ordered, reporting);
+    let shared = driver.shared();
+    runtime::spawn("rabbitmq", move || {
+        runtime.block_on(driver.run());
+        runtime.shutdown_background();
+    })?;
+    let link = ThreadLink { orders, gathered: Vec::new(), reports, has_ended: false, shared };
+    Ok(RabbitSink::new(link, random::seed()))
 }
 
 /// Opens the first connection and checks what must exist. Returns none when the process is stopped.
@@ -129,7 +94,7 @@ async fn checked_connection(
                 let checks = doctor::check(settings, check.required, &connection, false);
                 let Ok(findings) = timeout(ANSWER_WITHIN, checks).await else {
                     let late = ConnectionLoss::of("it let us in and answers no question");
-                    return Err(vec![late.unreachable(settings)]);
+                    return Err(vec![late.unreachable(&settings.address())]);
                 };
                 let faults: Vec<Fault> = finding::faults(&findings).cloned().collect();
                 // A node that has just started accepts logins before its queues answer.
@@ -142,7 +107,7 @@ async fn checked_connection(
                 }
             }
             Err(loss) if loss.is_final() || Instant::now() > deadline => {
-                return Err(vec![loss.unreachable(settings)]);
+                return Err(vec![loss.unreachable(&settings.address())]);
             }
             Err(_) => {}
         }
@@ -150,31 +115,34 @@ async fn checked_connection(
     }
 }
 
-impl Sink for RabbitSink {
-    fn broker(&mut self) -> u64 {
-        self.shared.broker.load(Ordering::Acquire)
+impl ThreadLink {
+    fn hand_over(&mut self) {
+        if !self.gathered.is_empty() {
+            // The next poll sees that the thread has ended.
+            let _has_ended = self.orders.send(std::mem::take(&mut self.gathered)).is_err();
+        }
+    }
+}
+
+impl PublisherLink for ThreadLink {
+    fn status<T>(&self, read: impl FnOnce(&PublisherStatus) -> T) -> T {
+        self.shared.status(read)
     }
 
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        self.gather(sequence, event, AmqpMessage::event)
+    fn order(&mut self, order: PublishOrder) {
+        self.gathered.push(order);
+        if self.gathered.len() >= GATHERED_MAX {
+            self.hand_over();
+        }
     }
 
-    fn publish_dead_letter(
-        &mut self,
-        sequence: Sequence,
-        dead_letter: &Outbound<'_>,
-    ) -> Result<(), PublishError> {
-        self.gather(sequence, dead_letter, AmqpMessage::dead_letter)
-    }
-
-    fn has_room_for(&self, event: &Outbound<'_>) -> bool {
-        message::has_room_for(event, &self.shared.limits.get())
-    }
-
-    fn poll(&mut self, _now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.hand_over();
         match self.reports.recv_timeout(patience) {
-            Ok(first) => reports.extend(first.into_iter().chain(self.reports.try_iter().flatten())),
+            Ok(first) => {
+                reports.extend(first);
+                self.collect(now, reports);
+            }
             Err(RecvTimeoutError::Disconnected) if !self.has_ended => {
                 self.has_ended = true;
                 let text = "the connection's thread has ended".to_owned();
@@ -184,37 +152,16 @@ impl Sink for RabbitSink {
         }
     }
 
+    fn collect(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {
+        reports.extend(self.reports.try_iter().flatten());
+    }
+
     fn publish_until(&mut self, limits: PublishLimits) {
         self.shared.deadline.set(limits);
     }
-
-    fn destination(&self, sequence: Sequence) -> Option<String> {
-        let unanswered = self.shared.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        unanswered.as_ref().filter(|(oldest, _)| *oldest == sequence).map(|(_, name)| name.clone())
-    }
-
-    fn withdraw(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
-        self.shared.deadline.set(PublishLimits { begin_until: now, finish_until: now });
-        let known = self.reports.try_iter().flatten();
-        reports.extend(known.filter(|report| matches!(report, SinkReport::Confirmed(_))));
-    }
-
-    fn retry(&mut self, sequence: Sequence) {
-        self.gathered.push(PublishOrder::Retry(sequence));
-    }
-
-    fn replace_with_dead_letter(
-        &mut self,
-        sequence: Sequence,
-        writer: &DeadLetterWriter,
-        cause: &DeadLetterCause,
-    ) {
-        let letter = Box::new((writer.clone(), cause.clone()));
-        self.gathered.push(PublishOrder::DeadLetter(sequence, letter));
-    }
 }
 
-impl Drop for RabbitSink {
+impl Drop for ThreadLink {
     /// Waits until the thread has closed the connection, at most [`CLOSE_WITHIN`].
     fn drop(&mut self) {
         (self.orders, _) = unbounded_channel();

@@ -9,7 +9,7 @@ use super::*;
 use crate::base::event::Outbound;
 use crate::sink::rabbitmq::answers::frame_length;
 use crate::sink::rabbitmq::limits::Limits;
-use crate::sink::rabbitmq::message::short;
+use crate::sink::rabbitmq::probe::short;
 
 const CHANNEL: u16 = 1;
 

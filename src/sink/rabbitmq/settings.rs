@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::uri::{AmqpUri, ManagementUri, NAME_BYTES_MAX, RabbitHost, UriError};
+use super::connection_loss::AmqpAddress;
+use super::message::NAME_BYTES_MAX;
+use super::uri::{AmqpUri, ManagementUri, RabbitHost, UriError};
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
@@ -188,6 +190,15 @@ impl RabbitSettings {
         let scheme = if self.is_encrypted { "amqps" } else { "amqp" };
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         format!("{scheme}://{}, virtual host {}", hosts.join(","), self.vhost)
+    }
+
+    /// The broker as faults name it.
+    pub(super) fn address(&self) -> AmqpAddress {
+        let user = match &self.login {
+            RabbitLogin::Plain(user, _) => Some(user.clone()),
+            RabbitLogin::External => None,
+        };
+        AmqpAddress { place: self.place(), vhost: self.vhost.clone(), user }
     }
 
     fn invalid_names(&self) -> Vec<InvalidSetting> {

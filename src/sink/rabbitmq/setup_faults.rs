@@ -1,6 +1,6 @@
 //! The faults of exchanges, queues, bindings and permissions, each with the command that mends it.
 
-use super::connection_loss::{ConnectionLoss, grant, user};
+use super::connection_loss::ConnectionLoss;
 use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::OFFSET_HEADER;
 use super::probe::{ExchangeDifference, STREAM};
@@ -84,7 +84,7 @@ impl<'a> SetupFaults<'a> {
             None | Some("") => ".*".to_owned(),
             Some(events) => pattern(&[vec![events], exchange].concat()),
         };
-        let command = grant(self.0, &format!("'' '{write}' '{}'", pattern(&queue)));
+        let command = self.0.address().grant(&format!("'' '{write}' '{}'", pattern(&queue)));
         format!("{command} (configure, write, read: this replaces what there is)")
     }
 
@@ -155,7 +155,7 @@ impl<'a> SetupFaults<'a> {
             Purpose::Events => ("sink.exchange-forbidden", ""),
             Purpose::DeadLetters => (DEAD_LETTER_FORBIDDEN, "dead letters "),
         };
-        let what = format!("{} may not publish {whose}to exchange {name}", user(self.0));
+        let what = format!("{} may not publish {whose}to exchange {name}", self.0.address().user());
         self.fault(code, &format!("exchange {name}"), what, self.grant_all(dead_letters))
     }
 
@@ -222,7 +222,7 @@ impl<'a> SetupFaults<'a> {
                     "sink.not-permitted",
                     format!(
                         "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL=amqp://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
-                        grant(self.0, "'.*' '.*' '.*'")
+                        self.0.address().grant("'.*' '.*' '.*'")
                     ),
                 ),
                 Some(PRECONDITION_FAILED) => (
@@ -231,7 +231,7 @@ impl<'a> SetupFaults<'a> {
                         .to_owned(),
                 ),
                 Some(_) => ("sink.not-made", "see the broker's log".to_owned()),
-                None => return loss.unreachable(self.0),
+                None => return loss.unreachable(&self.0.address()),
             };
             self.fault(code, &subject, format!("cannot make {subject}: {}", loss.text), mend)
         }
@@ -265,7 +265,7 @@ impl<'a> SetupFaults<'a> {
     pub(super) fn unreadable(self, address: &DeadLetterAddress, loss: &ConnectionLoss) -> Fault {
         let (name, text) = (&address.topic, &loss.text);
         let (code, what, mend) = match loss.code {
-            None => return loss.unreachable(self.0),
+            None => return loss.unreachable(&self.0.address()),
             Some(NOT_FOUND) => return self.queue_missing(Purpose::DeadLetters, name),
             // A queue of another type refuses a consumer that names an offset.
             Some(PRECONDITION_FAILED) if text.contains(OFFSET_HEADER) => {
@@ -273,7 +273,7 @@ impl<'a> SetupFaults<'a> {
             }
             Some(ACCESS_REFUSED) => (
                 DEAD_LETTER_FORBIDDEN,
-                format!("{} may not read dead letters from queue {name}", user(self.0)),
+                format!("{} may not read dead letters from queue {name}", self.0.address().user()),
                 self.grant_all(Some(address)),
             ),
             Some(PRECONDITION_FAILED) if text.contains("replica") => (

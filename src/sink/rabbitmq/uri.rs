@@ -10,11 +10,10 @@
 
 use std::fmt;
 
+use super::message::NAME_BYTES_MAX;
 use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
 
-/// AMQP's limit for exchange, queue, routing key, virtual host and header names.
-pub(super) const NAME_BYTES_MAX: usize = 255;
 const HOSTS_MAX: usize = 32;
 
 const AMQP_EXAMPLE: &str =

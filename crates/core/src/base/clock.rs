@@ -9,6 +9,21 @@ pub struct Moment {
     pub unix_us: i64,
 }
 
+/// The clocks of a process.
+pub trait Clock: Send + Sync {
+    fn now(&self) -> Moment;
+
+    fn sleep(&self, length: Duration);
+
+    fn instant(&self) -> Instant {
+        self.now().instant
+    }
+
+    fn unix_us(&self) -> i64 {
+        self.now().unix_us
+    }
+}
+
 /// Both clocks, compared from look to look: that of the system goes on while the machine is suspended,
 /// or is set right afterwards.
 #[derive(Debug)]

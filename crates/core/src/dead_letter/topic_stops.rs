@@ -33,3 +33,7 @@ impl TopicStops {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "topic_stops_tests.rs"]
+mod tests;

@@ -276,6 +276,17 @@ pub fn read_sha256(hex: &str) -> Option<[u8; 32]> {
     hash.try_into().ok()
 }
 
+/// The fault of a relay that cannot know which keys are parked.
+pub fn unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
+    Fault::new(
+        Exit::Sink,
+        "dead-letter.unreadable",
+        format!("park_key needs to read the dead-letter topic: {reason}"),
+        format!("dead_letter.topic = {:?}", settings.address.topic),
+        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
+    )
+}
+
 #[cfg(test)]
 #[path = "writer_tests.rs"]
 mod tests;

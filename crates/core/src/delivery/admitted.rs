@@ -11,6 +11,7 @@
 use super::history::{CommitHistory, CommitId, OtherHistory};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 
 #[derive(Debug, Default)]
 pub struct Admitted {
@@ -63,12 +64,15 @@ impl Admitted {
         let Some(commit) = self.unchecked.take() else { return Ok(()) };
         // Then it had no event: with one it would be known by its identity.
         let was_received = Position { commit_lsn: commit.commit_lsn, ordinal: WHOLE } <= self.until;
+        if on(Mutant::SkipByLsnAlone) {
+            return Ok(());
+        }
         self.history.meets(commit, was_received)
     }
 
     /// The server has sent everything before `position` in this session.
     pub fn passes(&self, position: Lsn) -> Result<(), OtherHistory> {
-        self.history.passes(position)
+        if on(Mutant::SkipByLsnAlone) { Ok(()) } else { self.history.passes(position) }
     }
 
     /// Whether the next event of the open transaction was admitted before.
@@ -99,7 +103,9 @@ impl Admitted {
 
     /// The connection broke.
     pub fn interrupt(&mut self) {
-        if let Some(next) = self.open.take() {
+        if let Some(next) = self.open.take()
+            && !on(Mutant::InterruptForgotten)
+        {
             self.until = self.until.max(next);
         }
     }

@@ -58,7 +58,9 @@ impl CommitHistory {
     /// Everything committed before `floor` is confirmed, by whomever, and was committed until
     /// `until_us`. Of what follows, everything before `received` was received by this process.
     pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
-        if floor > received || self.recent_from.is_zero() {
+        // A session that received nothing has shown no more than the one before.
+        let is_new = floor != self.recent_from;
+        if is_new && floor > received || self.recent_from.is_zero() {
             let until_us = self.recent.iter().map(|it| it.commit_unix_us).fold(until_us, i64::max);
             let earlier_until_us = self.earlier_until_us.max(until_us);
             *self =

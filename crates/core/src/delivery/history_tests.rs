@@ -107,6 +107,18 @@ fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
 }
 
 #[test]
+fn a_session_that_received_nothing_leaves_the_time_of_the_one_before() {
+    // GIVEN a relay that knows a position, and two sessions there of which the first ends at once
+    let mut history = CommitHistory::default();
+    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    history.starts_at(lsn(100), 5_000, lsn(50));
+    history.begins_at(lsn(40));
+    // WHEN a transaction before the position was committed after that was known
+    // THEN it is of another history
+    assert!(receive(&mut history, commit(90, 9, 2_000)).is_err());
+}
+
+#[test]
 fn a_peer_that_was_ahead_leaves_the_time_and_one_that_was_behind_everything() {
     let mut ahead = history();
     ahead.starts_at(lsn(200), 2_000, lsn(140));

@@ -23,6 +23,7 @@ use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
 use crate::metrics::KnownFrom;
+use crate::mutants::{Mutant, on};
 
 /// Identifies the content and the position of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl KnownEvents {
             let mut counts = is_relevant(&mark);
             if key != 0 {
                 let earliest = confirmed_later.entry(key).or_insert(position);
-                counts &= position <= *earliest;
+                counts &= position <= *earliest || on(Mutant::MarksOutOfOrder);
                 *earliest = position.min(*earliest);
             }
             if counts && is_dead_letter {
@@ -124,13 +125,19 @@ impl KnownEvents {
     /// Whether marks were overruled since the last call: then the next process must not believe them,
     /// which may know less.
     pub fn takes_overruled(&mut self) -> bool {
-        std::mem::take(&mut self.overruled)
+        std::mem::take(&mut self.overruled) && !on(Mutant::OverruledMarksKept)
     }
 
     /// Whether an event that comes now may be known.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.until != Lsn::ZERO
+    }
+
+    /// Whether the topics are asked about this event.
+    #[inline]
+    pub fn asks_topics(&self, fingerprint: Fingerprint) -> bool {
+        !(on(Mutant::MarkedNotLookedUp) && self.published.contains(&fingerprint.event))
     }
 
     /// A transaction begins, of which nothing is known from topics.
@@ -151,7 +158,7 @@ impl KnownEvents {
     ) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
         let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
-        if self.republished.contains(&key) {
+        if self.republished.contains(&key) && !on(Mutant::KnownBehindRepublished) {
             // What is confirmed of the transaction says nothing of the order any more.
             self.overruled |= is_claimed;
             return None;
@@ -160,6 +167,7 @@ impl KnownEvents {
         let is_marked = self.published.remove(&event) || is_dead_letter || is_claimed;
         self.overruled |= stored == Stored::No && is_marked && !is_dead_letter;
         let known = match stored {
+            Stored::No if on(Mutant::MarkOverrulesTopic) && is_marked => Some(KnownFrom::StateFile),
             Stored::No => is_dead_letter.then_some(KnownFrom::StateFile),
             _ if is_marked => Some(KnownFrom::StateFile),
             Stored::Yes => Some(KnownFrom::Topic),

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 
 /// Transactions that were received and are not yet settled.
 #[derive(Debug, Default)]
@@ -46,6 +47,9 @@ impl Ledger {
         let Some(open) = self.open.take() else { return };
         if let Some(last) = self.committed.back_mut().filter(|last| last.below == next) {
             last.end_lsn = end_lsn;
+            if on(Mutant::EmptySettles) {
+                self.settled = end_lsn;
+            }
             return;
         }
         self.committed.push_back(Committed {
@@ -58,8 +62,10 @@ impl Ledger {
 
     /// Every event below `settled_below` is confirmed. Returns the LSN that may be reported.
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
-        while let Some(first) = self.committed.front().filter(|first| first.below <= settled_below)
-        {
+        let is_settled = |it: &&Committed| {
+            it.below <= settled_below || on(Mutant::AckFirstEvent) && it.first < settled_below
+        };
+        while let Some(first) = self.committed.front().filter(is_settled) {
             self.settled = first.end_lsn;
             self.committed.pop_front();
         }
@@ -69,7 +75,8 @@ impl Ledger {
     /// Whether nothing is unconfirmed or half received. Only then may a keepalive's position be
     /// reported.
     pub fn is_clear(&self) -> bool {
-        self.committed.is_empty() && self.open.is_none()
+        (self.committed.is_empty() || on(Mutant::KeepaliveUnconfirmed))
+            && (self.open.is_none() || on(Mutant::KeepaliveInTransaction))
     }
 
     /// Position of the first event that is not settled in order, if it was admitted at all.

@@ -21,6 +21,7 @@ use std::ops::Range;
 use crate::base::event::{Outbound, TRACEPARENT};
 use crate::base::lsn::Lsn;
 use crate::base::random::Salt;
+use crate::mutants::{Mutant, on};
 
 /// The header with the position of the transaction.
 const POSITION: &str = "lsn";
@@ -172,7 +173,8 @@ impl StoredEvents {
         let hash = self.hash(event);
         let lane = self.lane(event);
         let end = lane.and_then(|lane| self.ends.get_mut(&lane));
-        if end.as_ref().is_some_and(|end| end.passed || commit_lsn > end.commit_lsn) {
+        let is_behind = |end: &&mut KeyEnd| end.passed || commit_lsn > end.commit_lsn;
+        if end.as_ref().is_some_and(is_behind) && !on(Mutant::TopicEndIgnored) {
             return Stored::No;
         }
         let copies = take_one(&mut self.records, hash);

@@ -14,6 +14,7 @@ use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
 use super::overtaken::Overtaken;
 use crate::base::event::Sequence;
+use crate::mutants::{Mutant, on};
 
 /// How many times as many events as may be unsettled the ring has room for.
 const SPAN_FACTOR: usize = 4;
@@ -103,6 +104,7 @@ impl Window {
         self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
         let is_overtaken = settled_below < self.overtaken.below();
         self.is_lifted = is_overtaken || (self.is_reachable && self.overtaken.stands(now));
+        self.is_lifted &= !on(Mutant::SilentHoldsAll);
     }
 
     /// Whether the broker can be reached. While it cannot, more events in flight help nobody.
@@ -131,7 +133,10 @@ impl Window {
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
     pub fn has_room(&self) -> bool {
-        self.events < self.limit() && self.ring.len() < self.span_max && self.bytes < self.bytes_max
+        on(Mutant::WindowUnbounded)
+            || self.events < self.limit()
+                && self.ring.len() < self.span_max
+                && self.bytes < self.bytes_max
     }
 
     /// The number that the next admitted event will get.
@@ -197,7 +202,7 @@ impl Window {
         let rest = std::mem::take(&mut self.confirmed_before);
         self.confirmed_before = self.ring.drain(..).map(|slot| slot.settled).chain(rest).collect();
         let renumbered = self.settled_below < self.forgotten_below;
-        if renumbered {
+        if renumbered || on(Mutant::SettledRepublished) {
             self.confirmed_before.clear();
             self.forgotten_below = self.settled_below;
         }
@@ -211,6 +216,9 @@ impl Window {
     /// What is received from here on is no repetition of the window: it is another timeline, or a
     /// peer has confirmed events.
     pub fn forget(&mut self) {
+        if on(Mutant::NumbersReused) {
+            return;
+        }
         self.confirmed_before.clear();
         self.forgotten_below = self.next();
         self.ring.iter_mut().for_each(|slot| slot.fingerprint = Fingerprint::NONE);

@@ -67,7 +67,7 @@ impl PublicationFingerprint {
 
     /// A fault if the change from `self` to `now` could have held back an event. New tables and
     /// columns are no fault.
-    fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
+    pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         now.holds_back(settings).or_else(|| {
             let what = self.rewritten(now, &settings.publication);
             what.or_else(|| self.replaced(now, &settings.publication))
@@ -295,7 +295,3 @@ impl KnownPublication {
         Comparison::InOrder
     }
 }
-
-#[cfg(test)]
-#[path = "fingerprint_tests.rs"]
-mod tests;

@@ -16,6 +16,7 @@ use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
+use crate::delivery::stored::Stored;
 use crate::format::{self, CloudEvents};
 use crate::metrics::KnownFrom;
 use crate::outbox::settings::{Preset, Route};
@@ -381,9 +382,11 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        let Some(stored) = earlier.read_back.find(event, position.commit_lsn) else {
-            return Some(Offered::Full);
+        let stored = match earlier.known.asks_topics(self.fingerprint) {
+            true => earlier.read_back.find(event, position.commit_lsn),
+            false => Some(Stored::Unknown),
         };
+        let Some(stored) = stored else { return Some(Offered::Full) };
         let known = earlier.known.passes_over(position, self.fingerprint, stored);
         known.map(|from| Offered::Known(from, self.fingerprint))
     }
@@ -400,7 +403,8 @@ impl Handover<'_> {
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
-        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us()) else {
+        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us())
+        else {
             return send(self, event);
         };
         let mut headers = HeaderSlots::new();

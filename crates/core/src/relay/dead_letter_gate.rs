@@ -14,12 +14,13 @@ use super::stop_place::Place;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
 use crate::dead_letter::record::StopRecordKind;
-use crate::dead_letter::topic_stops::TopicStops;
 use crate::dead_letter::tail_event::{ReadRequests, TailEvent};
-use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use crate::dead_letter::topic_stops::TopicStops;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter, unreadable};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::mutants::{Mutant, on};
 
 /// Class of an event whose route leads into the dead-letter topic.
 const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
@@ -92,12 +93,13 @@ impl DeadLetterGate {
     pub fn admits(&self) -> bool {
         let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
         let needs = parks_keys || (!self.has_looked && self.stops.waits_for_topic());
-        !needs || !self.awaits_history()
+        !needs || !self.awaits_history() || on(Mutant::LettersUnreadAtStart)
     }
 
     /// By what Postgres says, rows may be missing, and no earlier process has left what it knew.
     pub fn publication_in_doubt(&mut self, doubt: PublicationInDoubt) -> Result<(), Fault> {
         match self.stops.place_of_gaps() {
+            _ if on(Mutant::DoubtForgotten) => Ok(()),
             Place::StateFile => Err(doubt.fault),
             Place::Topic if self.awaits_history() => {
                 self.in_doubt = Some(doubt);
@@ -161,6 +163,7 @@ impl DeadLetterGate {
             return Some((CLASS_DEAD_LETTER_TOPIC, text));
         }
         let parked = event.key.is_some_and(|key| self.parked.holds(key, position));
+        let parked = parked && !on(Mutant::ParkedKeyPublished);
         parked.then_some((CLASS_PARKED, "an earlier event of its key is a dead letter"))
     }
 
@@ -223,6 +226,7 @@ impl DeadLetterGate {
         match event {
             TailEvent::Parked(key, position) if parks_keys => self.parked.seen(key, position),
             TailEvent::Released(key) => self.parked.released(key),
+            TailEvent::DeadLetter { .. } if on(Mutant::BreakerForgotten) => {}
             TailEvent::DeadLetter { failed_unix_us, class } if self.history == History::Unread => {
                 self.breaker.count(failed_unix_us, &class);
             }
@@ -261,7 +265,7 @@ impl DeadLetterGate {
             }
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.awaits_history() && parks_keys {
-                    return Err(faults::dead_letters_unreadable(&reason, &self.writer.settings));
+                    return Err(unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
                 self.stops.topic_is_readable(false);

@@ -22,6 +22,7 @@ use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
+use crate::mutants::{Mutant, on};
 use crate::sink::{Disposition, Failure, Sink};
 use crate::trace::event_spans::EventSpans;
 
@@ -168,11 +169,7 @@ impl FailurePolicy {
     /// Whether this dead letter may be written now: only once the dead-letter topic was read, or
     /// found unreadable. Returns a fault if there are too many. Events that follow a dead letter of
     /// their key do not count.
-    pub fn allow(
-        &mut self,
-        sequence: Sequence,
-        cause: &DeadLetterCause,
-    ) -> Result<bool, Fault> {
+    pub fn allow(&mut self, sequence: Sequence, cause: &DeadLetterCause) -> Result<bool, Fault> {
         let counts = !self.dead_lettered.contains_key(&sequence);
         self.gate.allow(cause, counts)
     }
@@ -266,6 +263,9 @@ impl FailurePolicy {
         if self.dead_lettered.contains_key(&sequence) {
             return self.dead_letter_failed(sequence, failure, sink, now);
         }
+        if on(Mutant::RefusalIsOutage) {
+            return Ok(FailureOutcome::SinkOutage(failure.reason));
+        }
         match failure.disposition {
             Disposition::Outage => return Ok(FailureOutcome::SinkOutage(failure.reason)),
             Disposition::Halt => return Err(self.count_unpublishable(faults::unable(&failure))),
@@ -283,6 +283,9 @@ impl FailurePolicy {
                     return Ok(self.retry_later(sequence, failure, attempts.count, now));
                 }
                 self.meters.count(Counter::RetryExhausted, 1);
+                if on(Mutant::ExhaustedForgotten) {
+                    return Ok(FailureOutcome::Handled);
+                }
             }
         }
         self.give_up(FailedEvent { sequence, failure, position }, sink, now)

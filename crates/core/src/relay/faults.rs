@@ -54,11 +54,7 @@ pub fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
 }
 
 /// Too many dead letters: something else is wrong than the events.
-pub fn breaker_open(
-    burst: &Burst,
-    next: &DeadLetterCause,
-    settings: &DeadLetterSettings,
-) -> Fault {
+pub fn breaker_open(burst: &Burst, next: &DeadLetterCause, settings: &DeadLetterSettings) -> Fault {
     let Burst { letters, class } = burst;
     let window_s = settings.burst_window.as_secs();
     let DeadLetterCause { class: next_class, reason, position, .. } = next;
@@ -208,17 +204,6 @@ pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -
         ),
     )
     .stays(*same_until, read)
-}
-
-/// The fault of a relay that cannot know which keys are parked.
-pub fn dead_letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
-    Fault::new(
-        Exit::Sink,
-        "dead-letter.unreadable",
-        format!("park_key needs to read the dead-letter topic: {reason}"),
-        format!("dead_letter.topic = {:?}", settings.address.topic),
-        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
-    )
 }
 
 /// No stop stands, and the state file that would have one may be `missing`.

@@ -87,6 +87,7 @@ use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
+use crate::mutants::{Mutant, on};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
@@ -295,7 +296,7 @@ impl<F: Feed> Relay<F> {
 
     /// Publishes again the events whose wait is over.
     fn retry_due(&mut self, now: Instant) {
-        if self.is_cut_off(now) {
+        if self.is_cut_off(now) || on(Mutant::RetriesNeverDue) {
             return;
         }
         let Downstream { policy, driver, meter, .. } = &mut self.down;
@@ -347,6 +348,10 @@ impl<F: Feed> Relay<F> {
                     confirmed = true;
                     outcome = outcome.and(self.confirmed(sequence, now));
                 }
+                SinkReport::Failed(..) if on(Mutant::NackForgotten) => {}
+                SinkReport::Failed(sequence, _) if on(Mutant::NackIsAck) => {
+                    outcome = outcome.and(self.confirmed(sequence, now));
+                }
                 SinkReport::Failed(sequence, failure) => {
                     match self.failed(sequence, failure, now) {
                         Ok(FailureOutcome::KeyParked) => parked = true,
@@ -364,6 +369,7 @@ impl<F: Feed> Relay<F> {
                 }
                 SinkReport::Unreachable(reason) => driver.unreachable(reason, &mut **recorder),
                 SinkReport::LoginRefused(reason) => driver.login_refused(reason, &mut **recorder),
+                SinkReport::Broken(_) if on(Mutant::BrokenForgotten) => {}
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
@@ -380,7 +386,7 @@ impl<F: Feed> Relay<F> {
     }
 
     /// The broker has the event, or its dead letter.
-    fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
+    pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
         if !F::RECEIVES_SETTLED && !policy.suspects.is_empty() {
@@ -388,6 +394,9 @@ impl<F: Feed> Relay<F> {
         }
         let cause = policy.settled(sequence, now);
         let settled = self.feed.confirmed(sequence, cause.as_ref());
+        if on(Mutant::LetterBeforeConfirm) && settled.is_err() {
+            return Ok(());
+        }
         let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
         if let Some(mark) = mark {
             admitter.state_file.marks.push(mark);
@@ -403,7 +412,7 @@ impl<F: Feed> Relay<F> {
     }
 
     /// The sink could not publish an event that it keeps, or its dead letter.
-    fn failed(
+    pub fn failed(
         &mut self,
         sequence: Sequence,
         failure: Failure,
@@ -413,6 +422,10 @@ impl<F: Feed> Relay<F> {
         let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
         let position = self.feed.position_of(sequence);
         let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        if on(Mutant::LetterBeforeConfirm) && outcome == FailureOutcome::Handled {
+            self.confirmed(sequence, now)?;
+            return Ok(outcome);
+        }
         match &outcome {
             FailureOutcome::Retrying { attempts, wait, reason } => {
                 self.feed.retrying(sequence, *attempts, *wait, reason);
@@ -442,7 +455,7 @@ impl<F: Feed> Relay<F> {
         let now = self.clock.instant();
         let has_sink = self.down.driver.sink.is_some();
         let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
-        let reading = reads && self.feed.is_mid_transaction();
+        let reading = reads && self.feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
         if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
             let outcome = self.end(drain.outcome);
             self.ending = Some(Phase::Stopped);
@@ -527,7 +540,7 @@ impl<F: Feed> Relay<F> {
         self.silent = name.map(|name| SilentDestination { name: ShortText::new(&name), events });
     }
 
-    fn publish_status(&mut self) {
+    pub fn publish_status(&mut self) {
         self.look_for_silence();
         let FeedStatus { connected, mut pass } = self.feed.status(self.clock.instant());
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;

@@ -8,28 +8,13 @@ use std::time::{Duration, Instant};
 use super::control::{
     ConfirmedPosition, SessionNews, SessionRequest, SystemTimeline, Walsender, WalsenderAnswer,
 };
-use super::read_back::{FoundRecords, ReadRequest};
 use super::stop_place::Place;
-use crate::base::clock::Moment;
+pub use crate::base::clock::Clock;
 use crate::base::lsn::Lsn;
 use crate::base::stop::Stop;
 use crate::health::Pass;
 use crate::metrics::{Ignored, KnownFrom, Stage};
 use crate::source::catalog::Catalog;
-
-pub trait Clock: Send + Sync {
-    fn now(&self) -> Moment;
-
-    fn sleep(&self, length: Duration);
-
-    fn instant(&self) -> Instant {
-        self.now().instant
-    }
-
-    fn unix_us(&self) -> i64 {
-        self.now().unix_us
-    }
-}
 
 /// Requests to a task and its answers. Dropping it ends the task.
 pub trait Link<Q, A>: Send {
@@ -47,8 +32,6 @@ pub type SessionLink = Box<dyn Link<SessionRequest, SessionNews>>;
 pub type WalsenderLink = Box<dyn Link<Walsender, WalsenderAnswer>>;
 /// Brings one answer and takes no requests.
 pub type CatalogLink = Box<dyn Link<(), Catalog>>;
-/// Reads the ends of topics. The error says why one is not read.
-pub type TopicLink = Box<dyn Link<ReadRequest, Result<FoundRecords, String>>>;
 
 /// Postgres, apart from its stream.
 pub trait Database: Send {

@@ -8,14 +8,14 @@
 //! [`WITHIN`] in all.
 
 use std::collections::HashSet;
-use std::ops::Range;
 use std::fmt;
+use std::ops::Range;
 use std::time::Duration;
 
+use super::ports::Link;
 use crate::base::event::Outbound;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use super::ports::TopicLink;
 use crate::delivery::stored::{Stored, StoredEvents};
 
 /// How long the intake waits for all topics together.
@@ -51,6 +51,9 @@ pub struct ReadBack {
     /// Among them are events of a topic that was read.
     has_refuted: bool,
 }
+
+/// Reads the ends of topics. The error says why one is not read.
+pub type TopicLink = Box<dyn Link<ReadRequest, Result<FoundRecords, String>>>;
 
 /// Begins to read topics; none where published events cannot be read without taking them away.
 pub type OpenTopics = Box<dyn Fn() -> Option<TopicLink> + Send>;

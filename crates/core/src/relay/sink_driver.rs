@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::secret::SECRET_UNREAD;
-use crate::relay::ports::{Clock, Recorder};
 use crate::delivery::settings::DeliverySettings;
+use crate::relay::ports::{Clock, Recorder};
 use crate::sink::{Sink, SinkReport};
 
 /// Builds a sink; called again when one has broken.
@@ -131,7 +131,9 @@ impl SinkDriver {
     fn log_outage(&mut self, now: Instant) {
         let Some(Outage { reason, .. }) = &self.outage else { return };
         let logged = self.logged.as_ref();
-        if logged.is_none_or(|(at, text)| text != reason && now.saturating_duration_since(*at) >= LOG_EVERY) {
+        if logged.is_none_or(|(at, text)| {
+            text != reason && now.saturating_duration_since(*at) >= LOG_EVERY
+        }) {
             tracing::warn!(code = "sink.outage", error = reason, "events wait for the broker");
             self.logged = Some((now, reason.clone()));
         }

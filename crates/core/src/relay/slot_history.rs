@@ -23,6 +23,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 use crate::source::server::ServerStart;
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
@@ -198,6 +199,9 @@ impl SlotHistory {
             _ => {}
         }
         let was_advanced = is_comparable && slot.decoded == before;
+        if on(Mutant::PeerByHolderOnly) {
+            return Err(Mover::Unseen);
+        }
         if slot.has_peer || self.peer_was_there() && !was_advanced {
             let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));

@@ -1,13 +1,29 @@
 //! Surroundings of the loop in memory: for unit tests and for the simulator.
 
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::Relay;
+use super::feed::Downstream;
+use super::feed::slot::SlotFeed;
+use super::feed::slot::replication::Replication;
 use super::ports::{FileBytes, Link, StateBytes, StateFileSource};
 use super::state_file::StateFile;
-use super::state_file::header::WORDS;
+use super::state_file::header::BYTES;
+
+/// The inside of the loop, for tests that hand it single packets and reports.
+impl Relay<SlotFeed> {
+    pub fn inside(&mut self) -> (&mut SlotFeed, &mut Downstream) {
+        (&mut self.feed, &mut self.down)
+    }
+}
+
+impl SlotFeed {
+    pub fn replication(&mut self) -> &mut Replication {
+        &mut self.replication
+    }
+}
 
 /// The other end of a [`Link`].
 #[derive(Debug)]
@@ -47,24 +63,19 @@ impl<Q: Send, A: Send> Link<Q, A> for MemoryLink<Q, A> {
 
 /// A state file in memory: what outlives the processes that use it.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryFile(Arc<Kept>);
+pub struct MemoryFile(Arc<Mutex<Content>>);
 
 #[derive(Debug)]
-struct Kept {
-    words: Box<[AtomicU64]>,
-    bytes: Mutex<Vec<u8>>,
-    is_held: AtomicBool,
-    boot: AtomicU64,
+struct Content {
+    bytes: Vec<u8>,
+    boot: Option<u64>,
+    is_held: bool,
+    is_full: bool,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
-        Kept {
-            words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
-            bytes: Mutex::default(),
-            is_held: AtomicBool::new(false),
-            boot: AtomicU64::new(1),
-        }
+impl Default for Content {
+    fn default() -> Content {
+        Content { bytes: vec![0; BYTES], boot: Some(1), is_held: false, is_full: false }
     }
 }
 
@@ -83,54 +94,65 @@ impl MemoryFile {
         process
     }
 
-    /// The machine was started anew.
-    pub fn set_boot(&self, boot: u64) {
-        self.0.boot.store(boot, Ordering::Relaxed);
+    /// The start of the machine, if it is known.
+    pub fn set_boot(&self, boot: Option<u64>) {
+        self.content().boot = boot;
     }
 
-    /// The words, whoever holds the file.
+    /// While it is full, what does not go through the mapped words fails.
+    pub fn set_full(&self, is_full: bool) {
+        self.content().is_full = is_full;
+    }
+
+    /// The bytes, whoever holds the file.
     #[must_use]
-    pub fn words(&self) -> Arc<dyn StateBytes> {
-        Arc::new(Held { kept: Arc::clone(&self.0), unlocks: false })
+    pub fn bytes(&self) -> Arc<dyn StateBytes> {
+        Arc::new(OpenFile { file: self.clone(), unlocks: false })
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StateFileSource for MemoryFile {
     fn hold(self: Box<Self>) -> io::Result<Arc<dyn StateBytes>> {
-        if self.0.is_held.swap(true, Ordering::Relaxed) {
+        if std::mem::replace(&mut self.content().is_held, true) {
             return Err(ErrorKind::WouldBlock.into());
         }
-        Ok(Arc::new(Held { kept: Arc::clone(&self.0), unlocks: true }))
+        Ok(Arc::new(OpenFile { file: *self, unlocks: true }))
     }
 
     fn boot(&self) -> Option<u64> {
-        Some(self.0.boot.load(Ordering::Relaxed))
+        self.content().boot
     }
 }
 
 #[derive(Debug)]
-struct Held {
-    kept: Arc<Kept>,
+struct OpenFile {
+    file: MemoryFile,
     unlocks: bool,
 }
 
-/// The marks follow the words, as in a file.
-impl FileBytes for Held {
+impl FileBytes for OpenFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        let kept = self.kept.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let at = at as usize;
-        let found = kept.get(at..at + bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
+        let content = self.file.content();
+        let found = content.bytes.get(at..at + bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
         bytes.copy_from_slice(found);
         Ok(())
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let mut kept = self.kept.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, end) = (at as usize, at as usize + bytes.len());
-        if kept.len() < end {
-            kept.resize(end, 0);
+        let mut content = self.file.content();
+        if content.is_full {
+            return Err(ErrorKind::StorageFull.into());
         }
-        kept[at..end].copy_from_slice(bytes);
+        if content.bytes.len() < end {
+            content.bytes.resize(end, 0);
+        }
+        content.bytes[at..end].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -139,20 +161,22 @@ impl FileBytes for Held {
     }
 }
 
-impl StateBytes for Held {
+impl StateBytes for OpenFile {
     fn load(&self, word: usize) -> u64 {
-        self.kept.words[word].load(Ordering::Relaxed)
+        let content = self.file.content();
+        u64::from_ne_bytes(std::array::from_fn(|index| content.bytes[word * 8 + index]))
     }
 
     fn store(&self, word: usize, value: u64) {
-        self.kept.words[word].store(value, Ordering::Relaxed);
+        let at = word * 8;
+        self.file.content().bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
     }
 }
 
-impl Drop for Held {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         if self.unlocks {
-            self.kept.is_held.store(false, Ordering::Relaxed);
+            self.file.content().is_held = false;
         }
     }
 }

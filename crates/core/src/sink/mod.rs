@@ -3,7 +3,11 @@
 pub mod kafka;
 pub mod key_lanes;
 pub mod publish;
+pub mod rabbitmq;
 
 pub use self::publish::{
     Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
 };
+
+/// The code of a fault that may pass by waiting: the broker does not answer.
+pub const UNREACHABLE: &str = "sink.unreachable";

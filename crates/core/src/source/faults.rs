@@ -188,3 +188,7 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
         "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} SELECT * FROM moved ORDER BY {order};"
     )
 }
+
+#[cfg(test)]
+#[path = "faults_tests.rs"]
+mod tests;

@@ -12,6 +12,7 @@
 //! back, and has other transactions there, shows only when it has sent them.
 
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 
 /// Records of the WAL begin and end at multiples of this, and so do positions that report them.
 const RECORD_ALIGNMENT: u64 = 8;
@@ -59,12 +60,17 @@ impl Progress {
     /// A session begins, in which the server sends what was committed at `slot_confirmed` or later.
     /// What the keepalives of the last one declared as sent may be sent again.
     pub fn on_connected(&mut self, slot_confirmed: Lsn) {
-        self.keepalive = Lsn::ZERO;
+        if !on(Mutant::KeepaliveAfterRewind) {
+            self.keepalive = Lsn::ZERO;
+        }
         self.sent = slot_confirmed;
     }
 
     /// What keepalives declared as sent is unconfirmed again.
     pub fn on_rewound(&mut self) {
+        if on(Mutant::KeepaliveAfterRewind) {
+            return;
+        }
         self.keepalive = Lsn::ZERO;
     }
 
@@ -93,7 +99,8 @@ impl Progress {
     /// is unconfirmed or half received.
     pub fn reportable(&self, clear: bool) -> Lsn {
         let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
-        safe.max(self.reported).min(self.sent)
+        let sent = if on(Mutant::ReportedAhead) { Lsn::from_wire(u64::MAX) } else { self.sent };
+        safe.max(self.reported).min(sent)
     }
 
     /// Postgres was told, or knew itself, that everything before `lsn` is confirmed.

@@ -61,18 +61,18 @@ fn what_was_reported_to_a_postgres_that_has_an_older_position_is_reported_as_it_
 #[test]
 fn a_trace_confirms_nothing_and_is_no_end_of_a_record() {
     for (confirmed, commit) in [(800, 900), (803, 900), (807, 900), (800, 801), (800, 803)] {
-        for _ in 0..50 {
-            let found = trace(lsn(confirmed), lsn(commit)).unwrap();
+        for drawn in 0..50 {
+            let found = trace(lsn(confirmed), lsn(commit), drawn).unwrap();
             assert!(found > lsn(confirmed) && found <= lsn(commit) && is_trace(found));
             assert!(is_trace_after(lsn(confirmed), found));
         }
     }
     let drawn: std::collections::HashSet<Lsn> =
-        (0..200).filter_map(|_| trace(lsn(800), lsn(900))).collect();
+        (0..200).filter_map(|drawn| trace(lsn(800), lsn(900), drawn)).collect();
     assert_eq!(drawn.len(), 7);
     // The commit record follows at once, or was confirmed.
     for (confirmed, commit) in [(800, 800), (800, 792), (807, 808)] {
-        assert_eq!(trace(lsn(confirmed), lsn(commit)), None);
+        assert_eq!(trace(lsn(confirmed), lsn(commit), 5), None);
     }
     for (from, position) in [(800, 800), (800, 808), (800, 809), (803, 801)] {
         assert!(!is_trace_after(lsn(from), lsn(position)), "{from} {position}");

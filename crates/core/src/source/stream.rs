@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
 use super::server::ServerError;
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 
@@ -156,7 +157,7 @@ impl Stream {
         }
         if read > 0 {
             self.last_received = now;
-            self.lived_at = self.empty_at;
+            self.lived_at = if on(Mutant::LeaseByOldBytes) { now } else { self.empty_at };
         }
         // A read that leaves room has taken everything; of TLS it may be one record of several.
         if is_empty || (self.end < self.buffer.len() && self.wire.reads_all()) {

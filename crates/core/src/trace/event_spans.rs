@@ -18,8 +18,8 @@ use super::context::TraceContext;
 use super::sampler::Sampler;
 use super::span::{FinishedSpan, PublishSpan};
 use crate::base::encoding::hex;
-use crate::base::random::{Random, Salt};
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, TRACEPARENT};
+use crate::base::random::{Random, Salt};
 
 type ExportSpan = Box<dyn FnMut(FinishedSpan) + Send>;
 

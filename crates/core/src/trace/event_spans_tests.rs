@@ -8,9 +8,14 @@ const ROW: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 type Ended = Arc<Mutex<Vec<FinishedSpan>>>;
 
 fn spans(ratio: f64) -> (EventSpans, Ended) {
+    process(ratio, 1)
+}
+
+/// Another process has another seed.
+fn process(ratio: f64, seed: u64) -> (EventSpans, Ended) {
     let ended = Ended::default();
     let to = Arc::clone(&ended);
-    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span))), ended)
+    (EventSpans::new(ratio, Box::new(move |span| to.lock().unwrap().push(span)), seed), ended)
 }
 
 fn event<'a>(id: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
@@ -152,13 +157,13 @@ fn numbers_that_mean_other_events_forget_their_spans() {
 
 #[test]
 fn one_event_has_one_trace_id_in_every_process_and_other_span_ids() {
-    let trace = |id: &str| {
-        let (mut spans, ended) = spans(1.0);
+    let trace = |(seed, id): (u64, &str)| {
+        let (mut spans, ended) = process(1.0, seed);
         begin(&mut spans, 0, &event(id, &[])).unwrap();
         spans.end(0, 0, None, 3_000);
         only(&ended).span.context
     };
-    let [first, second, other] = ["a", "a", "b"].map(trace);
+    let [first, second, other] = [(1, "a"), (2, "a"), (1, "b")].map(trace);
     assert_eq!(first.trace_id, second.trace_id);
     assert_ne!(first.span_id, second.span_id);
     assert_ne!(first.trace_id, other.trace_id);

@@ -149,6 +149,11 @@ impl Cluster {
         }
     }
 
+    /// What happens from here on follows from this.
+    pub(crate) fn draw_from(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
     pub(super) fn open(
         &mut self,
         relay: usize,

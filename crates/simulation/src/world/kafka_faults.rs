@@ -1,11 +1,12 @@
 //! What goes wrong at a Kafka cluster, or between it and its clients.
 
-use super::{World, below};
+use super::{KAFKA, World, below};
 use crate::broker::locked;
 use crate::faults::FaultKind;
 use crate::kafka::Mood;
 use crate::postgres::TOPICS;
-use crate::process::SinkKind;
+use crate::story::About;
+use crate::options::SinkKind;
 
 impl World {
     /// A round of the cluster and its clients.
@@ -13,6 +14,7 @@ impl World {
         if self.sink != SinkKind::Kafka {
             return;
         }
+        self.draws_for(KAFKA);
         let is_busy = self.chance(self.rates.store);
         let arrives = if is_busy { 1 + below(&mut self.random, 4) as usize } else { 0 };
         let now_us = self.clock.us();
@@ -20,12 +22,14 @@ impl World {
             refuses: now_us < self.refuses_until_us,
             is_unsteady: now_us < self.unsteady_until_us,
         };
+        let seed = self.random.number();
         let mut broker = locked(&self.broker);
+        broker.kafka.draw_from(seed);
         broker.kafka.frozen_for(jump_us);
         broker.kafka_round(late_us, arrives, mood);
         let story = if self.tells { broker.kafka.story.replace(Vec::new()) } else { None };
         drop(broker);
-        story.into_iter().flatten().for_each(|line| self.tell(|| line));
+        story.into_iter().flatten().for_each(|line| self.tell_of(About::Detail, || line));
     }
 
     pub(super) fn kafka_fault(&mut self, kind: FaultKind, soon_us: u64) {

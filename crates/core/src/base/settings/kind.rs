@@ -63,7 +63,7 @@ pub const TOPIC: TextRule = TextRule {
 pub const ADDRESS: TextRule = TextRule {
     pattern: "^.+:[0-9]+$",
     wanted: "an IP address and a port, as in 127.0.0.1:9464",
-    holds: |text| text.parse::<std::net::SocketAddr>().is_ok(),
+    holds: |text| text.parse::<core::net::SocketAddr>().is_ok(),
 };
 pub const HOST_NAME: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,253}$",
@@ -152,17 +152,7 @@ impl ValueKind {
                 other => return Err(self.mismatch(other)),
             }),
             ValueKind::Integer(min, max) => {
-                let (number, shown) = match raw {
-                    RawValue::Integer(number) => (Some(*number), number.to_string()),
-                    RawValue::Word(word) => match word.trim().replace('_', "").parse() {
-                        Ok(number) => (Some(number), i64::to_string(&number)),
-                        Err(_) => (None, format!("{word:?}")),
-                    },
-                    other => return Err(self.mismatch(other)),
-                };
-                let show = |number| i64::to_string(&number);
-                let number = in_range(number, &shown, (min, max), show, "an integer", "")?;
-                SettingValue::Integer(number)
+                SettingValue::Integer(self.read_integer(raw, (min, max))?)
             }
             ValueKind::Ratio => {
                 let text = match raw {
@@ -205,6 +195,19 @@ impl ValueKind {
                 SettingValue::Text(text.to_owned())
             }
         })
+    }
+
+    fn read_integer(self, raw: &RawValue, bounds: (i64, i64)) -> Result<i64, BadValue> {
+        let (number, shown) = match raw {
+            RawValue::Integer(number) => (Some(*number), number.to_string()),
+            RawValue::Word(word) => match word.trim().replace('_', "").parse() {
+                Ok(number) => (Some(number), i64::to_string(&number)),
+                Err(_) => (None, format!("{word:?}")),
+            },
+            other => return Err(self.mismatch(other)),
+        };
+        let show = |number| i64::to_string(&number);
+        in_range(number, &shown, bounds, show, "an integer", "")
     }
 
     fn text_of(self, raw: &RawValue) -> Result<&str, BadValue> {

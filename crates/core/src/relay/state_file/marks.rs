@@ -12,6 +12,7 @@ use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::ConfirmedPrefix;
+use crate::mutants::{Mutant, on};
 
 /// In the ordinal of a mark: the broker has the event's dead letter.
 const DEAD_LETTER: u32 = 1 << 31;
@@ -74,7 +75,7 @@ impl MarkRing {
     /// Another relay was seen to hold the slot. Its trace may be missing: Postgres had not read it when
     /// the walsender ended.
     pub fn peer_held(&mut self) {
-        self.peer_held = true;
+        self.peer_held = !on(Mutant::MarksAfterPeer);
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
@@ -187,13 +188,15 @@ impl Ring {
         if !successor.same_place {
             return Err("they are of another system, timeline or slot, or of another version");
         }
-        if broker != self.words.load(BROKER) {
+        if broker != self.words.load(BROKER) && !on(Mutant::MarksOfOtherBroker) {
             return Err("they are of another broker");
         }
-        if successor.boot != Some(self.words.load(BOOT)) {
+        let is_same_boot = successor.boot == Some(self.words.load(BOOT));
+        if !is_same_boot && !on(Mutant::MarksAfterReboot) {
             return Err("the machine has been restarted since");
         }
-        if Reports(&self.words).show_another_relay(successor.confirmed) {
+        let is_after_peer = Reports(&self.words).show_another_relay(successor.confirmed);
+        if is_after_peer && !on(Mutant::MarksAfterPeer) {
             return Err("another relay has had the slot since");
         }
         self.read(written).map_err(|_| "the file is cut off")

@@ -2,10 +2,10 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 
-use super::super::testing::OwnPath;
 use super::*;
+use crate::relay::testing::MemoryFile;
 
-const SUCCESSOR: (u64, Option<u64>) = (7, Some(9));
+const PLACE: u64 = 7;
 
 /// The marks by their numbers.
 fn mark(number: u64) -> Mark {
@@ -23,10 +23,9 @@ proptest! {
     fn the_last_marks_are_there_in_order(
         steps in prop::collection::vec((1..MARKS / 2 + 3, any::<bool>()), 1..8),
     ) {
-        let path = OwnPath::new();
-        let (place, boot) = SUCCESSOR;
-        let mut process = path.open();
-        process.takes_over_at(place, boot, Some(Lsn::ZERO));
+        let file = MemoryFile::default();
+        let mut process = file.open();
+        process.takes_over_at(PLACE, Some(Lsn::ZERO));
         let (mut model, mut number) = (VecDeque::new(), 0);
         for (count, dies) in steps {
             for _ in 0..count {
@@ -40,8 +39,8 @@ proptest! {
             }
             if dies {
                 drop(process);
-                process = path.open();
-                let left = process.takes_over_at(place, boot, Some(Lsn::ZERO));
+                process = file.open();
+                let left = process.takes_over_at(PLACE, Some(Lsn::ZERO));
                 prop_assert!(left.iter().eq(model.iter().map(|number| mark(*number))));
             }
         }

@@ -64,11 +64,7 @@ impl StateFile {
         self.takes_over_at(place, confirmed)
     }
 
-    fn takes_over_at(
-        &mut self,
-        place: u64,
-        confirmed: Option<Lsn>,
-    ) -> LeftMarks {
+    fn takes_over_at(&mut self, place: u64, confirmed: Option<Lsn>) -> LeftMarks {
         let mut left = LeftMarks::default();
         if let Some(file) = self.file.take() {
             let boot = file.boot();
@@ -96,3 +92,7 @@ impl StateFile {
         left
     }
 }
+
+#[cfg(test)]
+#[path = "state_file_tests.rs"]
+mod tests;

@@ -1,9 +1,5 @@
-use std::sync::Arc;
-
-use super::super::testing::OwnPath;
 use super::*;
-use crate::base::os_ffi::SharedWords;
-use crate::relay::state_file::header::WORDS;
+use crate::relay::testing::MemoryFile;
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
@@ -11,10 +7,7 @@ fn lsn(number: u64) -> Lsn {
 
 #[test]
 fn a_slot_that_stands_where_no_report_has_left_it_was_another_relays() {
-    let path = OwnPath::new();
-    drop(path.open());
-    let file = std::fs::File::options().read(true).write(true).open(&path.0).unwrap();
-    let words: Words = Arc::new(SharedWords::map(&file, WORDS).unwrap());
+    let words = MemoryFile::default().bytes();
     let reports = Reports(&words);
     // GIVEN a process that took the slot at 800, left a trace, and has made reports since
     reports.begin(lsn(800));

@@ -15,6 +15,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::mutants::{Mutant, on};
 use crate::relay::control::{Walsender, WalsenderAnswer};
 use crate::relay::ports::WalsenderLink;
 use crate::source::walsender::Activity;
@@ -72,6 +73,9 @@ impl SessionLease {
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
         (self.lived_at, self.ended_at) = (opened_at, None);
         (self.is_lost, self.is_walsender_gone) = (false, false);
+        if on(Mutant::LeaseNeverExpires) {
+            self.length = Duration::from_secs(86_400);
+        }
     }
 
     /// The session has ended. What was sent to the broker may be published until the lease expires.
@@ -83,7 +87,8 @@ impl SessionLease {
     /// Until when anything may be sent to the broker: after the end of a session a peer may have the slot
     /// at once, and what is sent later would be older than what the peer publishes.
     pub(super) fn sends_until(&self) -> Instant {
-        self.ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
+        let ended_at = self.ended_at.filter(|_| !on(Mutant::SendsAfterSession));
+        ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
     }
 
     /// Something else than its clock ends the lease.
@@ -128,6 +133,9 @@ impl SessionLease {
                 Ok(Activity::Gone) => self.is_walsender_gone = true,
                 Ok(Activity::Unasked) => {}
                 Ok(_) => self.lived_at = self.lived_at.max(asked_at),
+                Err(_) if on(Mutant::LeaseByAnyAnswer) => {
+                    self.lived_at = self.lived_at.max(asked_at);
+                }
                 Err(why) => {
                     tracing::debug!(why, "postgres does not say whether it has the session")
                 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{Link, LinkEnd};
+use crate::relay::testing::{LinkEnd, link};
 use crate::source::settings::PostgresHost;
 
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -12,7 +12,7 @@ fn walsender(pid: i32) -> Walsender {
 
 /// A lease of four seconds that begins now, and who answers its questions.
 fn lease() -> (SessionLease, LinkEnd<Walsender, WalsenderAnswer>, Instant) {
-    let (link, end) = Link::pair();
+    let (link, end) = link();
     let now = Instant::now();
     let mut lease = SessionLease::new(link, now);
     lease.begins(walsender(7), Some(TIMEOUT), now);
@@ -42,7 +42,7 @@ fn an_old_sign_does_not_shorten_it() {
 
 #[test]
 fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question() {
-    let (mut lease, mut end, began) = lease();
+    let (mut lease, end, began) = lease();
     lease.observe(began + 2 * SECOND, began, true);
     lease.observe(began + SECOND / 2, began, false);
     assert!(end.requests.try_recv().is_err(), "asked too early");
@@ -56,7 +56,7 @@ fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question()
 
 #[test]
 fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
-    let (mut lease, mut end, began) = lease();
+    let (mut lease, end, began) = lease();
     for (asked_after, pid, activity) in [
         (3 * SECOND, 6, Ok(Activity::Waiting)),
         (7 * SECOND / 2, 7, Err("no connection".to_owned())),
@@ -72,7 +72,7 @@ fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
 
 #[test]
 fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
-    let (mut lease, mut end, began) = lease();
+    let (mut lease, end, began) = lease();
     lease.observe(began + SECOND, began, false);
     assert!(end.requests.try_recv().is_ok());
     end.answers.send(gone(7)).unwrap();
@@ -89,7 +89,7 @@ fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
 
 #[test]
 fn without_a_session_nobody_is_asked() {
-    let (mut lease, mut end, began) = lease();
+    let (mut lease, end, began) = lease();
     lease.session_ended(began + SECOND);
     lease.observe(began + 3 * SECOND, began, true);
     assert!(end.requests.try_recv().is_err());

@@ -1,6 +1,7 @@
 //! Events from a replication slot: opens one session after another, checks that each continues the
 //! same slot, reads its stream, and reports confirmed positions to it.
 
+mod intake;
 mod lease;
 pub mod replication;
 mod session;
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
-use self::replication::{IntakeStop, PacketOutcome, Replication};
+use self::replication::{PacketOutcome, Replication};
 pub use self::session::not_the_last;
 use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
@@ -31,6 +32,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::Stage;
+use crate::mutants::{Mutant, on};
 use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
 use crate::relay::dead_letter_gate::PublicationInDoubt;
@@ -44,7 +46,7 @@ use crate::source::stream::{Stream, StreamError};
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 pub struct SlotFeed {
-    replication: Replication,
+    pub(in crate::relay) replication: Replication,
     connection: Connection,
     /// What the control runtime waits for while there is no session.
     awaited: Phase,
@@ -172,13 +174,15 @@ impl SlotFeed {
         let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
         match start.continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
-            _ if is_takeover => self.replication.taken_over(floor, admitter, policy),
+            _ if is_takeover && !on(Mutant::PeerConfirmsOnly) => {
+                self.replication.taken_over(floor, admitter, policy)
+            }
             Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
             admitter.read_back.start(floor..opened.wal_end);
         }
-        if is_takeover {
+        if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
             policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
@@ -214,22 +218,13 @@ impl SlotFeed {
         Ok(())
     }
 
-    /// The stream has ended. Returns a fault if a new session would end in the same way.
-    fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(error, &self.source) {
-            return Err(fault);
-        }
-        self.lost(error);
-        Ok(false)
-    }
-
     /// Whether the session is over, which the stream shows only behind what was not read yet. A relay
     /// that was frozen, or that does not read, would publish beside a peer until then.
     fn is_walsender_gone(&mut self, now: Instant) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
         let is_gone = self.lease.is_walsender_gone()
             || self.trace.is_walsender_gone()
-            || stream.is_closed();
+            || (stream.is_closed() && !on(Mutant::ClosedUnseen));
         if !is_gone {
             return false;
         }
@@ -241,28 +236,6 @@ impl SlotFeed {
             return self.lease.is_walsender_gone();
         }
         true
-    }
-
-    /// What the intake waits for before it reads.
-    fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
-        if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
-            self.catalog = None;
-            self.replication.refresh(catalog);
-        }
-        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
-        let looks_up =
-            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
-        let full = !self.replication.window.has_room();
-        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
-    }
-
-    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
-    /// it: what settles from now on is of another history.
-    fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
-        if fault.exit == Exit::Slot {
-            self.disconnect(Connection::Closed);
-        }
-        Err(fault)
     }
 
     fn lost(&mut self, error: &StreamError) {
@@ -280,7 +253,7 @@ impl SlotFeed {
         self.catalog = None;
         self.stall.disconnected();
         self.lease.session_ended(self.clock.instant());
-        if self.trace.session_ended() {
+        if self.trace.session_ended() && !on(Mutant::TraceNotRepeated) {
             // The same trace is sent again: each further one would be farther from where peers know
             // the slot.
             self.replication.untraced = Some(Lsn::ZERO);
@@ -294,41 +267,7 @@ impl SlotFeed {
         let OpenedSession { slot_confirmed, seen, .. } = opened;
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
         let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
-        follows && !self.replication.window.is_empty()
-    }
-
-    /// The packet waits, or the session ends.
-    fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
-        match why {
-            IntakeStop::Full => {
-                let room = self.replication.window.has_room();
-                let looks_up = down.admitter.read_back.awaits_topic();
-                let unread = room && !looks_up && down.policy.gate.awaits_history();
-                self.hold = IntakeHold::of(unread, looks_up, true);
-                self.hold(now);
-            }
-            IntakeStop::TextModeNeeded => {
-                self.text_only = true;
-                self.disconnect(Connection::Lost);
-            }
-            IntakeStop::CatalogNeeded => {
-                self.catalog = Some(self.database.read_catalog());
-                self.hold = Some(IntakeHold::LookupPending);
-                self.hold(now);
-            }
-            IntakeStop::ClaimRefuted => {
-                tracing::info!(
-                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
-                );
-                self.replication.forget(&mut down.admitter, &mut down.policy);
-                self.slot = None;
-                self.disconnect(Connection::Closed);
-            }
-            IntakeStop::SinkBroken => {
-                let in_flight = self.replication.window.events();
-                down.driver.break_sink("it refuses every event", in_flight, now);
-            }
-        }
+        follows && !self.replication.window.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
@@ -389,7 +328,8 @@ impl Feed for SlotFeed {
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
                 self.awaited = phase;
-                if phase == Phase::Standby && !self.replication.window.is_empty() {
+                let keeps = self.replication.window.is_empty() || on(Mutant::StandbyKeepsSink);
+                if phase == Phase::Standby && !keeps {
                     self.withdrawal = Some("another relay has the slot");
                 }
             }
@@ -403,7 +343,7 @@ impl Feed for SlotFeed {
             let is_read = self.hold.is_none() && self.replication.window.has_room();
             self.lease.observe(now, stream.lived_at(), is_read);
         }
-        if frozen >= self.lease.length() {
+        if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
             self.lease.lose();
         }
         let known = self.withdrawal.take();
@@ -579,7 +519,10 @@ impl Feed for SlotFeed {
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
             hold: self.hold,
-            decoding_for: self.stall.decoding_since().map(|since| now.saturating_duration_since(since)),
+            decoding_for: self
+                .stall
+                .decoding_since()
+                .map(|since| now.saturating_duration_since(since)),
             ..self.replication.status()
         };
         FeedStatus { connected, pass }
@@ -598,12 +541,19 @@ impl Feed for SlotFeed {
     }
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
+        if on(Mutant::StopUnreported) {
+            return self.replication.window.events();
+        }
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
-        let reported =
-            if let Connection::Open(stream) = ending { session::end(stream, &*self.clock) } else { false };
+        let reported = if let Connection::Open(stream) = ending {
+            session::end(stream, &*self.clock)
+        } else {
+            false
+        };
         // After a fault of the slot itself this relay's positions may not apply to it.
-        let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
+        let trusted =
+            fault.is_none_or(|fault| fault.exit != Exit::Slot) || on(Mutant::ReportsAfterFault);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let lsn = self.replication.reportable();
             session::confirm_over_sql(&*self.database, slot, lsn);

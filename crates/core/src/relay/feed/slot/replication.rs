@@ -16,6 +16,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::{NotInFlight, SettledEvent, Window};
 use crate::health::Pass;
 use crate::metrics::Ignored;
+use crate::mutants::{Mutant, on};
 use crate::outbox::{NEEDS_TEXT, Outboxes};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
@@ -127,12 +128,7 @@ impl Replication {
     /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
-    pub fn taken_over(
-        &mut self,
-        floor: Lsn,
-        admitter: &mut Admitter,
-        policy: &mut FailurePolicy,
-    ) {
+    pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         self.window.forget();
         admitter.forget();
         policy.forget(self.window.next());
@@ -164,7 +160,9 @@ impl Replication {
     /// Everything from the first unsettled event on will be received and admitted again.
     pub fn rewind(&mut self, policy: &mut FailurePolicy) {
         let settled_below = self.window.settled_below();
-        if let Some(position) = self.ledger.position_of(settled_below) {
+        if let Some(position) = self.ledger.position_of(settled_below)
+            && !on(Mutant::RewindForgotten)
+        {
             self.admitted.rewind(position);
         }
         self.progress.on_settled(self.ledger.settle(settled_below));
@@ -188,6 +186,9 @@ impl Replication {
 
     /// The newest position that may be reported to Postgres.
     pub fn reportable(&mut self) -> Lsn {
+        if on(Mutant::AckOnEnqueue) {
+            self.progress.on_settled(self.ledger.settle(self.window.next()));
+        }
         self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
         self.progress.reportable(self.ledger.is_clear())
     }
@@ -200,6 +201,9 @@ impl Replication {
         is_dead_letter: bool,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
         let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
+        if on(Mutant::AckNewest) {
+            self.progress.on_settled(self.ledger.settle(event + 1));
+        }
         let is_marked = fingerprint != Fingerprint::NONE;
         let position = self.position_of(event);
         let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
@@ -253,7 +257,7 @@ impl Replication {
         Ok(PacketOutcome::Done)
     }
 
-    fn message(
+    pub fn message(
         &mut self,
         message: Message<'_>,
         admission: &mut Admission<'_>,
@@ -273,6 +277,11 @@ impl Replication {
                 if let Known::New { already } = self.admitted.begin(commit) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
                     self.transaction.begins(final_lsn, already);
+                    if on(Mutant::AckBegin) {
+                        let end = Lsn::from_wire(final_lsn.to_wire() + 8);
+                        self.progress.on_committed(end);
+                        self.progress.on_settled(end);
+                    }
                 }
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
@@ -318,9 +327,16 @@ impl Replication {
     /// the transaction is confirmed.
     fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
         let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
+        if on(Mutant::TraceForgotten) {
+            return None;
+        }
         let reported = self.progress.reported();
         // What was reported since shows it too.
-        if reported == floor { progress::trace(floor, commit_lsn, self.random.number()) } else { Some(reported) }
+        if reported == floor {
+            progress::trace(floor, commit_lsn, self.random.number())
+        } else {
+            Some(reported)
+        }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
@@ -446,6 +462,13 @@ fn admit(
     let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
         Offered::Taken { bytes, commit_unix_us, fingerprint } => {
             window.admit(bytes, commit_unix_us, fingerprint);
+            if on(Mutant::MarkOnEnqueue) {
+                admitter.state_file.marks.push(Mark {
+                    position,
+                    fingerprint,
+                    is_dead_letter: false,
+                });
+            }
             fingerprint
         }
         Offered::Known(from, fingerprint) => {

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{
-    ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline,
-};
+use crate::mutants::{Mutant, on};
+use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
 use crate::source::progress;
@@ -54,6 +53,7 @@ impl SessionStart {
         match self.continuation {
             Continuation::First => false,
             Continuation::AfterPeers => true,
+            _ if on(Mutant::TakeoverUnseen) => false,
             Continuation::Same | Continuation::OtherTimeline => opened.seen.peer_may_have_held,
         }
     }
@@ -64,6 +64,7 @@ impl SessionStart {
         match self.continuation {
             Continuation::First => true,
             Continuation::OtherTimeline => false,
+            _ if on(Mutant::TopicsUnreadAfterPeer) => false,
             Continuation::Same | Continuation::AfterPeers => is_takeover,
         }
     }
@@ -93,6 +94,7 @@ pub(super) fn judge(
     let start = |floor, continuation| Ok(SessionStart { floor, continuation });
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
+        let last = last.filter(|_| !on(Mutant::LastPlaceForgotten));
         let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
         other.map_or(Ok(()), Err)?;
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
@@ -105,7 +107,7 @@ pub(super) fn judge(
     if known.place.system_id != place.system_id {
         return Err(faults::system_changed(source, &known.place.system_id, &place.system_id));
     }
-    if known.place != *place {
+    if known.place != *place && !on(Mutant::SkipAcrossTimeline) {
         tracing::warn!(
             code = "slot.other-timeline",
             from = known.place.timeline,
@@ -117,18 +119,19 @@ pub(super) fn judge(
     let floor = by_peers.max(ours);
     // A relay that was not seen has taken the slot and confirmed nothing.
     let traced = progress::is_trace_after(floor, slot_confirmed);
-    if slot_confirmed > floor && !traced {
+    if slot_confirmed > floor && !traced && !on(Mutant::MoverUnchecked) {
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
     let floor = floor.max(slot_confirmed);
     let received = received.max(floor);
-    if wal_end < received {
+    if wal_end < received && !on(Mutant::WalEndUnchecked) {
         return Err(faults::went_back(source, received, wal_end));
     }
     // A peer has begun where the slot stood, and that may be before what this relay has reported, or
     // another peer was seen to confirm: reports are lost with a connection, and with a Postgres that
     // crashes. What the peer has published again would be the last of its keys.
-    let first_repeated = floor.min(slot_confirmed);
+    let is_late = on(Mutant::FloorByOwnReport);
+    let first_repeated = if is_late { floor } else { floor.min(slot_confirmed) };
     if floor == ours {
         let floor = if seen.peer_may_have_held { first_repeated } else { floor };
         return start(floor, Continuation::Same);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{Link, LinkEnd};
+use crate::relay::testing::{LinkEnd, link};
 use crate::source::settings::PostgresHost;
 
 const LIMIT: Duration = Duration::from_secs(4);
@@ -34,7 +34,7 @@ fn walsender(pid: i32) -> Walsender {
 
 /// A stream that has just been heard, and has received all that there is.
 fn stage() -> Stage {
-    let (link, end) = Link::pair();
+    let (link, end) = link();
     let walsender_worker = AnsweringEnd(end);
     let mut stall = StallDetector::new(link, LIMIT);
     stall.connected(walsender(7));

@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
 use crate::relay::control::Walsender;
 use crate::relay::ports::WalsenderLink;
 use crate::source::walsender::Activity;
@@ -56,7 +57,8 @@ impl TraceCheck {
 
     /// Whether a trace is not known to have arrived; asks Postgres then.
     pub(super) fn is_awaited(&mut self, now: Instant) -> bool {
-        let Some((trace, sent_at)) = self.awaited else { return false };
+        let awaited = self.awaited.filter(|_| !on(Mutant::TraceNotAwaited));
+        let Some((trace, sent_at)) = awaited else { return false };
         let Some(walsender) = &self.walsender else { return false };
         while let Some(answer) = self.link.answer() {
             self.is_asked = false;

@@ -1,5 +1,6 @@
 use super::*;
-use crate::relay::control::{Link, WalsenderAnswer};
+use crate::relay::control::WalsenderAnswer;
+use crate::relay::testing::link;
 use crate::source::settings::PostgresHost;
 
 fn walsender(pid: i32) -> Walsender {
@@ -12,7 +13,7 @@ fn answer(pid: i32, activity: Result<Activity, String>, confirmed: u64) -> Walse
 
 #[test]
 fn it_is_awaited_until_the_slot_of_this_walsender_shows_it() {
-    let (link, mut end) = Link::pair();
+    let (link, end) = link();
     let mut now = Instant::now();
     let mut check = TraceCheck::new(link, now);
     check.connected(walsender(7));
@@ -43,7 +44,7 @@ fn it_is_awaited_until_the_slot_of_this_walsender_shows_it() {
 
 #[test]
 fn a_walsender_that_has_ended_is_known() {
-    let (link, end) = Link::pair();
+    let (link, end) = link();
     let now = Instant::now();
     let mut check = TraceCheck::new(link, now);
     check.connected(walsender(7));
@@ -60,7 +61,7 @@ fn a_walsender_that_has_ended_is_known() {
 
 #[test]
 fn it_is_not_awaited_for_ever() {
-    let (link, _end) = Link::pair();
+    let (link, _end) = link();
     let now = Instant::now();
     let mut check = TraceCheck::new(link, now);
     check.connected(walsender(7));
@@ -71,7 +72,7 @@ fn it_is_not_awaited_for_ever() {
 
 #[test]
 fn the_end_of_a_session_leaves_it_open_whether_it_has_arrived() {
-    let (link, end) = Link::pair();
+    let (link, end) = link();
     let now = Instant::now();
     let mut check = TraceCheck::new(link, now);
     check.connected(walsender(7));

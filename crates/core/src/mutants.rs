@@ -1,0 +1,130 @@
+//! Bugs that the simulation must catch. Each is one of the places where [`on`] is asked, and none is
+//! there without the feature `mutants`, which is in no package.
+
+#[cfg(feature = "mutants")]
+use std::cell::Cell;
+
+macro_rules! mutants {
+    ($($name:ident: $what:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Mutant {
+            $(#[doc = $what] $name,)*
+        }
+
+        impl Mutant {
+            pub const ALL: &[Mutant] = &[$(Mutant::$name,)*];
+
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Mutant::$name => stringify!($name),)*
+                }
+            }
+
+            /// What the relay does then.
+            #[must_use]
+            pub fn what(self) -> &'static str {
+                match self {
+                    $(Mutant::$name => $what,)*
+                }
+            }
+        }
+    };
+}
+
+mutants! {
+    // What is reported to Postgres.
+    AckNewest: "the newest confirm is reported, whatever is unconfirmed before it",
+    AckBegin: "a transaction is reported when it begins",
+    AckOnEnqueue: "an event counts as settled once the sink has taken it",
+    AckFirstEvent: "a transaction is reported once its first event is confirmed",
+    EmptySettles: "a transaction without events is reported, whatever is unconfirmed before it",
+    KeepaliveInTransaction: "the position of a keepalive is reported inside a transaction",
+    KeepaliveUnconfirmed: "the position of a keepalive is reported while events are unconfirmed",
+    KeepaliveAfterRewind: "the position of a keepalive is reported although all before it is received again",
+    ReportedAhead: "after a crash of Postgres the old position is reported before its WAL has come again",
+    ReportsAfterFault: "a relay reports what settles after the slot has turned out to be another one",
+    // Confirms, refusals, returns and dead letters.
+    NackForgotten: "a refused event is forgotten",
+    NackIsAck: "a refusal is taken for a confirm",
+    BrokenForgotten: "a sink that has lost its state is used further",
+    LetterBeforeConfirm: "a dead letter counts as settled before its confirm",
+    ExhaustedForgotten: "an event without attempts left gets no dead letter",
+    RewindForgotten: "what was in flight is not received again after the sink is rebuilt",
+    NumbersReused: "what was confirmed under numbers that mean other events now is passed over",
+    // Memory that crosses sessions: timelines, restores, crashes.
+    SkipAcrossTimeline: "positions of one timeline are skipped on another one",
+    SkipByLsnAlone: "transactions are skipped by position alone after a restore",
+    WalEndUnchecked: "a WAL that ends before what was read is not noticed",
+    LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
+    // Peers.
+    PeerConfirmsOnly: "after a peer only what it has confirmed counts, and what it has published is not received again",
+    FloorByOwnReport: "after a peer a relay goes on where it has reported itself, not where the slot stands",
+    TakeoverUnseen: "a peer that was there and may have had the slot counts for nothing",
+    PeerByHolderOnly: "a move of the slot counts as a peer's only if that was seen to hold it",
+    MoverUnchecked: "a slot that somebody has advanced is taken for a peer's",
+    StandbyKeepsSink: "a relay that waits behind a peer keeps what is in flight",
+    FollowsWithoutWithdrawal: "a session behind that of a peer is used while the sink has events in flight",
+    LeaseNeverExpires: "a relay that hears nothing of its session publishes further",
+    FreezeUnnoticed: "the clock of the system does not show that a relay was frozen",
+    LeaseByOldBytes: "bytes that have waited in the socket prolong the lease from when they are read",
+    LeaseByAnyAnswer: "a server that accepts no connection counts as a sign of the session",
+    SendsAfterSession: "what waits is sent to the broker after the session has ended",
+    ClosedUnseen: "a session that the server has closed counts as alive until it is read",
+    TraceForgotten: "a relay leaves no trace in the slot before it publishes",
+    TraceNotAwaited: "events are published before Postgres has shown the trace",
+    TraceNotRepeated: "a trace that may not have arrived is not left again",
+    // Memory that crosses processes: marks, topics, parked keys, stops.
+    MarkOnEnqueue: "an event is marked before it is confirmed",
+    MarksOfOtherBroker: "marks are believed that another broker has confirmed",
+    MarksAfterPeer: "marks are believed although another relay has had the slot",
+    MarksAfterReboot: "marks are believed after a restart of the machine",
+    MarksOutOfOrder: "a mark counts although an earlier event of its key was published after it",
+    MarkOverrulesTopic: "a mark counts although the topic does not hold the event",
+    MarkedNotLookedUp: "the topic is not asked about an event that is marked",
+    KnownBehindRepublished: "an event is passed over behind an earlier one of its key that is published again",
+    TopicEndIgnored: "a record counts although its key ends with an earlier event",
+    OverruledMarksKept: "marks that a topic has overruled are left to the next process",
+    TopicsUnreadAfterPeer: "a relay that had the slot before takes over without a look at the topics",
+    LettersUnreadAfterPeer: "the dead-letter topic is not read again after a peer had the slot",
+    LettersUnreadAtStart: "events come in before the dead-letter topic is read",
+    ParkedKeyPublished: "events of a parked key are published",
+    DoubtForgotten: "a gap in the publication while no relay ran is not noticed",
+    BreakerForgotten: "dead letters of earlier processes do not count for the breaker",
+    // What stands, or is not bounded.
+    SilentHoldsAll: "events of a destination that does not answer stop all others",
+    RefusalIsOutage: "a refused event is taken for an outage, and the sink is rebuilt",
+    WindowUnbounded: "the window takes any number of events",
+    DrainInTransaction: "a relay that is stopped leaves the open transaction as it is",
+    StopUnreported: "a relay that is stopped does not report what is confirmed",
+    RetriesNeverDue: "an event that waits for another attempt gets none",
+    SettledRepublished: "after a new sink what was confirmed behind an unsettled event is published again",
+    InterruptForgotten: "after a broken session what was admitted of the open transaction is admitted again",
+}
+
+#[cfg(feature = "mutants")]
+thread_local! {
+    static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+}
+
+/// Puts a bug into what this thread does from here on, or takes it out.
+#[cfg(feature = "mutants")]
+pub fn set(mutant: Option<Mutant>) {
+    ACTIVE.set(mutant);
+}
+
+/// Whether this bug is there.
+#[cfg(feature = "mutants")]
+#[must_use]
+#[inline]
+pub fn on(mutant: Mutant) -> bool {
+    ACTIVE.get() == Some(mutant)
+}
+
+/// Whether this bug is there.
+#[cfg(not(feature = "mutants"))]
+#[must_use]
+#[inline(always)]
+pub const fn on(_mutant: Mutant) -> bool {
+    false
+}

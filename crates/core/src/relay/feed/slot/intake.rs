@@ -1,0 +1,79 @@
+//! What the intake of a slot waits for, and what ends it.
+
+use std::time::Instant;
+
+use super::replication::IntakeStop;
+use super::{Connection, SlotFeed};
+use crate::base::error::{Exit, Fault};
+use crate::health::IntakeHold;
+use crate::mutants::{Mutant, on};
+use crate::relay::faults;
+use crate::relay::feed::{Downstream, Feed as _};
+use crate::source::stream::StreamError;
+
+impl SlotFeed {
+    /// What the intake waits for before it reads.
+    pub(super) fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
+        if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
+            self.catalog = None;
+            self.replication.refresh(catalog);
+        }
+        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
+        let looks_up =
+            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
+        let full = !self.replication.window.has_room();
+        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
+    }
+
+    /// The packet waits, or the session ends.
+    pub(super) fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
+        match why {
+            IntakeStop::Full => {
+                let room = self.replication.window.has_room();
+                let looks_up = down.admitter.read_back.awaits_topic();
+                let unread = room && !looks_up && down.policy.gate.awaits_history();
+                self.hold = IntakeHold::of(unread, looks_up, true);
+                self.hold(now);
+            }
+            IntakeStop::TextModeNeeded => {
+                self.text_only = true;
+                self.disconnect(Connection::Lost);
+            }
+            IntakeStop::CatalogNeeded => {
+                self.catalog = Some(self.database.read_catalog());
+                self.hold = Some(IntakeHold::LookupPending);
+                self.hold(now);
+            }
+            IntakeStop::ClaimRefuted => {
+                tracing::info!(
+                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                );
+                self.replication.forget(&mut down.admitter, &mut down.policy);
+                self.slot = None;
+                self.disconnect(Connection::Closed);
+            }
+            IntakeStop::SinkBroken => {
+                let in_flight = self.replication.window.events();
+                down.driver.break_sink("it refuses every event", in_flight, now);
+            }
+        }
+    }
+
+    /// The stream has ended. Returns a fault if a new session would end in the same way.
+    pub(super) fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
+        if let Some(fault) = faults::of_stream(error, &self.source) {
+            return Err(fault);
+        }
+        self.lost(error);
+        Ok(false)
+    }
+
+    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
+    /// it: what settles from now on is of another history.
+    pub(super) fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
+        if fault.exit == Exit::Slot && !on(Mutant::ReportsAfterFault) {
+            self.disconnect(Connection::Closed);
+        }
+        Err(fault)
+    }
+}

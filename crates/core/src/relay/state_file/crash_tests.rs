@@ -1,0 +1,92 @@
+use super::*;
+use crate::relay::testing::MemoryFile;
+
+fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(number)
+}
+
+/// A process that dies on an event.
+fn die(place: &MemoryFile, commit: u64, ordinal: u64) {
+    let mut process = place.process("1");
+    process.crash.begins(lsn(commit));
+    for passed in 0..ordinal {
+        assert_eq!(process.crash.takes(passed), None);
+        process.crash.lets_go();
+    }
+    assert_eq!(process.crash.takes(ordinal), None, "it is handed over until the third death");
+}
+
+#[test]
+fn an_event_that_three_processes_in_a_row_died_on_is_not_handed_over() {
+    let place = MemoryFile::default();
+    for _ in 0..3 {
+        die(&place, 100, 2);
+    }
+    let mut process = place.process("1");
+    process.crash.begins(lsn(100));
+    assert_eq!(process.crash.takes(1), None);
+    assert_eq!(process.crash.takes(2), Some(3));
+    process.crash.lets_go();
+    // The same ordinal of another transaction is another event.
+    process.crash.begins(lsn(200));
+    assert_eq!(process.crash.takes(2), None);
+    process.crash.lets_go();
+    // A process that is killed while it waits blames nobody, and what was known stays known.
+    drop(process);
+    let mut process = place.process("1");
+    process.crash.begins(lsn(100));
+    assert_eq!(process.crash.takes(2), Some(3));
+}
+
+#[test]
+fn a_death_on_another_event_begins_the_count_anew() {
+    let place = MemoryFile::default();
+    die(&place, 100, 2);
+    die(&place, 100, 2);
+    die(&place, 100, 1);
+    die(&place, 100, 2);
+    die(&place, 100, 2);
+    let mut process = place.process("1");
+    process.crash.begins(lsn(100));
+    assert_eq!(process.crash.takes(2), None);
+}
+
+#[test]
+fn another_system_or_timeline_means_other_events() {
+    let place = MemoryFile::default();
+    for _ in 0..3 {
+        die(&place, 100, 0);
+    }
+    let mut process = place.process("2");
+    process.crash.begins(lsn(100));
+    assert_eq!(process.crash.takes(0), None);
+    process.crash.lets_go();
+    drop(process);
+    for _ in 0..3 {
+        die(&place, 100, 0);
+    }
+    let mut process = place.process("1");
+    process.takes_over("1", 2, "slot", None);
+    process.crash.begins(lsn(100));
+    assert_eq!(process.crash.takes(0), None);
+}
+
+#[test]
+fn the_file_belongs_to_one_process_and_the_second_does_without() {
+    let place = MemoryFile::default();
+    for _ in 0..3 {
+        die(&place, 100, 0);
+    }
+    let mut first = place.process("1");
+    first.crash.begins(lsn(100));
+    first.crash.takes(0);
+    let mut second = place.process("1");
+    second.crash.begins(lsn(100));
+    assert_eq!(second.crash.takes(0), None);
+    second.crash.lets_go();
+    // THEN it has not written either
+    drop((first, second));
+    let mut third = place.process("1");
+    third.crash.begins(lsn(100));
+    assert_eq!(third.crash.takes(0), Some(4));
+}

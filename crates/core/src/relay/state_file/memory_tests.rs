@@ -1,0 +1,73 @@
+use super::*;
+use crate::relay::testing::MemoryFile;
+
+fn open(file: &MemoryFile) -> (Memory, Remembered) {
+    Memory::read(file.bytes(), PathBuf::new())
+}
+
+fn stopped(code: &str) -> Remembered {
+    let stop = Stop { code: code.to_owned(), ..Stop::default() };
+    Remembered { slot: "slot".to_owned(), stop: Some(stop), ..Remembered::default() }
+}
+
+#[test]
+fn the_next_process_reads_what_was_written_last() {
+    let file = MemoryFile::default();
+    let (mut memory, nothing) = open(&file);
+    assert_eq!((nothing, memory.seen()), (Remembered::default(), Lsn::ZERO));
+    for code in ["slot.moved", "slot.went-back", "slot.other-system"] {
+        memory.write(&stopped(code)).unwrap();
+        assert_eq!(open(&file).1, stopped(code));
+    }
+    memory.saw(Lsn::from_wire(7)).unwrap();
+    assert_eq!(open(&file).0.seen(), Lsn::from_wire(7));
+    // The file is a state file for the rest of the relay, and of one that marks.
+    let mut relay = file.process("system");
+    relay.crash.begins(Lsn::from_wire(1));
+    drop(relay);
+    assert_eq!(open(&file).1, stopped("slot.other-system"));
+}
+
+#[test]
+fn a_copy_that_was_written_half_is_none() {
+    let file = MemoryFile::default();
+    let (mut memory, _) = open(&file);
+    memory.write(&stopped("slot.moved")).unwrap();
+    memory.write(&stopped("slot.went-back")).unwrap();
+    // WHEN the newest copy is torn, at whatever place
+    for at in [0, 8, 16, HEAD_BYTES as u64 + 3] {
+        let place = place_of(memory.number % 2) + at;
+        let mut byte = [0];
+        memory.file.read_at(&mut byte, place).unwrap();
+        memory.file.write_at(&[byte[0] ^ 1], place).unwrap();
+        // THEN the one before counts
+        assert_eq!(open(&file).1, stopped("slot.moved"), "{at}");
+        memory.file.write_at(&byte, place).unwrap();
+    }
+    assert_eq!(open(&file).1, stopped("slot.went-back"));
+}
+
+#[test]
+fn what_has_no_room_is_refused_and_the_last_copy_stays() {
+    let file = MemoryFile::default();
+    let (mut memory, _) = open(&file);
+    memory.write(&stopped("slot.moved")).unwrap();
+    let publication = Some(Value::String("x".repeat(2 << 20)));
+    assert!(memory.write(&Remembered { publication, ..Remembered::default() }).is_err());
+    assert_eq!(open(&file).1, stopped("slot.moved"));
+}
+
+#[test]
+fn what_a_full_disk_does_not_take_leaves_the_last_copy_and_is_written_once_there_is_room() {
+    let file = MemoryFile::default();
+    let (mut memory, _) = open(&file);
+    memory.write(&stopped("slot.moved")).unwrap();
+    file.set_full(true);
+    assert!(memory.write(&stopped("slot.went-back")).is_err());
+    assert!(memory.saw(Lsn::from_wire(7)).is_err());
+    let (_, found) = open(&file);
+    assert_eq!((found, memory.seen()), (stopped("slot.moved"), Lsn::ZERO));
+    file.set_full(false);
+    memory.write(&stopped("slot.went-back")).unwrap();
+    assert_eq!(open(&file).1, stopped("slot.went-back"));
+}

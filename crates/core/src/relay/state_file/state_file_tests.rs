@@ -1,0 +1,108 @@
+use super::*;
+use crate::base::event::Position;
+use crate::delivery::known::Fingerprint;
+use crate::relay::testing::MemoryFile;
+
+const PLACE: u64 = 7;
+const BOOT: Option<u64> = Some(1);
+
+fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(number)
+}
+
+fn mark(commit: u64, ordinal: u64) -> Mark {
+    let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 3 };
+    let is_dead_letter = ordinal % 2 == 1;
+    Mark { position: Position { commit_lsn: lsn(commit), ordinal }, fingerprint, is_dead_letter }
+}
+
+/// A process that has marked these events, reported `reported`, and died.
+fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
+    file.set_boot(BOOT);
+    let mut process = file.open();
+    process.takes_over_at(PLACE, Some(lsn(40)));
+    marks.iter().for_each(|mark| process.marks.push(*mark));
+    process.marks.write();
+    process.marks.reported(lsn(reported));
+}
+
+/// What the next process believes.
+fn left(file: &MemoryFile, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Mark> {
+    file.set_boot(boot);
+    file.open().takes_over_at(place, Some(lsn(confirmed))).iter().collect()
+}
+
+#[test]
+fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it() {
+    let file = MemoryFile::default();
+    let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 2_000_000_000)];
+    marked(&file, &marks, 50);
+    assert_eq!(left(&file, PLACE, BOOT, 50), marks);
+    // Postgres has crashed and has an older position.
+    assert_eq!(left(&file, PLACE, BOOT, 16), marks);
+    // WHEN the next one adds to them
+    let mut process = file.open();
+    process.takes_over_at(PLACE, Some(lsn(16)));
+    process.marks.push(mark(300, 0));
+    process.marks.write();
+    drop(process);
+    assert_eq!(left(&file, PLACE, BOOT, 16), [&marks[..], &[mark(300, 0)]].concat());
+}
+
+#[test]
+fn what_was_pushed_and_not_written_is_no_mark() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.marks.push(mark(100, 0));
+    drop(process);
+    assert!(left(&file, PLACE, BOOT, 0).is_empty());
+}
+
+#[test]
+fn marks_of_another_place_start_or_relay_are_ignored_and_gone() {
+    for (what, place, boot, confirmed) in [
+        ("another system, timeline or slot", PLACE + 1, BOOT, 50),
+        ("the machine was restarted", PLACE, Some(10), 50),
+        ("nobody knows whether it was", PLACE, None, 50),
+        ("another relay has confirmed events", PLACE, BOOT, 51),
+    ] {
+        let file = MemoryFile::default();
+        marked(&file, &[mark(100, 0)], 50);
+        assert!(left(&file, place, boot, confirmed).is_empty(), "{what}");
+        assert!(left(&file, PLACE, BOOT, 50).is_empty(), "{what}: they have come back");
+    }
+}
+
+#[test]
+fn a_timeline_change_forgets_what_this_process_has_marked() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.marks.push(mark(100, 0));
+    process.marks.write();
+    process.marks.push(mark(200, 0));
+    process.marks.forget();
+    process.marks.write();
+    process.takes_over_at(PLACE + 1, Some(lsn(0)));
+    process.marks.push(mark(300, 0));
+    process.marks.write();
+    drop(process);
+    assert_eq!(left(&file, PLACE + 1, BOOT, 0), [mark(300, 0)]);
+}
+
+#[test]
+fn marks_that_a_full_disk_does_not_take_are_gone_with_all_before_them() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.marks.push(mark(100, 0));
+    process.marks.write();
+    file.set_full(true);
+    process.marks.push(mark(200, 0));
+    process.marks.write();
+    file.set_full(false);
+    assert!(!process.marks.is_on());
+    drop(process);
+    assert!(left(&file, PLACE, BOOT, 0).is_empty());
+}

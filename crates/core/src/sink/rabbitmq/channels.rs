@@ -1,0 +1,280 @@
+//! The channels of one connection, and on which of them a message is published. Pure: no socket,
+//! time is an argument.
+//!
+//! A queue that confirms nothing stops the channel that publishes to it, and by that channel the
+//! connection (seen with a quorum queue of RabbitMQ 3.10):
+//!
+//! * Before its first message for the queue the channel waits until it is registered there, at most
+//!   65 s, and then nacks the message. What is behind it on this channel waits, too.
+//! * With more than 32 messages unconfirmed there, the channel grants the connection no credit
+//!   (`quorum_commands_soft_limit`). It still publishes to others, and the connection is read, until
+//!   200 to 400 further messages have come for the channel (`credit_flow_default_credit`). Then the
+//!   connection is read no more, whatever is sent.
+//!
+//! So a channel carries the messages of one destination at a time, which is an exchange with a
+//! routing key, and none is published far behind an unconfirmed one. Then a silent queue stops
+//! nothing but its own channel.
+//!
+//! When there is no channel left, destinations share those that answer. What a destination has in
+//! flight may be all that its queue will ever be sent, so it has at most one message in flight on a
+//! channel of others, and none while it has any on its own.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::answer::Answer;
+use super::connection_loss::AmqpResult;
+use super::in_flight::{PublishOutcome, PublishesInFlight};
+use super::message::AmqpMessage;
+use crate::base::event::Sequence;
+use crate::base::random::Salt;
+
+/// Channels of one connection, unless the broker allows fewer.
+pub(super) const CHANNELS_MAX: usize = 64;
+/// How many messages a channel may have been sent from its oldest unconfirmed one on: fewer than the
+/// 200 with which RabbitMQ still reads the connection.
+const SPAN_MAX: u64 = 128;
+/// The same before the destination has answered on the channel for the first time.
+const UNPROVEN_SPAN_MAX: u64 = 16;
+/// When there is no channel left, one that has answered within this time is shared.
+const SHARED_FOR: Duration = Duration::from_millis(250);
+
+/// Hash of exchange and routing key. Two that are equal only wait for each other.
+type Destination = u64;
+
+#[derive(Debug)]
+struct PublishChannel {
+    number: u16,
+    /// Whose messages are in flight on it, or were last.
+    destination: Option<Destination>,
+    /// It has answered since this destination has it.
+    is_proven: bool,
+    answered_at: Option<Instant>,
+    in_flight: PublishesInFlight,
+}
+
+impl PublishChannel {
+    fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// How many messages it can take.
+    fn room(&self) -> u64 {
+        let span_max = if self.is_proven { SPAN_MAX } else { UNPROVEN_SPAN_MAX };
+        span_max.saturating_sub(self.in_flight.span())
+    }
+
+    /// Whether it can be given to any destination.
+    fn is_shared(&self, now: Instant) -> bool {
+        let is_recent = |at: Instant| now.saturating_duration_since(at) < SHARED_FOR;
+        self.is_idle() || self.answered_at.is_some_and(is_recent)
+    }
+}
+
+/// Messages of one destination that wait for room.
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: BTreeSet<Sequence>,
+    /// The destination is in the queue for a channel.
+    is_queued: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct PublishChannels {
+    channels: Vec<PublishChannel>,
+    /// Of the hashes of destinations.
+    salt: Salt,
+    waiting: BTreeMap<Destination, Waiting>,
+    /// Destinations that found no channel. Some have found one since.
+    queue: VecDeque<Destination>,
+    /// The destinations of what is in flight.
+    destinations: HashMap<Sequence, Destination>,
+    /// How many messages each has in flight, on all channels.
+    in_flight_of: BTreeMap<Destination, usize>,
+    /// Destinations of what was answered since the last release.
+    answered: BTreeSet<Destination>,
+}
+
+impl PublishChannels {
+    pub(super) fn new(salt: Salt) -> PublishChannels {
+        PublishChannels { salt, ..PublishChannels::default() }
+    }
+
+    pub(super) fn add(&mut self, number: u16) {
+        self.channels.push(PublishChannel {
+            number,
+            destination: None,
+            is_proven: false,
+            answered_at: None,
+            in_flight: PublishesInFlight::default(),
+        });
+    }
+
+    /// Whether the next destination needs one more channel.
+    pub(super) fn are_all_busy(&self) -> bool {
+        !self.channels.iter().any(PublishChannel::is_idle)
+    }
+
+    /// Publishes the message on a channel, and returns its number. If there is no room, the message
+    /// waits until [`PublishChannels::release`] returns it.
+    pub(super) fn publish(
+        &mut self,
+        sequence: Sequence,
+        message: &Arc<AmqpMessage>,
+        now: Instant,
+    ) -> Option<u16> {
+        let destination = self.destination(message);
+        let Some(index) = self.channel_for(destination, now) else {
+            self.waiting.entry(destination).or_default().messages.insert(sequence);
+            return None;
+        };
+        let channel = &mut self.channels[index];
+        if channel.is_idle() && channel.destination != Some(destination) {
+            (channel.destination, channel.is_proven) = (Some(destination), false);
+        }
+        channel.in_flight.add(sequence, Arc::clone(message), now);
+        self.destinations.insert(sequence, destination);
+        *self.in_flight_of.entry(destination).or_default() += 1;
+        Some(channel.number)
+    }
+
+    fn destination(&self, message: &AmqpMessage) -> Destination {
+        self.salt.hash_one((message.exchange(), message.routing_key()))
+    }
+
+    fn channel_for(&mut self, destination: Destination, now: Instant) -> Option<usize> {
+        let is_own = |it: &PublishChannel| it.destination == Some(destination);
+        let busy = |it: &PublishChannel| is_own(it) && !it.is_idle();
+        let position =
+            |which: &dyn Fn(&PublishChannel) -> bool| self.channels.iter().position(which);
+        if let Some(index) = position(&|it| busy(it) && it.room() > 0) {
+            return Some(index);
+        }
+        // A silent destination gets no further channel before it has answered on its last.
+        if self.channels.iter().any(|it| busy(it) && !it.is_proven) {
+            return None;
+        }
+        let found = position(&|it| is_own(it) && it.is_idle())
+            .or_else(|| position(&|it| it.destination.is_none()))
+            .or_else(|| position(&PublishChannel::is_idle));
+        // With messages in flight it waits for an answer to one of those.
+        if found.is_some() || self.in_flight_of.contains_key(&destination) {
+            return found;
+        }
+        let found = position(&|it| it.is_shared(now) && it.room() > 0);
+        if found.is_none() {
+            let waiting = self.waiting.entry(destination).or_default();
+            if !std::mem::replace(&mut waiting.is_queued, true) {
+                self.queue.push_back(destination);
+            }
+        }
+        found
+    }
+
+    /// Returns the outcomes that the answers decide, and the loss if no more will follow.
+    pub(super) fn settle(
+        &mut self,
+        answers: Vec<(u16, Answer)>,
+        now: Instant,
+    ) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
+        let mut outcomes = Vec::with_capacity(answers.len());
+        for (number, answer) in answers {
+            let known = outcomes.len();
+            let channel = self.channels.iter_mut().find(|it| it.number == number);
+            let taken = match (answer, channel) {
+                (Answer::Closed(loss), _) => Err(loss),
+                (answer, Some(channel)) => {
+                    let taken = channel.in_flight.settle(answer, &mut outcomes);
+                    // A channel that gives up waiting for a queue nacks.
+                    let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
+                    if outcomes[known..].iter().any(took) {
+                        (channel.is_proven, channel.answered_at) = (true, Some(now));
+                    }
+                    outcomes[known..].iter().for_each(|(sequence, _)| self.answered(*sequence));
+                    taken
+                }
+                (_, None) => Ok(()),
+            };
+            if taken.is_err() {
+                // What is answered after this counts no more.
+                self.channels.clear();
+                return (outcomes, taken);
+            }
+        }
+        (outcomes, Ok(()))
+    }
+
+    /// The message is in flight no more: others for its destination may find room.
+    fn answered(&mut self, sequence: Sequence) {
+        let Some(destination) = self.destinations.remove(&sequence) else { return };
+        if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.answered.insert(destination);
+        }
+    }
+
+    /// Takes out the messages that may find room now.
+    pub(super) fn release(&mut self, now: Instant) -> Vec<Sequence> {
+        let mut released = Vec::new();
+        if self.waiting.is_empty() {
+            return released;
+        }
+        for destination in std::mem::take(&mut self.answered) {
+            let own = self.channels.iter().filter(|it| it.destination == Some(destination));
+            // One more channel may be idle.
+            let room = own.map(PublishChannel::room).sum::<u64>() + UNPROVEN_SPAN_MAX;
+            self.release_some(destination, room, &mut released);
+        }
+        let shared = self.channels.iter().filter(|it| it.is_shared(now));
+        let room = shared.map(PublishChannel::room).sum::<u64>();
+        for _ in 0..room.min(self.queue.len() as u64) {
+            let Some(destination) = self.queue.pop_front() else { break };
+            if let Some(waiting) = self.waiting.get_mut(&destination) {
+                waiting.is_queued = false;
+                self.release_some(destination, UNPROVEN_SPAN_MAX, &mut released);
+            }
+        }
+        released
+    }
+
+    fn release_some(&mut self, destination: Destination, room: u64, released: &mut Vec<Sequence>) {
+        let Some(waiting) = self.waiting.get_mut(&destination) else { return };
+        released.extend((0..room).map_while(|_| waiting.messages.pop_first()));
+        if waiting.messages.is_empty() && !waiting.is_queued {
+            self.waiting.remove(&destination);
+        }
+    }
+
+    /// Takes out all that wait: the connection is lost.
+    pub(super) fn release_all(&mut self) -> Vec<Sequence> {
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        waiting.flat_map(|waiting| waiting.messages).collect()
+    }
+
+    /// The oldest publish in flight, and when it was sent.
+    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
+        let oldest = self.channels.iter().filter_map(|it| it.in_flight.oldest());
+        oldest.min_by_key(|(.., sent_at)| *sent_at)
+    }
+
+    /// The publishes that were sent at least this long ago.
+    pub(super) fn sent_for(
+        &self,
+        length: Duration,
+        now: Instant,
+    ) -> impl Iterator<Item = Sequence> {
+        self.channels.iter().flat_map(move |it| it.in_flight.sent_for(length, now))
+    }
+}
+
+#[cfg(test)]
+#[path = "channels_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+use super::*;
+
+#[test]
+fn a_queue_that_is_down_is_not_missing() {
+    let down =
+        "NOT_FOUND - home node 'r@h' of durable queue 'q' in vhost '/' is down or inaccessible";
+    let loss = ConnectionLoss::refused(NOT_FOUND, down);
+    assert_eq!((loss.code, loss.is_final()), (None, false));
+    assert_eq!(loss.cause.map(|cause| cause.code), Some("sink.unreachable"));
+    let loss = ConnectionLoss::refused(NOT_FOUND, "NOT_FOUND - no queue 'q' in vhost '/'");
+    assert_eq!((loss.code, loss.cause), (Some(NOT_FOUND), None));
+}
+
+#[test]
+fn the_texts_of_each_version_are_read() {
+    let loss = ConnectionLoss::refused;
+    let missing = loss(404, "NOT_FOUND - no exchange 'it's' in vhost '/'");
+    assert!(missing.misses_exchange("it's") && !missing.misses_exchange("it"));
+    let long = "x".repeat(240);
+    let mut cut = format!("NOT_FOUND - no exchange '{long}' in vhost '/'");
+    cut.replace_range(252.., "...");
+    assert!(loss(404, &cut).misses_exchange(&long) && !loss(404, &cut).misses_exchange("x"));
+    assert!(!loss(404, "NOT_FOUND - no queue 'q' in vhost '/'").misses_exchange("q"));
+    assert!(!loss(403, "no exchange 'x' in vhost '/'").misses_exchange("x"));
+    // RabbitMQ 3 and 4.
+    assert!(loss(503, "COMMAND_INVALID - unknown exchange type 'x-a'").is_unknown_exchange_type());
+    let later = loss(406, "PRECONDITION_FAILED - unknown exchange type 'x-a'");
+    assert!(later.is_unknown_exchange_type());
+    let other = loss(406, "PRECONDITION_FAILED - inequivalent arg 'type' for exchange 'x'");
+    assert!(!other.is_unknown_exchange_type());
+}
+
+#[test]
+fn a_limit_that_is_reached_is_no_refused_login() {
+    let address =
+        AmqpAddress { vhost: "v".to_owned(), user: Some("u".to_owned()), ..AmqpAddress::default() };
+    // GIVEN what RabbitMQ 3.10 and 4.0 say
+    for (text, mend) in [
+        (
+            "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (3)",
+            "rabbitmqctl clear_user_limits \"u\" max-channels",
+        ),
+        (
+            "NOT_ALLOWED - number of channels opened on node 'r@h' has reached the maximum allowed limit of (3)",
+            "channel_max_per_node",
+        ),
+        (
+            "NOT_ALLOWED - connection refused for user 'u': user connection limit (1) is reached",
+            "rabbitmqctl clear_user_limits \"u\" max-connections",
+        ),
+        (
+            "NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (1) is reached",
+            "rabbitmqctl clear_vhost_limits -p \"v\"",
+        ),
+        (
+            "NOT_ALLOWED - connection refused: node connection limit (1) is reached",
+            "connection_max",
+        ),
+    ] {
+        let loss = ConnectionLoss::refused(NOT_ALLOWED, text);
+        assert!(!loss.is_final() && !loss.is_login_refused(), "{text}");
+        let fault = loss.unreachable(&address);
+        assert_eq!(fault.code, UNREACHABLE);
+        assert!(fault.mend.contains(mend), "{}", fault.mend);
+    }
+    // GIVEN a virtual host that does not exist THEN another login is refused, too
+    let loss = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
+    assert!(loss.is_final() && loss.is_login_refused());
+    assert_eq!(loss.unreachable(&address).code, "sink.vhost");
+}

@@ -1,0 +1,25 @@
+//! What the sink of RabbitMQ decides: confirmed, mandatory, persistent, in order per key.
+//!
+//! [`publisher::Publisher`] takes orders and what the broker says, and decides what is sent and
+//! reported; [`port::AmqpPort`] is the way out of it. Each destination has channels of its own
+//! ([`channels`]), so that a queue that confirms nothing stops no other. An event is confirmed when
+//! the broker has acked it *and* has not returned it ([`in_flight`]). Until then it is kept
+//! ([`crate::sink::key_lanes`]), so that it can be sent again after a lost connection.
+//! [`publish::RabbitSink`] is the sink over a publisher, which runs on a thread of its own or, in
+//! [`local::LocalLink`], on that of the sink.
+
+pub mod answer;
+mod channels;
+pub mod connection_loss;
+pub mod exchanges;
+pub mod fault;
+mod in_flight;
+pub mod limits;
+pub mod local;
+pub mod message;
+pub mod port;
+pub mod publish;
+pub mod publisher;
+mod refusals;
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,75 @@
+//! What a publisher hears from the connection to a broker, and what it asks of it.
+
+use std::time::Instant;
+
+use super::answer::Answer;
+use super::connection_loss::ConnectionLoss;
+use super::exchanges::Existence;
+use super::message::AmqpMessage;
+use crate::sink::PublishLimits;
+
+/// What a login has agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionFacts {
+    /// Fingerprint of the broker: of cluster and virtual host, not of the address.
+    pub broker: u64,
+    /// The number of the host.
+    pub host: usize,
+    /// The largest frame.
+    pub frame_bytes: usize,
+    /// The channels in confirm mode that are open.
+    pub channels: Vec<u16>,
+    /// How many channels the broker lets a connection publish on, beside those of questions.
+    pub channels_max: usize,
+}
+
+/// What has become of a connection. Events are handed over in the order in which they happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AmqpEvent {
+    Connected(ConnectionFacts),
+    /// No host accepts the login.
+    ConnectFailed(ConnectionLoss),
+    /// What the broker has answered to publishes, and on which channel.
+    Answers(Vec<(u16, Answer)>),
+    /// The answer to [`AmqpPort::ask_exchange`], or how the connection ended over the question.
+    ExchangeAnswered(Result<Existence, ConnectionLoss>),
+    /// In answer to [`AmqpPort::open_channel`].
+    ChannelOpened(u16),
+    /// The channel was not opened. If the connection is not lost, it goes on with those that it has.
+    ChannelRefused,
+    /// The broker takes no messages for now, with its reason.
+    Blocked(String),
+    Unblocked,
+    Lost(ConnectionLoss),
+}
+
+/// Moves bytes between a publisher and a broker. No call waits; what comes of it is an
+/// [`AmqpEvent`].
+pub trait AmqpPort {
+    /// Connects to the first host that accepts the login, beginning with number `from`, which may
+    /// be larger than there are hosts and then counts on from the first.
+    fn connect(&mut self, from: usize);
+
+    /// Ends the connection: no further event of it follows. Returns the answers that have arrived
+    /// and are not handed over.
+    fn disconnect(&mut self) -> Vec<(u16, Answer)>;
+
+    /// Sends a message on a channel, behind all that was sent before.
+    fn send(&mut self, channel: u16, message: &AmqpMessage);
+
+    /// Asks whether the exchange exists, while confirms go on. Without a name it asks anything that
+    /// the broker answers with [`Existence::There`]. One question is outstanding at a time.
+    fn ask_exchange(&mut self, name: &str);
+
+    /// Opens one more channel in confirm mode.
+    fn open_channel(&mut self);
+}
+
+/// A port whose events are fetched.
+pub trait LocalPort: AmqpPort {
+    /// The next event that has happened by now.
+    fn poll(&mut self, now: Instant) -> Option<AmqpEvent>;
+
+    /// Until when what was handed to [`AmqpPort::send`] may go out.
+    fn publish_until(&mut self, limits: PublishLimits);
+}

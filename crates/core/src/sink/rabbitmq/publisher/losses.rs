@@ -1,0 +1,98 @@
+//! What follows for the messages when a connection is lost: which of them the broker has closed over,
+//! and which are sent again.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::{Connection, OpenConnection, Publisher};
+use crate::sink::rabbitmq::channels::PublishChannels;
+use crate::sink::rabbitmq::connection_loss::ConnectionLoss;
+use crate::sink::rabbitmq::exchanges::KnownExchanges;
+use crate::sink::rabbitmq::fault;
+use crate::sink::rabbitmq::refusals::Refusal;
+
+impl Publisher {
+    /// The connection has ended: prepares what is unconfirmed for the next one.
+    pub(super) fn lost(&mut self, now: Instant) {
+        let Connection::Open(OpenConnection { end: Some(loss), channels, .. }) = &self.connection
+        else {
+            return;
+        };
+        let loss = loss.clone();
+        if loss.is_over_channels() {
+            // The limit is that of the user: a standby and commands log in with it, too.
+            self.channels_max = (channels / 2).max(1);
+        }
+        let waiting = self.channels.release_all();
+        waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+        if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
+            tracing::warn!(
+                code = "sink.unknown-reply",
+                reply_code = code,
+                "RabbitMQ closed the channel with a reply code that this version does not know"
+            );
+        }
+        let is_over_one = self.settle_loss(&loss, now);
+        self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
+        self.channels = PublishChannels::default();
+        self.exchanges = KnownExchanges::default();
+        self.status.unanswered = None;
+        self.status.is_blocked = false;
+        self.overdue = false;
+        self.report_unable(&loss);
+        if !is_over_one {
+            self.report_waiting(loss.interrupted(&self.address));
+        }
+        self.connect_later(now);
+    }
+
+    /// Fails the messages over which the connection was closed, as far as they are known. Returns
+    /// whether they are.
+    fn settle_loss(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
+        self.status.limits = self.status.limits.after(loss);
+        let limits = self.status.limits;
+        let is_over_one = loss.is_refused_publish() && self.publish_refused(loss, now)
+            || self.exchange_missing(loss, now);
+        if self.unconfirmed.in_flight().any(|(_, message)| message.excess(&limits).is_some()) {
+            // It is not sent again, and all others are.
+            return true;
+        }
+        if loss.is_over_a_message()
+            && let Some(sequence) = self.unconfirmed.lone_suspect()
+            && let Some(message) = self.unconfirmed.item(sequence)
+        {
+            let failure = message.closed_channel(loss);
+            // Of a dead letter that is larger than a limit which the broker does not name, less is sent.
+            let less = loss.is_over_size().then(|| message.halved(&limits)).flatten();
+            self.cut_or_fail(sequence, less, failure);
+            return true;
+        }
+        is_over_one
+    }
+
+    /// The login may not publish somewhere. Returns whether it is known which messages are meant:
+    /// those for the place that the broker names, or else the only one in flight.
+    fn publish_refused(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
+        let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight(), now);
+        if meant.is_empty() {
+            meant.extend(self.unconfirmed.lone_suspect());
+        }
+        let refusal = Refusal::NotPermitted(loss.text.clone());
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal));
+        !meant.is_empty()
+    }
+
+    /// The broker closed over an exchange for which it could not be asked, or that has just gone. Returns
+    /// whether it is known which messages are meant.
+    fn exchange_missing(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
+        let in_flight = self.unconfirmed.in_flight();
+        let meant = in_flight.filter(|(_, message)| loss.misses_exchange(message.exchange()));
+        let (meant, names): (Vec<_>, BTreeSet<_>) =
+            meant.map(|(sequence, message)| (sequence, message.exchange())).unzip();
+        // The next connection can ask about one that was seen.
+        let unseen = names.into_iter().filter(|name| !self.exchanges.has_seen(name));
+        unseen.for_each(|name| self.refusals.add_missing(name, now));
+        meant.iter().for_each(|sequence| self.refuse(*sequence, &Refusal::NoExchange));
+        !meant.is_empty()
+    }
+}

@@ -1,0 +1,441 @@
+//! Publishes what the order per key allows, reports what the broker confirms, and connects again
+//! after each loss. What is not confirmed is kept and sent again.
+//!
+//! Pure: no socket, no clock. What happens comes in by [`Publisher::handle`], what is to be done
+//! goes out by [`Publisher::advance`] and [`Publisher::reports`].
+
+mod losses;
+mod patience;
+
+use std::time::{Duration, Instant};
+
+use super::answer::Answer;
+use super::channels::{CHANNELS_MAX, PublishChannels};
+use super::connection_loss::{AmqpAddress, ConnectionLoss};
+use super::exchanges::KnownExchanges;
+use super::in_flight::PublishOutcome;
+use super::limits::Limits;
+use super::message::AmqpMessage;
+use super::port::{AmqpEvent, AmqpPort, ConnectionFacts};
+use super::refusals::{Permission, Refusal, Refusals};
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+use crate::base::random::{Random, Salt};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
+use crate::sink::{Failure, PublishLimits, SinkReport};
+
+const RECONNECT_BASE: Duration = Duration::from_millis(50);
+const RECONNECT_CAP: Duration = Duration::from_secs(5);
+/// How often an open connection is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the sink asks of its publisher.
+#[derive(Debug)]
+pub enum PublishOrder {
+    Publish(Sequence, AmqpMessage),
+    /// Publish a failed event again.
+    Retry(Sequence),
+    /// Publish the dead letter of a failed event in its place.
+    DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
+}
+
+/// What the sink knows of its publisher.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PublisherStatus {
+    /// The broker accepts no messages for now.
+    pub is_blocked: bool,
+    /// Fingerprint of the broker of the last connection; 0 before the first.
+    pub broker: u64,
+    /// Those of the last connection.
+    pub limits: Limits,
+    /// The oldest event that has been without an answer for long, and where it was sent.
+    pub unanswered: Option<(Sequence, String)>,
+}
+
+#[derive(Debug)]
+enum Connection {
+    Away {
+        /// None if at once.
+        connect_at: Option<Instant>,
+    },
+    Connecting,
+    Open(OpenConnection),
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    /// How many channels it has.
+    channels: usize,
+    channels_max: usize,
+    is_opening: bool,
+    /// Since when the broker takes messages.
+    flows_since: Instant,
+    check_at: Instant,
+    /// Why it ends.
+    end: Option<ConnectionLoss>,
+}
+
+pub struct Publisher {
+    address: AmqpAddress,
+    unconfirmed: KeyLanes<AmqpMessage>,
+    refusals: Refusals,
+    backoff: Backoff,
+    connection: Connection,
+    /// Of the connection, as the next two.
+    channels: PublishChannels,
+    exchanges: KnownExchanges,
+    /// A question has had no answer for longer than [`patience::ANSWER_WITHIN`].
+    overdue: bool,
+    status: PublisherStatus,
+    publish_until: Option<PublishLimits>,
+    /// Why events wait, as it was reported last.
+    waiting_reason: Option<String>,
+    /// How many channels of a connection are published on.
+    channels_max: usize,
+    /// The host that is tried first.
+    next_host: usize,
+    /// Of the channels' hashes.
+    salt: Salt,
+    reports: Vec<SinkReport>,
+}
+
+impl Publisher {
+    /// Waits and hashes are drawn from the seed.
+    pub fn new(address: AmqpAddress, seed: u64) -> Publisher {
+        let mut random = Random::new(seed);
+        Publisher {
+            address,
+            unconfirmed: KeyLanes::default(),
+            refusals: Refusals::default(),
+            backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
+            connection: Connection::Away { connect_at: None },
+            channels: PublishChannels::default(),
+            exchanges: KnownExchanges::default(),
+            overdue: false,
+            status: PublisherStatus::default(),
+            publish_until: None,
+            waiting_reason: None,
+            channels_max: CHANNELS_MAX,
+            next_host: 0,
+            salt: random.salt(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Whether all that was ordered is confirmed.
+    pub fn is_empty(&self) -> bool {
+        self.unconfirmed.is_empty()
+    }
+
+    pub fn status(&self) -> &PublisherStatus {
+        &self.status
+    }
+
+    /// Takes out what there is to report, in its order.
+    pub fn reports(&mut self) -> Vec<SinkReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// When [`Publisher::advance`] has something to do, if nothing happens before.
+    pub fn wake_at(&self) -> Option<Instant> {
+        match &self.connection {
+            Connection::Away { connect_at } => *connect_at,
+            Connection::Connecting => None,
+            Connection::Open(open) => Some(open.check_at),
+        }
+    }
+
+    /// Nothing is sent after this, until a later time is given.
+    pub fn publish_until(&mut self, limits: PublishLimits) {
+        self.publish_until = Some(limits);
+    }
+
+    fn may_not_begin(&self, now: Instant) -> bool {
+        self.publish_until.is_some_and(|limits| now >= limits.begin_until)
+    }
+
+    pub fn take(&mut self, order: PublishOrder) {
+        match order {
+            PublishOrder::Publish(sequence, message) => self.unconfirmed.add(sequence, message),
+            PublishOrder::Retry(sequence) => {
+                if let Some(message) = self.unconfirmed.item(sequence) {
+                    self.exchanges.ask_again(message.exchange());
+                }
+                self.unconfirmed.retry(sequence);
+            }
+            PublishOrder::DeadLetter(sequence, letter) => {
+                let (writer, cause) = *letter;
+                self.exchanges.ask_again(&writer.settings.address.exchange);
+                self.dead_letter(sequence, &writer, &cause);
+            }
+        }
+    }
+
+    pub fn handle(&mut self, event: AmqpEvent, now: Instant) {
+        match event {
+            AmqpEvent::Connected(facts) => return self.connected(facts, now),
+            AmqpEvent::ConnectFailed(loss) => return self.connection_failed(&loss, now),
+            _ => {}
+        }
+        let Connection::Open(open) = &mut self.connection else { return };
+        match event {
+            AmqpEvent::Connected(_) | AmqpEvent::ConnectFailed(_) => {}
+            AmqpEvent::Answers(answers) => self.answered(answers, now),
+            AmqpEvent::ExchangeAnswered(Ok(existence)) => self.question_answered(existence, now),
+            AmqpEvent::ExchangeAnswered(Err(loss)) | AmqpEvent::Lost(loss) => self.end(loss),
+            AmqpEvent::ChannelOpened(number) => {
+                (open.channels, open.is_opening) = (open.channels + 1, false);
+                self.channels.add(number);
+                self.release(now);
+            }
+            AmqpEvent::ChannelRefused => {
+                (open.channels_max, open.is_opening) = (open.channels, false);
+            }
+            AmqpEvent::Blocked(reason) => {
+                self.set_blocked(true, now);
+                self.report_waiting(format!("the broker takes no messages for now: {reason}"));
+            }
+            AmqpEvent::Unblocked => self.set_blocked(false, now),
+        }
+    }
+
+    /// Sees, before the reason is known, whether the broker takes messages.
+    pub fn set_blocked(&mut self, is_blocked: bool, now: Instant) {
+        if let Connection::Open(open) = &mut self.connection
+            && self.status.is_blocked != is_blocked
+        {
+            (self.status.is_blocked, open.flows_since) = (is_blocked, now);
+        }
+    }
+
+    /// Does what the time and all that has happened allow: ends and makes connections, asks, and
+    /// sends.
+    pub fn advance(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        if let Connection::Open(OpenConnection { end: Some(_), .. }) = &self.connection {
+            // Confirms that arrived before the loss are valid.
+            self.answered(port.disconnect(), now);
+            self.lost(now);
+        }
+        match &self.connection {
+            Connection::Away { connect_at } if connect_at.is_none_or(|at| now >= at) => {
+                self.connection = Connection::Connecting;
+                port.connect(self.next_host);
+            }
+            Connection::Open(_) => {
+                self.check(now, port);
+                if !self.status.is_blocked && !self.may_not_begin(now) {
+                    self.send(now, port);
+                }
+                self.open_channel(port);
+            }
+            _ => {}
+        }
+    }
+
+    fn connected(&mut self, facts: ConnectionFacts, now: Instant) {
+        // The host that is lost may stay away for a while: the next one is tried first.
+        self.next_host = facts.host + 1;
+        self.status.broker = facts.broker;
+        self.status.limits.frame_bytes = facts.frame_bytes;
+        self.channels = PublishChannels::new(self.salt);
+        facts.channels.iter().for_each(|number| self.channels.add(*number));
+        self.connection = Connection::Open(OpenConnection {
+            channels: facts.channels.len(),
+            channels_max: self.channels_max.min(facts.channels_max),
+            is_opening: false,
+            flows_since: now,
+            check_at: now + CHECK_EVERY,
+            end: None,
+        });
+    }
+
+    fn connection_failed(&mut self, loss: &ConnectionLoss, now: Instant) {
+        let Fault { what, place, mend, .. } = loss.unreachable(&self.address);
+        let why = format!("{what} ({place}); to mend it: {mend}");
+        self.report_unable(loss);
+        if loss.is_login_refused() {
+            self.report_waiting_as(why, SinkReport::LoginRefused);
+        } else {
+            self.report_waiting(why);
+        }
+        self.connect_later(now);
+    }
+
+    fn connect_later(&mut self, now: Instant) {
+        let connect_at = Some(now + self.backoff.next_delay());
+        self.connection = Connection::Away { connect_at };
+    }
+
+    /// The connection ends. Its end may be seen before its reason has arrived.
+    fn end(&mut self, loss: ConnectionLoss) {
+        if let Connection::Open(open) = &mut self.connection
+            && (open.end.is_none() || loss.code.is_some())
+        {
+            open.end = Some(loss);
+        }
+    }
+
+    fn open_channel(&mut self, port: &mut impl AmqpPort) {
+        if let Connection::Open(open) = &mut self.connection
+            && !open.is_opening
+            && self.channels.are_all_busy()
+            && open.channels < open.channels_max
+        {
+            open.is_opening = true;
+            port.open_channel();
+        }
+    }
+
+    fn release(&mut self, now: Instant) {
+        let released = self.channels.release(now);
+        released.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+    }
+
+    fn ask(&mut self, exchange: &str, now: Instant, port: &mut impl AmqpPort) {
+        if self.exchanges.ask(exchange, now) {
+            port.ask_exchange(exchange);
+        }
+    }
+
+    /// Replaces a failed event by its dead letter.
+    fn dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let (limits, lane) = (self.status.limits, message.lane());
+        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, &limits, lane);
+        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
+            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
+            Err(failure) => return self.fail(sequence, failure),
+        }
+        if cause.parks_key {
+            for behind in self.unconfirmed.refuse_behind(sequence) {
+                let failure = self.unconfirmed.item(behind).map(AmqpMessage::parked);
+                self.reports.extend(failure.map(|it| SinkReport::Failed(behind, it)));
+            }
+        }
+    }
+
+    /// Sends what may be sent now.
+    fn send(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        let limits = self.status.limits;
+        while let Some((sequence, message)) = self.unconfirmed.peek() {
+            // It was copied when the broker took more, or its limit was not known.
+            if let Some(failure) = message.excess(&limits) {
+                self.cut_or_fail(sequence, message.cut_to(&limits), failure);
+                continue;
+            }
+            match self.refusals.of(&message, now) {
+                Permission::Unknown => {}
+                // Each close would send what is unanswered again.
+                Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
+                    if !self.unconfirmed.is_suspect(sequence) {
+                        self.unconfirmed.suspect(sequence);
+                        continue;
+                    }
+                }
+                Permission::Doubtful(refusal) | Permission::Refused(refusal) => {
+                    self.refuse(sequence, &refusal);
+                    continue;
+                }
+            }
+            match self.exchanges.exists(message.exchange(), now) {
+                Some(true) => match self.channels.publish(sequence, &message, now) {
+                    Some(channel) => {
+                        self.unconfirmed.sent(sequence, &message);
+                        port.send(channel, &message);
+                    }
+                    None => self.unconfirmed.set_aside(sequence),
+                },
+                Some(false) => self.fail(sequence, message.no_exchange()),
+                None => {
+                    self.ask(message.exchange(), now, port);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Settles the publishes that the broker has answered.
+    fn answered(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
+        let (outcomes, end) = self.channels.settle(answers, now);
+        if let Err(loss) = end {
+            self.end(loss);
+        }
+        if outcomes.is_empty() {
+            return;
+        }
+        self.backoff.succeeded();
+        // A blocked broker still confirms what it has read already.
+        if !self.status.is_blocked && !self.overdue {
+            self.report_reachable();
+        }
+        for (sequence, outcome) in outcomes {
+            let Some(message) = self.unconfirmed.item(sequence) else { continue };
+            let failure = match outcome {
+                PublishOutcome::Confirmed => {
+                    self.refusals.confirmed(message);
+                    self.unconfirmed.confirmed(sequence);
+                    self.reports.push(SinkReport::Confirmed(sequence));
+                    continue;
+                }
+                PublishOutcome::Nacked => message.nacked(),
+                PublishOutcome::Returned(returned) => message.unroutable(&returned),
+            };
+            self.fail(sequence, failure);
+        }
+        self.release(now);
+    }
+
+    fn refuse(&mut self, sequence: Sequence, refusal: &Refusal) {
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let failure = match refusal {
+            Refusal::NotPermitted(text) => message.not_permitted(text, &self.address.permit()),
+            Refusal::NoExchange => message.no_exchange(),
+        };
+        self.fail(sequence, failure);
+    }
+
+    /// Sends what was cut of a dead letter in its place; an event fails.
+    fn cut_or_fail(&mut self, sequence: Sequence, cut: Option<AmqpMessage>, failure: Failure) {
+        let Some(cut) = cut else { return self.fail(sequence, failure) };
+        self.unconfirmed.refused(sequence);
+        self.unconfirmed.replace_with_dead_letter(sequence, cut);
+    }
+
+    /// Keeps the event for a retry, and reports the failure.
+    fn fail(&mut self, sequence: Sequence, failure: Failure) {
+        self.unconfirmed.refused(sequence);
+        self.reports.push(SinkReport::Failed(sequence, failure));
+    }
+
+    fn report_unable(&mut self, loss: &ConnectionLoss) {
+        self.reports.extend(loss.halts(&self.address).map(SinkReport::Unable));
+    }
+
+    fn report_reachable(&mut self) {
+        if self.waiting_reason.take().is_some() {
+            self.reports.push(SinkReport::Reachable);
+        }
+    }
+
+    /// Reports what keeps events waiting, unless it was reported last.
+    fn report_waiting(&mut self, text: String) {
+        self.report_waiting_as(text, SinkReport::Unreachable);
+    }
+
+    fn report_waiting_as(&mut self, text: String, report: fn(String) -> SinkReport) {
+        if self.waiting_reason.as_ref() != Some(&text) {
+            self.reports.push(report(text.clone()));
+            self.waiting_reason = Some(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

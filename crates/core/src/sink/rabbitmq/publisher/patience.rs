@@ -1,0 +1,79 @@
+//! How long the publisher waits for an answer, for whose sake, and what it does then.
+
+use std::time::{Duration, Instant};
+
+use super::{CHECK_EVERY, Connection, Publisher};
+use crate::sink::rabbitmq::exchanges::Existence;
+use crate::sink::rabbitmq::port::AmqpPort;
+
+/// A queue that has answered nothing for this long does not keep others waiting.
+pub(super) const UNANSWERED_AFTER: Duration = Duration::from_secs(2);
+/// How long the broker may leave a question unanswered before that is reported.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+impl Publisher {
+    /// Looks for what has had no answer for long.
+    pub(super) fn check(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        let Connection::Open(open) = &mut self.connection else { return };
+        if now < open.check_at {
+            return;
+        }
+        open.check_at = now + CHECK_EVERY;
+        let flows_since = open.flows_since;
+        let flows = self.flows(now);
+        self.note_unanswered(flows, now);
+        if flows && self.channels.sent_for(UNANSWERED_AFTER, now).next().is_some() {
+            self.ask("", now, port);
+        }
+        let asked_at = self.exchanges.asked_at();
+        self.check_overdue(asked_at.map(|at| at.max(flows_since)), now);
+    }
+
+    /// Whether messages have been sent without a pause for so long that an answer that is missing
+    /// is missing because of its destination.
+    pub(super) fn flows(&self, now: Instant) -> bool {
+        let Connection::Open(open) = &self.connection else { return false };
+        let flows_for = now.saturating_duration_since(open.flows_since);
+        !self.status.is_blocked && flows_for > UNANSWERED_AFTER && !self.may_not_begin(now)
+    }
+
+    /// The broker has answered a question. What was sent before that was asked, and long ago, waits
+    /// for its destination, and others do not wait for it. While the broker answers no question
+    /// either, nothing more is sent than the bounds allow.
+    pub(super) fn question_answered(&mut self, existence: Existence, now: Instant) {
+        let Some(asked_at) = self.exchanges.answered(existence, now) else { return };
+        if self.flows(now) {
+            let length = UNANSWERED_AFTER.max(now.saturating_duration_since(asked_at));
+            let long_ago = self.channels.sent_for(length, now);
+            long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
+        }
+    }
+
+    /// Notes the oldest message that has been without an answer for long, while the broker takes
+    /// others.
+    pub(super) fn note_unanswered(&mut self, flows: bool, now: Instant) {
+        let is_old = |sent_at| now.saturating_duration_since(sent_at) >= UNANSWERED_AFTER;
+        let oldest = self.channels.oldest().filter(|(.., sent_at)| flows && is_old(*sent_at));
+        self.status.unanswered = oldest.map(|(sequence, message, _)| {
+            let (exchange, routing_key) = (message.exchange(), message.routing_key());
+            (sequence, format!("routing key {routing_key} of exchange {exchange}"))
+        });
+    }
+
+    /// Reports a broker that accepts connections and answers nothing. A queue that confirms nothing
+    /// is not that: the broker answers other questions meanwhile.
+    fn check_overdue(&mut self, asked_at: Option<Instant>, now: Instant) {
+        let waiting = asked_at.map(|at| now.saturating_duration_since(at)).unwrap_or_default();
+        let is_blocked = self.status.is_blocked;
+        self.overdue = !is_blocked && waiting > ANSWER_WITHIN;
+        if self.overdue {
+            // Sending again would only duplicate: the broker may have the messages already.
+            let limit_s = ANSWER_WITHIN.as_secs();
+            self.report_waiting(format!(
+                "the broker has answered neither publishes nor questions for over {limit_s} s: see its log, and: rabbitmq-diagnostics status"
+            ));
+        } else if !is_blocked {
+            self.report_reachable();
+        }
+    }
+}

@@ -1,0 +1,18 @@
+use super::*;
+
+#[test]
+fn rows_are_published_again_in_the_order_in_which_they_were_written() {
+    let shipped = OutboxTable::default();
+    assert_eq!(
+        republish_table_sql(&shipped),
+        "WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *) \
+         INSERT INTO \"public\".\"outbox\" SELECT * FROM moved ORDER BY \"seq\";"
+    );
+    // GIVEN a table of other names THEN without its order there is no statement
+    let mut mapped = OutboxTable { table: "events".into(), ..OutboxTable::default() };
+    let text = republish_table_sql(&mapped);
+    assert!(!text.contains("INSERT") && text.contains("columns.order"), "{text}");
+    mapped.order = Some("No".into());
+    let text = republish_table_sql(&mapped);
+    assert!(text.contains("WHERE \"No\" >= FIRST") && text.ends_with("ORDER BY \"No\";"), "{text}");
+}

@@ -1,0 +1,118 @@
+//! Plays seeds to each bug that can be put into the core, until it is caught.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use walrelay_core::mutants::Mutant;
+
+use crate::options::Options;
+use crate::run;
+
+/// Where the seeds of the three attempts begin.
+const STARTS: [u64; 3] = [1_000_001, 2_000_001, 3_000_001];
+
+/// How long a mutant has lived.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub mutant: Mutant,
+    /// The number of the seed that caught it, in each attempt.
+    pub seeds: Vec<Option<u64>>,
+    /// What the checker said first.
+    pub said: String,
+    /// A run that shows it.
+    pub options: Options,
+}
+
+impl Verdict {
+    #[must_use]
+    pub fn is_caught(&self) -> bool {
+        self.seeds.iter().all(Option::is_some)
+    }
+
+    fn mean(&self) -> String {
+        let caught: Vec<u64> = self.seeds.iter().copied().flatten().collect();
+        if !self.is_caught() {
+            return format!("{} of {} attempts", caught.len(), self.seeds.len());
+        }
+        (caught.iter().sum::<u64>() / caught.len() as u64).to_string()
+    }
+}
+
+/// As a row of the table in docs/proof.md.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verdict { mutant, said, .. } = self;
+        write!(f, "| {} | {} | {} | {said} |", mutant.name(), mutant.what(), self.mean())
+    }
+}
+
+/// Judges all on so many threads; one that survives `seeds_max` seeds is not caught. `tell` hears of
+/// each as it is done.
+pub fn judge_all(
+    options: &Options,
+    seeds_max: u64,
+    threads: usize,
+    tell: impl Fn(&Verdict) + Sync,
+) -> Vec<Verdict> {
+    let (next, verdicts) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(mutant) = Mutant::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let verdict = judge(*mutant, options, seeds_max);
+                    tell(&verdict);
+                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push(verdict);
+                }
+            });
+        }
+    });
+    let mut verdicts = verdicts.into_inner().unwrap_or_else(PoisonError::into_inner);
+    verdicts.sort_by_key(|verdict: &Verdict| verdict.mutant as usize);
+    verdicts
+}
+
+/// Plays seeds to one until it is caught, three times. One that survives the first attempt gets no
+/// other.
+pub fn judge(mutant: Mutant, options: &Options, seeds_max: u64) -> Verdict {
+    let mut verdict =
+        Verdict { mutant, seeds: Vec::new(), said: String::new(), options: Options::default() };
+    for start in STARTS {
+        let mut caught = None;
+        for index in 0..seeds_max {
+            let seed = start + index;
+            let options = Options { seed, mutant: Some(mutant.name()), ..options.clone() };
+            let Some(violation) = run(&options, false).violation else { continue };
+            // Without the bug the same schedule must be in order, or it shows something else.
+            if run(&Options { mutant: None, ..options.clone() }, false).violation.is_some() {
+                continue;
+            }
+            caught = Some(index + 1);
+            if verdict.said.is_empty() {
+                (verdict.said, verdict.options) = (violation.what, options);
+            }
+            break;
+        }
+        verdict.seeds.push(caught);
+        if caught.is_none() {
+            break;
+        }
+    }
+    verdict
+}
+
+/// The name as it is known, or which names there are.
+pub(crate) fn named(name: &str) -> Result<&'static str, String> {
+    let mutant = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
+    mutant.map(|mutant| mutant.name()).ok_or_else(|| {
+        let names: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
+        format!("there is no mutant `{name}`, but {}", names.join(", "))
+    })
+}
+
+/// Puts the bug of this run into what this thread does, or none.
+pub(crate) fn set(options: &Options) {
+    let mutant = Mutant::ALL.iter().find(|mutant| Some(mutant.name()) == options.mutant);
+    walrelay_core::mutants::set(mutant.copied());
+}

@@ -1,0 +1,95 @@
+//! The publication as the catalog shows it, and what a machine remembers of it.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use walrelay_core::base::lsn::Lsn;
+use walrelay_core::doctor::fingerprint::{
+    KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper, PublicationLook,
+};
+use walrelay_core::source::publication::PublishedFacts;
+use walrelay_core::source::settings::SourceSettings;
+
+use crate::broker::locked;
+use crate::postgres::{COLUMNS, Postgres, TABLE};
+use crate::surroundings::Kept;
+
+const VERSION: u32 = 170_000;
+
+/// As it is found now.
+pub(crate) fn look(postgres: &Postgres) -> PublicationLook {
+    thread_local! {
+        static LAST: RefCell<Option<((bool, u32), PublishedFacts)>> = const { RefCell::new(None) };
+    }
+    let state = (postgres.publishes, postgres.publication_changes);
+    let published = LAST.with_borrow_mut(|last| match last {
+        Some((of, facts)) if *of == state => facts.clone(),
+        last => last.insert((state, facts(postgres))).1.clone(),
+    });
+    PublicationLook {
+        system_id: postgres.system_id.clone(),
+        wal_end: Lsn::from_wire(postgres.end),
+        found: PublicationFingerprint::new(published, VERSION),
+    }
+}
+
+fn facts(postgres: &Postgres) -> PublishedFacts {
+    let member = postgres.publishes.then_some(5_000 + postgres.publication_changes);
+    let columns: Vec<_> =
+        COLUMNS.iter().map(|(name, _)| json!({ "name": name, "generated": false })).collect();
+    let entries = member.map(|_| json!({ "schema": "public", "name": "outbox" }));
+    let own =
+        json!({ "kind": "publication", "about": 0, "name": "walrelay", "oid": 4_000, "xmin": 600 });
+    let covers = member.map(|oid| {
+        json!({ "kind": "table", "about": TABLE, "name": "public.outbox", "oid": oid, "xmin": oid })
+    });
+    let entries: Vec<_> = entries.into_iter().collect();
+    let rows: Vec<_> = [own].into_iter().chain(covers).collect();
+    let facts = json!({
+        "publication": {
+            "all_tables": false, "insert": true, "update": false, "delete": false,
+            "truncate": false, "via_root": true, "owner": "owner",
+            "tables": entries,
+            "rows": rows,
+        },
+        "tables": [{
+            "schema": "public", "name": "outbox", "schema_exists": true, "kind": "r",
+            "persistence": "p", "is_partition": false, "has_update_trigger": false,
+            "member_oid": member, "columns": columns, "similar": [],
+        }],
+    });
+    serde_json::from_value(facts).unwrap_or_else(|error| panic!("the facts: {error}"))
+}
+
+/// What a process knows: what its machine remembers, if it has a state file.
+pub(crate) fn known(
+    kept: &Arc<Mutex<Kept>>,
+    has_file: bool,
+    settings: &SourceSettings,
+) -> KnownPublication {
+    if !has_file {
+        return KnownPublication::default();
+    }
+    let (publication, seen) = {
+        let kept = locked(kept);
+        (kept.publication.clone(), kept.last.as_ref().map_or(Lsn::ZERO, |(_, seen)| *seen))
+    };
+    let keeper = Box::new(Remembering(Arc::clone(kept)));
+    KnownPublication::restored(publication, seen, settings, Some(keeper))
+}
+
+#[derive(Debug)]
+struct Remembering(Arc<Mutex<Kept>>);
+
+impl PublicationKeeper for Remembering {
+    fn keep(&self, known: &KeptPublication) {
+        locked(&self.0).publication = Some(known.clone());
+    }
+
+    fn saw(&self, wal_end: Lsn) {
+        if let Some((_, seen)) = &mut locked(&self.0).last {
+            *seen = wal_end;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! How often the interesting states were reached: a simulator that never reaches one proves nothing
+//! of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::faults::FAULTS;
+use crate::world::Report;
+
+/// Codes with which a relay stops in some schedules.
+const STOPS: [&str; 2] = ["slot.moved", "slot.went-back"];
+
+/// In so many seeds every state must have been reached.
+pub(crate) const ENOUGH_SEEDS: u64 = 10_000;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sometimes(BTreeMap<String, u64>);
+
+impl Sometimes {
+    /// Of one run.
+    pub fn add(&mut self, report: &Report) {
+        for fault in FAULTS {
+            self.count(format!("fault {fault:?}"), 0);
+        }
+        for stop in STOPS {
+            self.count(format!("stop {stop}"), 0);
+        }
+        for (_, fault) in &report.happened {
+            self.count(format!("fault {fault:?}"), 1);
+        }
+        for stop in &report.stops {
+            self.count(format!("stop {stop}"), 1);
+        }
+        let counts = &report.counts;
+        let states = [
+            ("takeovers", report.takeovers),
+            ("stopped as asked", report.drained),
+            ("stored twice", report.repeats),
+            ("known from the state file", counts.known_from_file),
+            ("known from a topic", counts.known_from_topic),
+            ("tried again", counts.retries),
+            ("attempts exhausted", counts.exhausted),
+            ("dead letters", counts.dead_letters),
+            ("dead letters of parked keys", report.parked),
+        ];
+        for (state, times) in states {
+            self.count(state.to_owned(), times);
+        }
+    }
+
+    fn count(&mut self, state: String, times: u64) {
+        *self.0.entry(state).or_default() += times;
+    }
+
+    pub fn merge(&mut self, other: Sometimes) {
+        for (state, times) in other.0 {
+            self.count(state, times);
+        }
+    }
+
+    /// States that were never reached.
+    #[must_use]
+    pub fn never(&self) -> Vec<&str> {
+        self.0.iter().filter(|(_, times)| **times == 0).map(|(state, _)| state.as_str()).collect()
+    }
+}
+
+impl fmt::Display for Sometimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(state, times)| writeln!(f, "  {state:<32} {times:>12}"))
+    }
+}
