@@ -9,9 +9,7 @@
 //! The last record of a key in its topic shows how far the key has come. Records of later events
 //! may stand before it, where an earlier process has repeated events and died. They do not count:
 //! what follows the event of the last record is published again, in order, whatever else is known of
-//! it. The topics of a key cannot be compared in this way. But an event that stands in its topic more
-//! often than a later event of the key does in another topic was repeated, perhaps behind that: then the
-//! later event is published again. So what a topic says that was read is final; only what it cannot say is left to others.
+//! it. So what a topic says that was read is final; only what it cannot say is left to others.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -55,26 +53,8 @@ pub struct StoredEvents {
     ends: HashMap<u64, KeyEnd>,
     /// The topics that were read, and whether all of their partitions were.
     topics: HashMap<String, bool>,
-    /// How often the events of a key were found in each topic, at most; of those that were found twice.
-    repeated: HashMap<u64, Vec<Repeated>>,
-    /// By topic and key: a record of the last transaction that is not sent again.
-    before: HashMap<u64, Before>,
     /// The last of the transactions of which there are records.
     newest: Lsn,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Before {
-    commit_lsn: Lsn,
-    record: RecordHash,
-    copies: u32,
-    key: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Repeated {
-    lane: u64,
-    copies: u32,
 }
 
 /// The last record of a key in its topic.
@@ -113,7 +93,7 @@ impl StoredEvents {
     }
 
     pub fn records(&self) -> usize {
-        self.records.len() + self.before.len()
+        self.records.len()
     }
 
     /// A record of a topic. Those of one partition are added in order. It has a partition if the
@@ -123,7 +103,6 @@ impl StoredEvents {
         let lane = self.lane(record);
         if !self.transactions.contains(&commit_lsn) {
             lane.and_then(|lane| self.ends.get_mut(&lane)).map(std::mem::take);
-            self.add_before(record, lane, commit_lsn);
             return;
         }
         let hash = self.hash(record);
@@ -131,19 +110,6 @@ impl StoredEvents {
         let end = KeyEnd { commit_lsn, record: hash, passed: false };
         lane.map(|lane| self.ends.insert(lane, end));
         self.newest = self.newest.max(commit_lsn);
-    }
-
-    /// A record of a transaction that is not sent again.
-    fn add_before(&mut self, record: &Outbound<'_>, lane: Option<u64>, commit_lsn: Lsn) {
-        let Some(lane) = lane.filter(|_| commit_lsn < self.transactions.start) else { return };
-        let (hash, key) = (self.hash(record), self.key(record));
-        let new = Before { commit_lsn, record: hash, copies: 1, key };
-        let known = self.before.entry(lane).or_insert(Before { copies: 0, ..new });
-        if known.record == hash {
-            known.copies += 1;
-        } else if known.commit_lsn < commit_lsn {
-            *known = new;
-        }
     }
 
     /// Adds those of another topic, which was read to its end; `whole` if all its partitions were.
@@ -154,9 +120,6 @@ impl StoredEvents {
         }
         self.records.extend(others.records);
         self.ends.extend(others.ends);
-        for (lane, Before { copies, key, .. }) in others.before {
-            self.note_copies(key, lane, copies);
-        }
         self.topics.insert(topic, whole);
         self.newest = self.newest.max(others.newest);
     }
@@ -177,13 +140,11 @@ impl StoredEvents {
         if end.as_ref().is_some_and(is_behind) && !on(Mutant::TopicEndIgnored) {
             return Stored::No;
         }
-        let copies = take_one(&mut self.records, hash);
-        let is_held = copies > 0;
+        let is_held = take_one(&mut self.records, hash);
         match end {
             Some(end) if is_held => {
                 end.passed = end.record == hash;
-                let is_overtaken = lane.is_some_and(|lane| self.is_overtaken(event, lane, copies));
-                if is_overtaken { Stored::No } else { Stored::Yes }
+                Stored::Yes
             }
             Some(end) if commit_lsn < end.commit_lsn => Stored::Overtaken,
             None if is_held => Stored::Yes,
@@ -205,31 +166,6 @@ impl StoredEvents {
         })
     }
 
-    /// Whether an earlier event of the key may have been repeated behind this one, in another topic.
-    fn is_overtaken(&mut self, event: &Outbound<'_>, lane: u64, copies: u32) -> bool {
-        let key = self.key(event);
-        let topics = self.repeated.get(&key).map_or(&[][..], Vec::as_slice);
-        let is_overtaken = topics.iter().any(|it| it.lane != lane && copies < it.copies);
-        self.note_copies(key, lane, copies);
-        is_overtaken
-    }
-
-    fn note_copies(&mut self, key: u64, lane: u64, copies: u32) {
-        if copies < 2 {
-            return;
-        }
-        let topics = self.repeated.entry(key).or_default();
-        match topics.iter_mut().find(|it| it.lane == lane) {
-            Some(known) => known.copies = known.copies.max(copies),
-            None => topics.push(Repeated { lane, copies }),
-        }
-    }
-
-    /// Events of one key, whatever their topics.
-    fn key(&self, record: &Outbound<'_>) -> u64 {
-        self.hashers[1].hash_one(record.key)
-    }
-
     /// Events of one key in one topic.
     fn lane(&self, record: &Outbound<'_>) -> Option<u64> {
         let Outbound { topic, key, partition, .. } = record;
@@ -237,15 +173,14 @@ impl StoredEvents {
     }
 }
 
-/// Removes a record, if there is one. Returns how many there were.
-fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> u32 {
-    let Entry::Occupied(mut count) = records.entry(hash) else { return 0 };
-    let copies = *count.get();
-    match copies {
-        1 => drop(count.remove()),
-        _ => *count.get_mut() -= 1,
+/// Removes a record, if there is one.
+fn take_one(records: &mut HashMap<RecordHash, u32>, hash: RecordHash) -> bool {
+    let Entry::Occupied(mut count) = records.entry(hash) else { return false };
+    *count.get_mut() -= 1;
+    if *count.get() == 0 {
+        count.remove();
     }
-    copies
+    true
 }
 
 fn position(record: &Outbound<'_>) -> Option<Lsn> {

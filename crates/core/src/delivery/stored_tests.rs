@@ -134,40 +134,6 @@ fn a_key_has_come_as_far_as_its_last_record() {
     assert_eq!(take(&mut removed, one), Stored::Overtaken);
 }
 
-#[test]
-fn a_key_whose_events_were_repeated_in_one_topic_has_not_come_as_far_in_another() {
-    let of_topic = |topic: &'static str, rows: &[Row], stored: &mut StoredEvents| {
-        let mut found = stored.another();
-        let add = |row: &Row| with(*row, |record| found.add(&Outbound { topic, ..*record }));
-        rows.iter().for_each(add);
-        stored.append(topic.to_owned(), found, true);
-    };
-    let take_of = |stored: &mut StoredEvents, topic: &'static str, row: Row| {
-        with(row, |event| stored.take(&Outbound { topic, ..*event }, Lsn::from_wire(row.0)))
-    };
-    let [one, two, other]: [Row; 3] = [(150, A, 1), (151, A, 2), (151, Some(b'b'), 3)];
-    // GIVEN a process that has repeated the first of two events and died, before it came to the second
-    let mut stored = StoredEvents::of(TRANSACTIONS);
-    of_topic("orders", &[one, one], &mut stored);
-    of_topic("bills", &[two, other], &mut stored);
-    assert_eq!(take_of(&mut stored, "orders", one), Stored::Yes);
-    assert_eq!(take_of(&mut stored, "bills", two), Stored::No);
-    assert_eq!(take_of(&mut stored, "bills", other), Stored::Yes);
-    // GIVEN one that has repeated both
-    let mut stored = StoredEvents::of(TRANSACTIONS);
-    of_topic("orders", &[one, one], &mut stored);
-    of_topic("bills", &[two, two], &mut stored);
-    assert_eq!(take_of(&mut stored, "orders", one), Stored::Yes);
-    assert_eq!(take_of(&mut stored, "bills", two), Stored::Yes);
-    // GIVEN one that has repeated the first, and has reported that
-    let before: Row = (99, A, 1);
-    let mut stored = StoredEvents::of(TRANSACTIONS);
-    of_topic("orders", &[before, before], &mut stored);
-    of_topic("bills", &[two, other], &mut stored);
-    assert_eq!(take_of(&mut stored, "bills", two), Stored::No);
-    assert_eq!(take_of(&mut stored, "bills", other), Stored::Yes);
-}
-
 proptest! {
     /// Processes publish a prefix of the events and die, each from any earlier event on: the broker
     /// holds what it holds. The last one passes over what is stored. Each row is there as often as
