@@ -19,6 +19,8 @@ pub enum FaultKind {
     CutBoth,
     PostgresCrash,
     Failover,
+    /// To a standby that has not got all.
+    FailoverBehind,
     Restore,
     SlotAdvanced,
     SlotRecreated,
@@ -57,7 +59,7 @@ impl FaultKind {
     }
 }
 
-pub const FAULTS: [FaultKind; 26] = [
+pub const FAULTS: [FaultKind; 27] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -70,6 +72,7 @@ pub const FAULTS: [FaultKind; 26] = [
     FaultKind::CutBoth,
     FaultKind::PostgresCrash,
     FaultKind::Failover,
+    FaultKind::FailoverBehind,
     FaultKind::Restore,
     FaultKind::SlotAdvanced,
     FaultKind::SlotRecreated,

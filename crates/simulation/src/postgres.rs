@@ -207,6 +207,9 @@ impl Postgres {
                 sender.sent = sender.sent.max(self.end);
                 return;
             };
+            // Each message has the position of its change, that of Begin the first one.
+            let begins = transaction.commit_lsn - transaction.changes.len() as u64 * CHANGE_BYTES;
+            let mut at = begins + sender.sent_changes.unwrap_or_default() as u64 * CHANGE_BYTES;
             let body = match sender.sent_changes {
                 None => {
                     sender.sent_changes = Some(0);
@@ -216,7 +219,7 @@ impl Postgres {
                 }
                 Some(_) if !sender.has_described && has_rows(transaction) => {
                     sender.has_described = true;
-                    sender.connection.put(&data(self.end, &relation(OTHER_TABLE, "others")));
+                    sender.connection.put(&data(at, &relation(OTHER_TABLE, "others")));
                     relation(TABLE, "outbox")
                 }
                 Some(sent) if transaction.published && sent < transaction.changes.len() => {
@@ -226,6 +229,7 @@ impl Postgres {
                 Some(_) => {
                     (sender.sent_changes, sender.sent) = (None, transaction.end_lsn);
                     sender.next += 1;
+                    at = transaction.end_lsn;
                     if let Some(slot) = &mut self.slot {
                         slot.decoded += 1;
                     }
@@ -234,7 +238,7 @@ impl Postgres {
                     commit.u64(postgres_time(*commit_unix_us)).0
                 }
             };
-            sender.connection.put(&data(self.end, &body));
+            sender.connection.put(&data(at, &body));
             sender.kept_us = now_us;
         }
     }
@@ -261,7 +265,6 @@ impl Postgres {
         }
         if let Some(slot) = self.slot.as_mut().filter(|slot| slot.active == Some(pid)) {
             slot.active = None;
-            slot.on_disk = slot.confirmed;
         }
     }
 
@@ -330,6 +333,17 @@ impl Postgres {
             (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
         }
         self.synced = self.synced.min(end);
+        gone
+    }
+
+    /// The standby has not got the last `transactions`.
+    pub(crate) fn fail_over_behind(&mut self, transactions: usize) -> Vec<Transaction> {
+        let gone = self.restore(transactions);
+        self.timeline += 1;
+        let synced = self.synced;
+        if let Some(slot) = &mut self.slot {
+            (slot.confirmed, slot.on_disk) = (synced, synced);
+        }
         gone
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Machine {
     pub(crate) policy: OnDeadLetter,
     pub(crate) window: usize,
     pub(crate) sink: SinkKind,
+    /// Published events can be read without taking them away.
+    pub(crate) reads_topics: bool,
 }
 
 type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
@@ -162,7 +164,7 @@ impl Process {
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
         let shown = Shown::new();
         let parts = Parts {
-            read_back: read_back(&topics, random.number()),
+            read_back: read_back(machine.reads_topics, &topics, random.number()),
             sink_factory: sink_factory(machine, &life, site.broker, random.number()),
             dead_letter_writer: DeadLetterWriter {
                 settings: dead_letters,
@@ -323,10 +325,13 @@ fn state_file(machine: &Machine, life: &Arc<Life>) -> StateFile {
     StateFile::new(file.map(|file| Box::new(MortalFile { life: Arc::clone(life), file }) as _))
 }
 
-fn read_back(topics: &Arc<Mutex<Option<TopicEnd>>>, seed: u64) -> ReadBack {
+fn read_back(reads: bool, topics: &Arc<Mutex<Option<TopicEnd>>>, seed: u64) -> ReadBack {
     let topics = Arc::clone(topics);
     ReadBack::new(
         Box::new(move || {
+            if !reads {
+                return None;
+            }
             let (link, end) = link();
             *locked(&topics) = Some(end);
             Some(link)

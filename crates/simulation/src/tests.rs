@@ -112,8 +112,7 @@ fn wrong_arguments_are_named() {
 
 #[test]
 fn a_page_has_the_key_in_question_and_what_concerns_all() {
-    let line =
-        |at_us, event, merges, text: &str| Line { at_us, event, merges, text: text.to_owned() };
+    let line = |at_us, about, text: &str| Line { at_us, about, text: text.to_owned() };
     let story = [
         line(1_000, About::All, "relay 0 starts"),
         line(2_000, About::Event(1), "stored: e1"),

@@ -1,9 +1,11 @@
 //! The world of one seed: it plays a schedule, round by round, and settles at its end.
 
 mod kafka_faults;
+mod stops;
 
 use std::sync::{Arc, Mutex};
 
+use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
@@ -25,7 +27,8 @@ const COMMIT: u64 = 1;
 const FAULT: u64 = 2;
 const JUMP: u64 = 3;
 const STORE: u64 = 4;
-const KAFKA: u64 = 5;
+const LAZY: u64 = 5;
+const KAFKA: u64 = 6;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
@@ -40,6 +43,9 @@ const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
 const KEYS: u64 = 6;
+/// How often Postgres writes its slot, and a standby takes it over, of 256 rounds.
+const CHECKPOINT: u64 = 6;
+const SYNC_STANDBY: u64 = 12;
 /// After some faults timeouts pass: rounds are long, and rarely commit.
 const SLOW_ROUND_US: u64 = 200_000;
 const SLOW_COMMIT: u64 = 32;
@@ -127,6 +133,11 @@ pub struct World {
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
     last_session: Option<(usize, u32, u32)>,
     last_sinks: u64,
+    /// What was found outside of the look at the broker.
+    violation: Option<Violation>,
+    asked: Option<Asked>,
+    /// The last process has ended as it was asked to: the sink that it had when its session began.
+    clean_end: Option<u64>,
     published_again_us: Option<u64>,
     /// There was a gap in the publication that every machine can find, when so many stops had been.
     gap: Option<usize>,
@@ -146,6 +157,7 @@ impl World {
             0 => OnDeadLetter::ParkKey,
             _ => OnDeadLetter::Continue,
         };
+        let reads_topics = below(&mut random, 3) > 0;
         let window = [4, 16, 64][below(&mut random, 3) as usize];
         let machine = |index: usize, random: &mut Random| Machine {
             index,
@@ -154,6 +166,7 @@ impl World {
             policy,
             window,
             sink,
+            reads_topics,
         };
         let mut machines: Vec<Machine> =
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
@@ -210,6 +223,9 @@ impl World {
             starts,
             last_session: None,
             last_sinks: 0,
+            violation: None,
+            asked: None,
+            clean_end: None,
             published_again_us: None,
             gap: None,
             is_settling: false,
@@ -355,6 +371,13 @@ impl World {
         }
         self.clock.advance(jump);
         self.mend(self.clock.us());
+        self.draws_for(LAZY);
+        if self.chance(CHECKPOINT) {
+            locked(&self.postgres).checkpoint();
+        }
+        if self.chance(SYNC_STANDBY) {
+            locked(&self.postgres).sync_standby();
+        }
         self.walsenders()?;
         self.store(jump);
         self.tell_stored();
@@ -363,7 +386,7 @@ impl World {
             self.replace_cluster();
         }
         self.relays();
-        Ok(())
+        self.violation.take().map_or(Ok(()), Err)
     }
 
     fn tell_stored(&mut self) {
@@ -581,6 +604,10 @@ impl World {
             let ended = if steps && is_due { process.step() } else { None };
             let shown = locked(&process.shown).pass;
             let died = process.life.is_dead();
+            let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
+            if in_flight > window {
+                self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+            }
             if steps && is_due {
                 locked(&self.broker).kafka.freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
@@ -602,6 +629,7 @@ impl World {
     fn note_holder(&mut self) {
         let begun = std::mem::take(&mut locked(&self.postgres).begun);
         for (relay, position) in begun {
+            self.judge_begin(position);
             self.session_begins(relay, position);
         }
         let holder = {
@@ -658,6 +686,7 @@ impl World {
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
+            self.judge_stop(&fault);
             if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
@@ -666,6 +695,7 @@ impl World {
             }
         } else {
             self.report.drained += 1;
+            self.judge_end(index);
             self.tell(|| format!("relay {index} has ended"));
         }
         self.starts_again(index);
@@ -737,6 +767,7 @@ impl World {
             | FaultKind::CutBoth => self.connection_fault(kind),
             FaultKind::PostgresCrash
             | FaultKind::Failover
+            | FaultKind::FailoverBehind
             | FaultKind::Restore
             | FaultKind::SlotAdvanced
             | FaultKind::SlotRecreated
@@ -757,7 +788,10 @@ impl World {
         let Some(process) = &self.processes[index] else { return };
         match kind {
             FaultKind::Kill => process.life.dies_after(fuse),
-            FaultKind::Stop => process.stop(),
+            FaultKind::Stop => {
+                process.stop();
+                self.asks_to_stop(index);
+            }
             FaultKind::Freeze => {
                 self.frozen_until_us[index] = soon_us + length;
                 locked(&self.broker).kafka.freeze(index, true);
@@ -814,8 +848,11 @@ impl World {
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 self.checker.went_back();
             }
-            FaultKind::Restore => {
-                let gone = postgres.restore(back);
+            FaultKind::Restore | FaultKind::FailoverBehind => {
+                let gone = match kind {
+                    FaultKind::Restore => postgres.restore(back),
+                    _ => postgres.fail_over_behind(back),
+                };
                 if self.tells {
                     for it in &gone {
                         let numbers: Vec<u64> = it.events().map(|event| event.number).collect();

@@ -326,11 +326,12 @@ impl Replication {
     /// that nothing was published since. Where no trace fits in between, that remains possible until
     /// the transaction is confirmed.
     fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
-        let floor = self.untraced.take_if(|floor| commit_lsn >= *floor)?;
+        let reported = self.progress.reported();
+        // A Postgres that has gone back may have other transactions before what was reported.
+        let floor = self.untraced.take_if(|floor| commit_lsn >= reported.max(*floor))?;
         if on(Mutant::TraceForgotten) {
             return None;
         }
-        let reported = self.progress.reported();
         // What was reported since shows it too.
         if reported == floor {
             progress::trace(floor, commit_lsn, self.random.number())

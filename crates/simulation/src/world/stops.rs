@@ -1,0 +1,98 @@
+//! What is asked of a relay that stops.
+
+use std::collections::BTreeSet;
+
+use walrelay_core::base::error::Fault;
+
+use super::World;
+use crate::broker::locked;
+use crate::checker::Violation;
+use crate::faults::FaultKind;
+
+/// A relay that ends sooner has read its open transaction to the end.
+const READS_TRANSACTION_US: u64 = 1_400_000;
+
+/// A relay that was asked to stop.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    relay: usize,
+    /// Which of its processes.
+    start: u32,
+    at_us: u64,
+}
+
+impl World {
+    pub(super) fn violates(&mut self, what: String) {
+        self.violation.get_or_insert(Violation::from(what));
+    }
+
+    fn has_happened(&self, kinds: &[FaultKind]) -> bool {
+        self.report.happened.iter().any(|(_, kind)| kinds.contains(kind))
+    }
+
+    /// Nothing keeps a relay from Postgres or the broker.
+    fn is_calm(&self) -> bool {
+        let harmless = [FaultKind::Stop, FaultKind::Kill, FaultKind::Refusals];
+        self.report.happened.iter().all(|(_, kind)| harmless.contains(kind))
+    }
+
+    /// A stop that protects data needs a reason in the world.
+    pub(super) fn judge_stop(&mut self, fault: &Fault) {
+        let reasons: &[FaultKind] = match fault.code {
+            "slot.moved" => &[
+                FaultKind::SlotAdvanced,
+                FaultKind::SlotRecreated,
+                FaultKind::Restore,
+                FaultKind::FailoverBehind,
+            ],
+            "slot.went-back" => {
+                &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]
+            }
+            "publication.gap" => &[FaultKind::Unpublished],
+            _ => return,
+        };
+        if !self.has_happened(reasons) {
+            let (code, what) = (fault.code, &fault.what);
+            self.violates(format!(
+                "stop: {code} although nothing of that kind has happened: {what}"
+            ));
+        }
+    }
+
+    pub(super) fn asks_to_stop(&mut self, relay: usize) {
+        let (start, at_us) = (self.starts[relay], self.clock.us());
+        let same = |it: &Asked| (it.relay, it.start) == (relay, start);
+        if !self.asked.as_ref().is_some_and(same) {
+            self.asked = Some(Asked { relay, start, at_us });
+        }
+    }
+
+    /// A relay has ended as it was asked to, in time to finish its open transaction. Unless something
+    /// has kept it from Postgres or the broker, the slot has all that the topics have.
+    pub(super) fn judge_end(&mut self, relay: usize) {
+        let asked = self.asked.take().filter(|asked| asked.relay == relay);
+        let in_time = asked.is_some_and(|it| self.clock.us() < it.at_us + READS_TRANSACTION_US);
+        let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
+        let had_slot = self.last_session == Some((relay, starts, timeline));
+        if in_time && self.is_calm() && had_slot {
+            self.clean_end = Some(self.last_sinks);
+        }
+    }
+
+    /// The next session begins here.
+    pub(super) fn judge_begin(&mut self, position: u64) {
+        let Some(sink) = self.clean_end.take().filter(|_| self.is_calm()) else { return };
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
+        let again = postgres.wal[from..].iter().flat_map(|it| it.events()).map(|it| it.number);
+        let again: BTreeSet<String> = again.map(|number| format!("e{number}")).collect();
+        let by_it = broker.stored.iter().filter(|it| it.by.1 >= sink && again.contains(&it.id));
+        let left = by_it.count();
+        drop((postgres, broker));
+        if left > 0 {
+            self.violates(format!(
+                "stop: a relay that ended as it was asked to has left {left} stored events, which the next one is sent again"
+            ));
+        }
+    }
+}
