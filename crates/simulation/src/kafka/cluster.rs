@@ -93,6 +93,8 @@ pub(crate) struct Cluster {
     /// Records that a client holds at most.
     pub(super) queue_max: usize,
     cluster: u64,
+    /// A batch was refused, and its producer cannot be used any more.
+    pub(crate) has_refused: bool,
     /// By relay: its processes stand still; and until when it does not send, because it may not know
     /// that a peer has the slot.
     frozen: Vec<bool>,
@@ -142,6 +144,7 @@ impl Cluster {
             brokers,
             queue_max: [3, 1000, 1000, 1000][below(&mut random, 4)],
             cluster: 1,
+            has_refused: false,
             frozen: vec![false; 3],
             muted_until_us: vec![0; 3],
             story: None,
@@ -392,7 +395,7 @@ impl Broker {
     }
 
     fn judge(&mut self, request: &Request, mood: Mood) -> Outcome {
-        let Cluster { topics, random, .. } = &mut self.kafka;
+        let Cluster { topics, random, has_refused, .. } = &mut self.kafka;
         let batch = &*request.batch;
         let topic = &mut topics[request.place.0];
         let limit = topic.batch_bytes_max;
@@ -418,6 +421,7 @@ impl Broker {
             _ => None,
         };
         if let Some(code) = refusal {
+            *has_refused = true;
             if is_new {
                 // What is behind it is not taken for the first.
                 let Request { producer, .. } = *request;

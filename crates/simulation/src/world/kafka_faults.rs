@@ -4,9 +4,9 @@ use super::{KAFKA, World, below};
 use crate::broker::locked;
 use crate::faults::FaultKind;
 use crate::kafka::Mood;
+use crate::options::SinkKind;
 use crate::postgres::TOPICS;
 use crate::story::About;
-use crate::options::SinkKind;
 
 impl World {
     /// A round of the cluster and its clients.
