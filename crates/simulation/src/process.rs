@@ -28,6 +28,7 @@ use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::relay::{Parts, ReadBack, Relay};
 use walrelay_core::sink::Sink;
+use walrelay_core::sink::kafka::Learned;
 use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
 use walrelay_core::source::sightings::{OwnHolder, Sightings};
@@ -35,6 +36,7 @@ use walrelay_core::source::walsender::Activity;
 use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::broker::{DirectSink, SharedBroker, locked};
+use crate::kafka;
 use crate::life::{Life, WorldClock};
 use crate::network::Connection;
 use crate::options::SinkKind;
@@ -163,7 +165,7 @@ impl Process {
         let shown = Shown::new();
         let parts = Parts {
             read_back: read_back(machine.reads_topics, &topics, random.number()),
-            sink_factory: sink_factory(machine, &life, site.broker),
+            sink_factory: sink_factory(machine, &life, site.broker, random.number()),
             dead_letter_writer: DeadLetterWriter {
                 settings: dead_letters,
                 relay: format!("{SLOT}@{}", machine.index),
@@ -273,15 +275,24 @@ impl Process {
         let Some(end) = &*topics else { return false };
         let Ok(mut request) = end.requests.try_recv() else { return false };
         let broker = locked(site.broker);
-        let fails = broker.is_away || random.number().is_multiple_of(16);
+        let fails = broker.is_away
+            || random.number().is_multiple_of(16)
+            || !broker.kafka.is_readable(&request.topic);
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
         } else {
             let records = broker.logs.get(&request.topic).into_iter().flatten();
             let from = request.from_unix_us;
-            let mut recent = records.filter(|record| record.stored_unix_us >= from);
+            // A partition of which a replica is not in sync.
+            let left_out = (random.number() % 32) as i32;
+            let mut has_left_out = false;
+            let mut recent = records.filter(|record| {
+                let is_in = record.partition != left_out || record.partition == 0;
+                has_left_out |= !is_in;
+                is_in && record.stored_unix_us >= from
+            });
             let whole = recent.all(|record| record.with_outbound(|it| request.take(it)));
-            Ok(FoundRecords { records: request.stored, whole })
+            Ok(FoundRecords { records: request.stored, whole: whole && !has_left_out })
         };
         end.answers.send(answer).is_ok()
     }
@@ -333,11 +344,16 @@ fn sink_factory(
     machine: &Machine,
     life: &Arc<Life>,
     broker: &SharedBroker,
+    seed: u64,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
     match machine.sink {
         SinkKind::Direct => {
             Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+        }
+        SinkKind::Kafka => {
+            let learned = Learned::new(None);
+            Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
         }
     }
 }

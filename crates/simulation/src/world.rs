@@ -1,5 +1,6 @@
 //! The world of one seed: it plays a schedule, round by round, and settles at its end.
 
+mod kafka_faults;
 mod stops;
 
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,7 @@ const FAULT: u64 = 2;
 const JUMP: u64 = 3;
 const STORE: u64 = 4;
 const LAZY: u64 = 5;
+const KAFKA: u64 = 6;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
@@ -119,7 +121,11 @@ pub struct World {
     postgres_back_us: Option<u64>,
     broker_back_us: Option<u64>,
     silent_until_us: Option<u64>,
+    topic_back_us: Option<u64>,
     refuses_until_us: u64,
+    unsteady_until_us: u64,
+    replaces_cluster: bool,
+    sink: SinkKind,
     last_holder: Option<usize>,
     stored_until: usize,
     /// Rounds in which little is committed and timeouts pass.
@@ -146,7 +152,7 @@ impl World {
     pub fn new(options: &Options, tells: bool) -> World {
         let mut random = Random::new(options.seed);
         let clock = WorldClock::default();
-        let broker = Arc::new(Mutex::new(Broker::new(&clock)));
+        let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
         let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
         let relays = options.relays.unwrap_or(drawn);
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
@@ -170,6 +176,7 @@ impl World {
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
         machines.truncate(relays);
         let mut kinds = FAULTS.to_vec();
+        kinds.retain(|kind| kind.happens_with(sink));
         let count = 1 + below(&mut random, 5) as usize;
         while kinds.len() > count {
             kinds.swap_remove(below(&mut random, kinds.len() as u64) as usize);
@@ -210,7 +217,11 @@ impl World {
             postgres_back_us: None,
             broker_back_us: None,
             silent_until_us: None,
+            topic_back_us: None,
             refuses_until_us: 0,
+            unsteady_until_us: 0,
+            replaces_cluster: false,
+            sink,
             last_holder: None,
             stored_until: 0,
             slow_rounds: 0,
@@ -308,7 +319,7 @@ impl World {
         self.mend(u64::MAX);
         self.is_settling = true;
         self.frozen_until_us.fill(0);
-        self.refuses_until_us = 0;
+        (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
@@ -321,7 +332,7 @@ impl World {
             seen = now;
             self.checker.look(&locked(&self.broker))?;
             let is_settled = self.checker.all_settled(&locked(&self.postgres));
-            let is_empty = locked(&self.broker).inbox.is_empty();
+            let is_empty = locked(&self.broker).is_quiet();
             quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
                 let found = |since: &usize| {
@@ -374,9 +385,12 @@ impl World {
             locked(&self.postgres).sync_standby();
         }
         self.walsenders()?;
-        self.store();
+        self.store(jump);
         self.tell_stored();
         self.checker.look(&locked(&self.broker))?;
+        if std::mem::take(&mut self.replaces_cluster) {
+            self.replace_cluster();
+        }
         self.relays();
         self.violation.take().map_or(Ok(()), Err)
     }
@@ -537,8 +551,9 @@ impl World {
         outcome
     }
 
-    fn store(&mut self) {
+    fn store(&mut self, jump_us: u64) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
+        self.kafka_round(jump_us, late_us);
         locked(&self.broker).arrive(late_us);
         self.draws_for(STORE);
         if !self.chance(self.rates.store) {
@@ -603,6 +618,7 @@ impl World {
                 self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
             }
             if steps && is_due {
+                locked(&self.broker).kafka.freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
                     format!(
@@ -666,6 +682,7 @@ impl World {
         self.processes[index] = None;
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
+        locked(&self.broker).kafka.freeze(index, false);
         self.starts_again(index);
     }
 
@@ -730,7 +747,11 @@ impl World {
         }
         if self.silent_until_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).silent_topic = None;
+            locked(&self.broker).kafka.end_silence();
             self.tell(|| "the topic answers again".to_owned());
+        }
+        if self.topic_back_us.take_if(|at| *at <= now_us).is_some() {
+            locked(&self.broker).kafka.create_missing();
         }
     }
 
@@ -762,11 +783,12 @@ impl World {
             | FaultKind::SlotAdvanced
             | FaultKind::SlotRecreated
             | FaultKind::Unpublished => self.postgres_fault(kind, soon_us),
-            FaultKind::OtherCluster => self.other_cluster(),
+            FaultKind::OtherCluster => self.replaces_cluster = true,
             FaultKind::BrokerAway
             | FaultKind::SinkBroken
             | FaultKind::Refusals
             | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
+            _ => self.kafka_fault(kind, soon_us),
         }
     }
 
@@ -787,6 +809,7 @@ impl World {
                 if boot.is_multiple_of(2) {
                     self.suspended_since_us[index].get_or_insert(self.clock.us());
                 }
+                locked(&self.broker).kafka.freeze(index, true);
             }
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
@@ -887,28 +910,13 @@ impl World {
         }
     }
 
-    /// What the slot has not passed must be published to the new one.
-    fn other_cluster(&mut self) {
-        for index in 0..self.processes.len() {
-            if let Some(process) = &self.processes[index] {
-                process.life.die();
-                self.died(index);
-            }
-        }
-        let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
-        broker.cluster += 1;
-        broker.logs.clear();
-        broker.inbox.clear();
-        self.checker.other_cluster(&postgres);
-    }
-
     fn broker_fault(&mut self, kind: FaultKind, soon_us: u64) {
         let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
         let stores = below(&mut self.random, 2) == 0;
         let mut broker = locked(&self.broker);
         match kind {
             FaultKind::BrokerAway => {
-                broker.is_away = true;
+                broker.go_away();
                 self.broker_back_us = Some(soon_us);
             }
             FaultKind::SinkBroken => {
@@ -926,6 +934,7 @@ impl World {
             FaultKind::Refusals => self.refuses_until_us = soon_us,
             _ => {
                 broker.silent_topic = Some(topic.to_owned());
+                broker.kafka.silence(topic, true);
                 self.silent_until_us = Some(soon_us);
             }
         }
