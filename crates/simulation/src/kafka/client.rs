@@ -97,6 +97,7 @@ pub(super) struct Net<'a> {
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) relay: usize,
+    sink: u64,
     life: Arc<Life>,
     kind: ProducerKind,
     batch_bytes_max: usize,
@@ -149,7 +150,7 @@ fn given_back(message: &Message, partition: usize) -> record::Record {
 impl Client {
     pub(super) fn new(
         id: u64,
-        relay: usize,
+        (relay, sink): (usize, u64),
         life: &Arc<Life>,
         kind: ProducerKind,
         batch_bytes_max: usize,
@@ -158,6 +159,7 @@ impl Client {
         Client {
             id,
             relay,
+            sink,
             life: Arc::clone(life),
             kind,
             batch_bytes_max,
@@ -491,6 +493,7 @@ impl Client {
                 id: request,
                 client: self.id,
                 relay: self.relay,
+                sink: self.sink,
                 producer,
                 broker,
                 place,

@@ -67,6 +67,7 @@ pub(super) struct Request {
     pub(super) id: u64,
     pub(super) client: u64,
     pub(super) relay: usize,
+    pub(super) sink: u64,
     pub(super) producer: u64,
     pub(super) broker: usize,
     pub(super) place: Place,
@@ -159,7 +160,7 @@ impl Cluster {
 
     pub(super) fn open(
         &mut self,
-        relay: usize,
+        by: (usize, u64),
         life: &Arc<Life>,
         kind: ProducerKind,
         batch_bytes_max: usize,
@@ -167,7 +168,7 @@ impl Cluster {
     ) -> u64 {
         self.ids += 1;
         let id = self.ids;
-        let mut client = Client::new(id, relay, life, kind, batch_bytes_max, self.topics.len());
+        let mut client = Client::new(id, by, life, kind, batch_bytes_max, self.topics.len());
         let connects = !is_away && below(&mut self.random, 4) > 0;
         client.cluster = Some(self.cluster).filter(|_| connects);
         self.clients.insert(id, client);
@@ -444,7 +445,7 @@ impl Broker {
         numbers.first = numbers.first.min(batch.first);
         numbers.next = numbers.next.max(end);
         for message in &batch.messages {
-            let by = (request.relay, request.client);
+            let by = (request.relay, request.sink);
             let partition = request.place.1 as i32;
             self.store(Record { by, partition, ..message.record.clone() });
         }

@@ -35,14 +35,20 @@ pub(crate) fn sink(
     learned: &Learned,
     seed: u64,
 ) -> Result<Box<dyn Sink>, Fault> {
-    let producers = Producers { relay, life: Arc::clone(life), broker: Arc::clone(broker) };
-    locked(broker).sinks += 1;
+    let number = {
+        let mut broker = locked(broker);
+        broker.sinks += 1;
+        broker.sinks
+    };
+    let by = (relay, number);
+    let producers = Producers { by, life: Arc::clone(life), broker: Arc::clone(broker) };
     let now: Instant = life.instant();
     Ok(Box::new(KafkaSink::new(producers, learned.clone(), seed, now)?))
 }
 
 struct Producers {
-    relay: usize,
+    /// The relay, and the number of its sink.
+    by: (usize, u64),
     life: Arc<Life>,
     broker: SharedBroker,
 }
@@ -55,7 +61,7 @@ impl ProducerFactory for Producers {
         let id = {
             let mut broker = locked(&broker);
             let is_away = broker.is_away;
-            broker.kafka.open(self.relay, &life, kind, batch_bytes_max, is_away)
+            broker.kafka.open(self.by, &life, kind, batch_bytes_max, is_away)
         };
         Ok(Producer { id, life, broker, topics: Vec::new(), batch_bytes_max })
     }
