@@ -49,6 +49,8 @@ const SYNC_STANDBY: u64 = 12;
 /// After some faults timeouts pass: rounds are long, and rarely commit.
 const SLOW_ROUND_US: u64 = 200_000;
 const SLOW_COMMIT: u64 = 32;
+/// What goes wrong then lasts longer than a lease.
+const LONG_US: u64 = 16_000_000;
 const SLOW_ROUNDS_MAX: u64 = 100;
 const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
@@ -758,9 +760,10 @@ impl World {
     fn fault(&mut self) {
         let kind = self.kinds[below(&mut self.random, self.kinds.len() as u64) as usize];
         let index = below(&mut self.random, self.machines.len() as u64) as usize;
-        let soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
+        let mut soon_us = self.clock.us() + 1 + below(&mut self.random, 4_000_000);
         if below(&mut self.random, 4) == 0 {
             self.slow_rounds = below(&mut self.random, SLOW_ROUNDS_MAX);
+            soon_us += below(&mut self.random, LONG_US);
         }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
