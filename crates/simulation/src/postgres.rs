@@ -83,7 +83,6 @@ pub(crate) struct Walsender {
     pub(crate) heard_us: u64,
     /// When a keepalive was sent last.
     pub(crate) kept_us: u64,
-    pub(crate) stops: bool,
 }
 
 pub(crate) struct Postgres {
@@ -194,7 +193,6 @@ impl Postgres {
             connection,
             heard_us: now_us,
             kept_us: now_us,
-            stops: false,
         });
         Some(pid)
     }

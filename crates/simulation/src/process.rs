@@ -109,6 +109,25 @@ fn source_settings() -> SourceSettings {
     }
 }
 
+fn delivery_settings(machine: &Machine) -> DeliverySettings {
+    DeliverySettings {
+        window_events_max: machine.window,
+        attempts_max: 3,
+        backoff_base: Duration::from_millis(20),
+        backoff_cap: Duration::from_millis(500),
+        on_dead_letter: machine.policy,
+        drain_timeout: Duration::from_secs(2),
+        state_file: None,
+        ..DeliverySettings::default()
+    }
+}
+
+fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
+    let settings = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+    let relay = format!("{SLOT}@{}", machine.index);
+    DeadLetterWriter { settings, relay, system: system.clone() }
+}
+
 fn host() -> PostgresHost {
     PostgresHost { name: "db".to_owned(), port: 5432, password: None }
 }
@@ -124,16 +143,7 @@ impl Process {
         let mut random = Random::new(seed);
         let ends = Arc::default();
         let source = source_settings();
-        let delivery = DeliverySettings {
-            window_events_max: machine.window,
-            attempts_max: 3,
-            backoff_base: Duration::from_millis(20),
-            backoff_cap: Duration::from_millis(500),
-            on_dead_letter: machine.policy,
-            drain_timeout: Duration::from_secs(2),
-            state_file: None,
-            ..DeliverySettings::default()
-        };
+        let delivery = delivery_settings(machine);
         let settings = Arc::new(source.clone());
         let found = locked(&machine.kept).last.clone();
         let has_file = machine.state_file.is_some();
@@ -141,15 +151,14 @@ impl Process {
         let stops: Arc<dyn StopKeeper> = Arc::new(KeptStops { kept, found, has_file });
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
-        let database = SimulatedDatabase {
-            life: Arc::clone(&life),
-            postgres: Arc::clone(site.postgres),
-            ends: Arc::clone(&ends),
-        };
         let feed = SlotFeed::new(SlotParts {
             source: Arc::new(source.clone()),
             delivery: delivery.clone(),
-            database: Box::new(database),
+            database: Box::new(SimulatedDatabase {
+                life: Arc::clone(&life),
+                postgres: Arc::clone(site.postgres),
+                ends: Arc::clone(&ends),
+            }),
             stops: Arc::clone(&stops),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
@@ -157,8 +166,6 @@ impl Process {
             random: Random::new(random.number()),
         })?;
         let system = SystemId::default();
-        let dead_letters =
-            DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
         let (events, tail_events) = tail_event::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -166,11 +173,7 @@ impl Process {
         let parts = Parts {
             read_back: read_back(machine.reads_topics, &topics, random.number()),
             sink_factory: sink_factory(machine, &life, site.broker, random.number()),
-            dead_letter_writer: DeadLetterWriter {
-                settings: dead_letters,
-                relay: format!("{SLOT}@{}", machine.index),
-                system: system.clone(),
-            },
+            dead_letter_writer: dead_letter_writer(machine, &system),
             spans: EventSpans::default(),
             tail_events: Some(tail_events),
             tail_requests: tail_requests.clone(),
@@ -196,15 +199,7 @@ impl Process {
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings, known, settings),
-            tail: Tail {
-                system,
-                events,
-                requests: tail_requests,
-                met: 0,
-                state: None,
-                read: 0,
-                waiting: Vec::new(),
-            },
+            tail: Tail::new(system, events, tail_requests),
             wakes_us: 0,
             life,
             sightings,
@@ -222,10 +217,6 @@ impl Process {
     /// Asks it to stop.
     pub(crate) fn stop(&self) {
         self.flags.stop.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn postgres_stops(&self) {
-        self.flags.source_stopping.store(true, Ordering::Relaxed);
     }
 
     /// What the control runtime and the readers of topics do next. True if anything was done.
@@ -266,7 +257,8 @@ impl Process {
         let mut ends = locked(&self.ends);
         let Some(ends) = &mut *ends else { return false };
         let catalogs = std::mem::take(&mut ends.catalogs);
-        catalogs.iter().fold(false, |any, end| end.answers.send(catalog()).is_ok() || any)
+        let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
+        answered.count() > 0
     }
 
     /// Reads the end of a topic, if one is requested.
@@ -494,6 +486,10 @@ struct Tail {
 }
 
 impl Tail {
+    fn new(system: SystemId, events: SyncSender<TailEvent>, requests: ReadRequests) -> Tail {
+        Tail { system, events, requests, met: 0, state: None, read: 0, waiting: Vec::new() }
+    }
+
     fn serve(&mut self, site: &Site<'_>) -> bool {
         // Reading begins once the stream is open: then the system is known.
         let Some(system) = self.system.get() else { return false };
