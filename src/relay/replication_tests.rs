@@ -418,11 +418,12 @@ fn a_timeline_whose_events_have_settled_changes_nothing_later() {
 }
 
 #[test]
-fn suspects_are_published_alone_until_they_are_settled() {
+fn suspects_are_published_alone_until_they_are_reported() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    fixture.down().policy.suspects.insert(1);
+    let suspect = fixture.replication().position_of(1);
+    fixture.down().policy.suspects.insert(suspect);
     for _ in 0..2 {
         fixture.rebuild();
         let alone = Arc::default();
@@ -430,11 +431,20 @@ fn suspects_are_published_alone_until_they_are_settled() {
         fixture.receive(1, &events).unwrap();
         assert_eq!(*alone.lock().unwrap(), [1]);
     }
+    // WHEN a peer has had the slot, and has confirmed nothing THEN their numbers are others
+    fixture.peers_confirmed(100);
+    fixture.rebuild();
+    let alone = Arc::default();
+    fixture.set_sink(Box::new(Careful(open(&fixture.broker), Arc::clone(&alone))));
+    fixture.receive(1, &events).unwrap();
+    assert_eq!(alone.lock().unwrap().len(), 1);
     fixture.settle().unwrap();
-    assert_eq!(fixture.published(), ["e1", "e2", "e3"]);
-    // GIVEN another timeline, on which the numbers mean other events
+    fixture.down().policy.forget_suspects(Lsn::from_wire(200));
+    assert!(fixture.down().policy.suspects.is_empty());
+    // GIVEN another timeline, on which the positions mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    fixture.down().policy.suspects.insert(3);
+    let suspect = fixture.replication().position_of(3);
+    fixture.down().policy.suspects.insert(suspect);
     fixture.forget();
     fixture.rebuild();
     let alone = Arc::default();

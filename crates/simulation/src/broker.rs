@@ -11,6 +11,7 @@ use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLett
 use walrelay_core::relay::ports::Clock as _;
 use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport};
 
+use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
@@ -26,6 +27,7 @@ pub(crate) struct Record {
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) commit_unix_us: i64,
     pub(crate) stored_unix_us: i64,
+    pub(crate) partition: i32,
     /// The relay and the sink that published it.
     pub(crate) by: (usize, u64),
 }
@@ -41,6 +43,7 @@ impl Record {
             headers: headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect(),
             commit_unix_us: event.commit_unix_us,
             stored_unix_us: 0,
+            partition: 0,
             by: (0, 0),
         }
     }
@@ -105,6 +108,7 @@ pub(crate) struct Broker {
     /// All records, in the order in which they were stored.
     pub(crate) stored: Vec<Record>,
     pub(crate) inbox: VecDeque<Publish>,
+    pub(crate) kafka: Cluster,
     pub(crate) cluster: u64,
     /// It accepts and answers nothing.
     pub(crate) is_away: bool,
@@ -122,18 +126,23 @@ pub(crate) fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Broker {
-    pub(crate) fn new(clock: &WorldClock) -> Broker {
+    pub(crate) fn new(clock: &WorldClock, seed: u64) -> Broker {
         Broker {
             clock: clock.clone(),
             logs: BTreeMap::new(),
             stored: Vec::new(),
             inbox: VecDeque::new(),
+            kafka: Cluster::new(seed),
             cluster: 1,
             is_away: false,
             silent_topic: None,
             sinks: 0,
             broken: BTreeSet::new(),
         }
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.clock.us()
     }
 
     pub(crate) fn store(&mut self, record: Record) {
@@ -186,6 +195,7 @@ impl Broker {
 
     /// A relay gets the slot: what others have sent arrives before, where it can.
     pub(crate) fn flush_ended(&mut self, relay: usize) {
+        self.kafka_flush_ended(relay);
         let mut index = 0;
         while index < self.inbox.len() {
             if self.inbox[index].relay == relay || !self.is_reached(index) {
@@ -194,6 +204,11 @@ impl Broker {
                 self.take(index, None, true);
             }
         }
+    }
+
+    /// Nothing is under way to it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.inbox.is_empty() && self.kafka.is_quiet()
     }
 
     fn is_reached(&self, index: usize) -> bool {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::broker::{Broker, Record};
-use crate::postgres::Postgres;
+use crate::postgres::{Postgres, TOPICS};
 
 /// What is wrong, as a sentence, and the events that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,13 @@ impl fmt::Display for Violation {
     }
 }
 
+/// What a topic has of a key.
+#[derive(Clone, Copy, Debug, Default)]
+struct End {
+    last: u64,
+    newest: u64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
     /// How many of the stored records were looked at.
@@ -32,9 +39,11 @@ pub(crate) struct Checker {
     /// Events that a topic holds, and those that are dead letters.
     published: BTreeSet<u64>,
     dead: BTreeSet<u64>,
-    /// The newest event of each key that a topic holds, and the last record.
+    /// The newest event of each key that is stored.
     newest: BTreeMap<Vec<u8>, u64>,
-    last: BTreeMap<Vec<u8>, u64>,
+    /// By key and topic: the last record, and the newest event. Of two topics of a key one may end with
+    /// a repetition that a relay has not completed: the next one judges each topic by itself.
+    ends: BTreeMap<Vec<u8>, [End; TOPICS.len()]>,
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.
     confirmed_until: usize,
@@ -65,7 +74,8 @@ impl Checker {
                 self.dead.insert(number);
                 if self.parks {
                     // Later events of the key wait there, also those that come again.
-                    record.key.clone().map(|key| self.last.insert(key, number));
+                    let ends = record.key.as_ref().and_then(|key| self.ends.get_mut(key));
+                    ends.into_iter().flatten().for_each(|end| end.last = end.last.max(number));
                 }
                 continue;
             }
@@ -73,7 +83,12 @@ impl Checker {
             let is_first = self.published.insert(number) && !self.dead.contains(&number);
             self.repeats += u64::from(!is_first);
             let Some(key) = record.key.clone() else { continue };
-            self.last.insert(key.clone(), number);
+            let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
+            let end = &mut self.ends.entry(key.clone()).or_default()[topic];
+            end.last = number;
+            if !self.excused.contains(&number) {
+                end.newest = end.newest.max(number);
+            }
             // Where somebody else has moved the slot, or put the database back, nothing has an order.
             if self.excused.contains(&number) {
                 continue;
@@ -131,7 +146,7 @@ impl Checker {
             self.dead.remove(&event.number);
         }
         self.newest.clear();
-        self.last.clear();
+        self.ends.clear();
     }
 
     /// The slot was moved back.
@@ -151,7 +166,9 @@ impl Checker {
         let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
         let events = postgres.wal[from..].iter().flat_map(|it| it.events());
         let sent = |number| broker.inbox.iter().any(|it| it.record.id == format!("e{number}"));
-        let stored = events.filter(|it| self.published.contains(&it.number) || sent(it.number));
+        // A dead letter may be followed by its event, once the topic takes that.
+        let is_stored = |it: u64| self.published.contains(&it) || self.dead.contains(&it);
+        let stored = events.filter(|it| is_stored(it.number) || sent(it.number));
         stored.count() as u64
     }
 
@@ -166,14 +183,14 @@ impl Checker {
     /// Everything is quiet.
     pub(crate) fn end(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
         self.look(broker)?;
-        for (key, last) in &self.last {
-            let newest = self.newest.get(key).copied().unwrap_or_default();
-            if *last < newest && !self.excused.contains(&newest) {
+        let all = self.ends.iter().flat_map(|(key, ends)| ends.iter().map(move |end| (key, *end)));
+        for (key, End { last, newest }) in all {
+            if last < newest && !self.excused.contains(&newest) {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(
                     "stale: the last record of key {key} is event {last}, and its newest is {newest}"
                 );
-                return Err(Violation { what, events: vec![*last, newest] });
+                return Err(Violation { what, events: vec![last, newest] });
             }
         }
         let all = postgres.wal.iter().flat_map(|transaction| transaction.events());

@@ -1,5 +1,7 @@
 //! What may go wrong in a schedule.
 
+use crate::options::SinkKind;
+
 /// Each schedule has some of these, chosen by its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultKind {
@@ -30,9 +32,33 @@ pub enum FaultKind {
     SinkBroken,
     Refusals,
     SilentTopic,
+    /// Connections to a cluster are lost, with the answers to what it has stored.
+    AnswersLost,
+    LeaderChanges,
+    /// A partition has no leader, or one that does not answer.
+    SilentPartition,
+    /// Clients give themselves up, for no reason that lies in a record.
+    ProducerFatal,
+    /// With other partitions.
+    TopicRecreated,
 }
 
-pub const FAULTS: [FaultKind; 22] = [
+impl FaultKind {
+    /// Whether it can happen with this sink.
+    pub(crate) fn happens_with(self, sink: SinkKind) -> bool {
+        match self {
+            FaultKind::SinkBroken => sink == SinkKind::Direct,
+            FaultKind::AnswersLost
+            | FaultKind::LeaderChanges
+            | FaultKind::SilentPartition
+            | FaultKind::ProducerFatal
+            | FaultKind::TopicRecreated => sink == SinkKind::Kafka,
+            _ => true,
+        }
+    }
+}
+
+pub const FAULTS: [FaultKind; 27] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -55,6 +81,11 @@ pub const FAULTS: [FaultKind; 22] = [
     FaultKind::SinkBroken,
     FaultKind::Refusals,
     FaultKind::SilentTopic,
+    FaultKind::AnswersLost,
+    FaultKind::LeaderChanges,
+    FaultKind::SilentPartition,
+    FaultKind::ProducerFatal,
+    FaultKind::TopicRecreated,
 ];
 
 impl FaultKind {
@@ -81,11 +112,13 @@ pub(crate) enum Theme {
     Memory,
     /// What Postgres has gone back behind.
     History,
+    /// What the broker says, or does not.
+    Broker,
 }
 
 impl Theme {
-    pub(crate) const ALL: [Theme; 4] =
-        [Theme::All, Theme::Takeover, Theme::Memory, Theme::History];
+    pub(crate) const ALL: [Theme; 5] =
+        [Theme::All, Theme::Takeover, Theme::Memory, Theme::History, Theme::Broker];
 
     pub(crate) fn faults(self) -> Vec<FaultKind> {
         match self {
@@ -100,6 +133,7 @@ impl Theme {
                 FaultKind::PostgresCrash,
                 FaultKind::BrokerAway,
                 FaultKind::SilentTopic,
+                FaultKind::SilentPartition,
             ],
             Theme::Memory => vec![
                 FaultKind::Kill,
@@ -108,7 +142,9 @@ impl Theme {
                 FaultKind::PostgresCrash,
                 FaultKind::OtherCluster,
                 FaultKind::SinkBroken,
+                FaultKind::ProducerFatal,
                 FaultKind::SilentTopic,
+                FaultKind::TopicRecreated,
             ],
             Theme::History => vec![
                 FaultKind::Kill,
@@ -118,6 +154,19 @@ impl Theme {
                 FaultKind::Restore,
                 FaultKind::SlotAdvanced,
                 FaultKind::CutBoth,
+            ],
+            Theme::Broker => vec![
+                FaultKind::Kill,
+                FaultKind::Stop,
+                FaultKind::BrokerAway,
+                FaultKind::SinkBroken,
+                FaultKind::Refusals,
+                FaultKind::SilentTopic,
+                FaultKind::AnswersLost,
+                FaultKind::LeaderChanges,
+                FaultKind::SilentPartition,
+                FaultKind::ProducerFatal,
+                FaultKind::TopicRecreated,
             ],
         }
     }

@@ -5,6 +5,7 @@ mod broker;
 mod checker;
 mod faults;
 mod fleet;
+mod kafka;
 mod life;
 #[cfg(feature = "mutants")]
 pub mod mutants;

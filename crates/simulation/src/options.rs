@@ -7,15 +7,17 @@ use std::fmt;
 pub enum SinkKind {
     /// A sink without a protocol: one event of a key at a time.
     Direct,
+    Kafka,
 }
 
 impl SinkKind {
-    pub const ALL: [SinkKind; 1] = [SinkKind::Direct];
+    pub const ALL: [SinkKind; 2] = [SinkKind::Direct, SinkKind::Kafka];
 
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             SinkKind::Direct => "direct",
+            SinkKind::Kafka => "kafka",
         }
     }
 

@@ -28,6 +28,7 @@ use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::relay::{Parts, ReadBack, Relay};
 use walrelay_core::sink::Sink;
+use walrelay_core::sink::kafka::Learned;
 use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
 use walrelay_core::source::sightings::{OwnHolder, Sightings};
@@ -35,6 +36,7 @@ use walrelay_core::source::walsender::Activity;
 use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::broker::{DirectSink, SharedBroker, locked};
+use crate::kafka;
 use crate::life::{Life, WorldClock};
 use crate::network::Connection;
 use crate::options::SinkKind;
@@ -107,6 +109,25 @@ fn source_settings() -> SourceSettings {
     }
 }
 
+fn delivery_settings(machine: &Machine) -> DeliverySettings {
+    DeliverySettings {
+        window_events_max: machine.window,
+        attempts_max: 3,
+        backoff_base: Duration::from_millis(20),
+        backoff_cap: Duration::from_millis(500),
+        on_dead_letter: machine.policy,
+        drain_timeout: Duration::from_secs(2),
+        state_file: None,
+        ..DeliverySettings::default()
+    }
+}
+
+fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
+    let settings = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+    let relay = format!("{SLOT}@{}", machine.index);
+    DeadLetterWriter { settings, relay, system: system.clone() }
+}
+
 fn host() -> PostgresHost {
     PostgresHost { name: "db".to_owned(), port: 5432, password: None }
 }
@@ -122,16 +143,7 @@ impl Process {
         let mut random = Random::new(seed);
         let ends = Arc::default();
         let source = source_settings();
-        let delivery = DeliverySettings {
-            window_events_max: machine.window,
-            attempts_max: 3,
-            backoff_base: Duration::from_millis(20),
-            backoff_cap: Duration::from_millis(500),
-            on_dead_letter: machine.policy,
-            drain_timeout: Duration::from_secs(2),
-            state_file: None,
-            ..DeliverySettings::default()
-        };
+        let delivery = delivery_settings(machine);
         let settings = Arc::new(source.clone());
         let found = locked(&machine.kept).last.clone();
         let has_file = machine.state_file.is_some();
@@ -139,15 +151,14 @@ impl Process {
         let stops: Arc<dyn StopKeeper> = Arc::new(KeptStops { kept, found, has_file });
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
-        let database = SimulatedDatabase {
-            life: Arc::clone(&life),
-            postgres: Arc::clone(site.postgres),
-            ends: Arc::clone(&ends),
-        };
         let feed = SlotFeed::new(SlotParts {
             source: Arc::new(source.clone()),
             delivery: delivery.clone(),
-            database: Box::new(database),
+            database: Box::new(SimulatedDatabase {
+                life: Arc::clone(&life),
+                postgres: Arc::clone(site.postgres),
+                ends: Arc::clone(&ends),
+            }),
             stops: Arc::clone(&stops),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
@@ -155,20 +166,14 @@ impl Process {
             random: Random::new(random.number()),
         })?;
         let system = SystemId::default();
-        let dead_letters =
-            DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
         let (events, tail_events) = tail_event::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
         let shown = Shown::new();
         let parts = Parts {
             read_back: read_back(machine.reads_topics, &topics, random.number()),
-            sink_factory: sink_factory(machine, &life, site.broker),
-            dead_letter_writer: DeadLetterWriter {
-                settings: dead_letters,
-                relay: format!("{SLOT}@{}", machine.index),
-                system: system.clone(),
-            },
+            sink_factory: sink_factory(machine, &life, site.broker, random.number()),
+            dead_letter_writer: dead_letter_writer(machine, &system),
             spans: EventSpans::default(),
             tail_events: Some(tail_events),
             tail_requests: tail_requests.clone(),
@@ -194,15 +199,7 @@ impl Process {
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings, known, settings),
-            tail: Tail {
-                system,
-                events,
-                requests: tail_requests,
-                met: 0,
-                state: None,
-                read: 0,
-                waiting: Vec::new(),
-            },
+            tail: Tail::new(system, events, tail_requests),
             wakes_us: 0,
             life,
             sightings,
@@ -270,15 +267,24 @@ impl Process {
         let Some(end) = &*topics else { return false };
         let Ok(mut request) = end.requests.try_recv() else { return false };
         let broker = locked(site.broker);
-        let fails = broker.is_away || random.number().is_multiple_of(16);
+        let fails = broker.is_away
+            || random.number().is_multiple_of(16)
+            || !broker.kafka.is_readable(&request.topic);
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
         } else {
             let records = broker.logs.get(&request.topic).into_iter().flatten();
             let from = request.from_unix_us;
-            let mut recent = records.filter(|record| record.stored_unix_us >= from);
+            // A partition of which a replica is not in sync.
+            let left_out = (random.number() % 32) as i32;
+            let mut has_left_out = false;
+            let mut recent = records.filter(|record| {
+                let is_in = record.partition != left_out || record.partition == 0;
+                has_left_out |= !is_in;
+                is_in && record.stored_unix_us >= from
+            });
             let whole = recent.all(|record| record.with_outbound(|it| request.take(it)));
-            Ok(FoundRecords { records: request.stored, whole })
+            Ok(FoundRecords { records: request.stored, whole: whole && !has_left_out })
         };
         end.answers.send(answer).is_ok()
     }
@@ -330,11 +336,16 @@ fn sink_factory(
     machine: &Machine,
     life: &Arc<Life>,
     broker: &SharedBroker,
+    seed: u64,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
     match machine.sink {
         SinkKind::Direct => {
             Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
+        }
+        SinkKind::Kafka => {
+            let learned = Learned::new(None);
+            Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
         }
     }
 }
@@ -475,6 +486,10 @@ struct Tail {
 }
 
 impl Tail {
+    fn new(system: SystemId, events: SyncSender<TailEvent>, requests: ReadRequests) -> Tail {
+        Tail { system, events, requests, met: 0, state: None, read: 0, waiting: Vec::new() }
+    }
+
     fn serve(&mut self, site: &Site<'_>) -> bool {
         // Reading begins once the stream is open: then the system is known.
         let Some(system) = self.system.get() else { return false };

@@ -156,6 +156,7 @@ impl Feed for ClaimFeed {
     const UNREADABLE_TICK: Duration = Duration::from_millis(5);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(1);
     const TIMES_STAGES: bool = false;
+    const RECEIVES_SETTLED: bool = false;
 
     fn origin(&self) -> String {
         format!("table {}", self.table)
@@ -249,6 +250,7 @@ impl Feed for ClaimFeed {
     fn rewind(&mut self, policy: &mut FailurePolicy) {
         if std::mem::take(&mut self.gives_back) {
             self.rows.give_back();
+            policy.suspects.clear();
             return policy.rewind(true);
         }
         self.rows.rewind();

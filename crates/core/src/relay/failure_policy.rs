@@ -6,7 +6,7 @@
 //! * A dead letter that cannot be written for now is retried for ever, and the slot is held. One that
 //!   the broker will never accept stops the relay.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,8 +73,10 @@ pub struct FailurePolicy {
     pub retries: Retries,
     /// Events whose dead letters are not confirmed yet.
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
-    /// Events that were refused together with others: each is published alone next time.
-    pub suspects: HashSet<Sequence>,
+    /// Events that were refused together with others: each is published alone whenever it is received.
+    /// Two relays of a slot would take turns to find them, if a relay forgot them when its peer has the
+    /// slot.
+    pub suspects: BTreeSet<Position>,
     /// Failed events that become dead letters once the dead-letter topic has been read.
     awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
@@ -96,7 +98,7 @@ impl FailurePolicy {
             gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
             dead_lettered: HashMap::new(),
-            suspects: HashSet::new(),
+            suspects: BTreeSet::new(),
             awaiting_history: Vec::new(),
             unpublishable: 0,
             spans,
@@ -132,7 +134,7 @@ impl FailurePolicy {
         } else if let Some((class, text)) = self.gate.diverts(event, position) {
             let reason = Reason { class, text, attempts: 0 };
             SendAs::DeadLetter(self.cause(sequence, event.key, reason, position, clock.now()))
-        } else if self.suspects.contains(&sequence) {
+        } else if self.suspects.contains(&position) {
             SendAs::Isolated
         } else {
             SendAs::Normal
@@ -194,9 +196,6 @@ impl FailurePolicy {
     #[inline]
     pub fn settled(&mut self, sequence: Sequence, now: Moment) -> Option<DeadLetterCause> {
         let failed = self.retries.settled(sequence);
-        if !self.suspects.is_empty() {
-            self.suspects.remove(&sequence);
-        }
         let nothing_failed = self.dead_lettered.is_empty();
         let cause = if nothing_failed { None } else { self.dead_lettered.remove(&sequence) };
         if cause.is_some() {
@@ -230,8 +229,14 @@ impl FailurePolicy {
     pub fn forget(&mut self, next: Sequence) {
         self.retries.forget(next);
         self.dead_lettered.retain(|sequence, _| *sequence < next);
-        self.suspects.retain(|sequence| *sequence < next);
         self.spans.forget(next);
+    }
+
+    /// Everything committed before this position is confirmed.
+    pub fn forget_suspects(&mut self, confirmed: Lsn) {
+        if !self.suspects.is_empty() {
+            self.suspects.retain(|suspect| suspect.commit_lsn >= confirmed);
+        }
     }
 
     /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,
@@ -241,7 +246,6 @@ impl FailurePolicy {
         self.awaiting_history.clear();
         if renumbered {
             self.dead_lettered.clear();
-            self.suspects.clear();
             self.spans.forget(0);
         }
     }

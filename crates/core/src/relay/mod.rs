@@ -361,7 +361,7 @@ impl<F: Feed> Relay<F> {
                     }
                 }
                 SinkReport::Suspect(sequence) => {
-                    policy.suspects.insert(sequence);
+                    policy.suspects.insert(self.feed.position_of(sequence));
                 }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
@@ -389,6 +389,9 @@ impl<F: Feed> Relay<F> {
     pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
+        if !F::RECEIVES_SETTLED && !policy.suspects.is_empty() {
+            policy.suspects.remove(&self.feed.position_of(sequence));
+        }
         let cause = policy.settled(sequence, now);
         let settled = self.feed.confirmed(sequence, cause.as_ref());
         if on(Mutant::LetterBeforeConfirm) && settled.is_err() {

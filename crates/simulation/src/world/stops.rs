@@ -33,7 +33,9 @@ impl World {
     /// Nothing keeps a relay from Postgres or the broker.
     fn is_calm(&self) -> bool {
         let harmless = [FaultKind::Stop, FaultKind::Kill, FaultKind::Refusals];
-        self.report.happened.iter().all(|(_, kind)| harmless.contains(kind))
+        // Kafka's client is given up after a refusal, and what it had is received again.
+        !locked(&self.broker).kafka.has_refused
+            && self.report.happened.iter().all(|(_, kind)| harmless.contains(kind))
     }
 
     /// A stop that protects data needs a reason in the world.

@@ -45,6 +45,8 @@ pub trait Feed {
     const LAST_CONFIRM_WITHIN: Duration;
     /// Whether the stages of a pass are measured.
     const TIMES_STAGES: bool;
+    /// Whether a settled event may be received again: when a peer has had the slot before it was reported.
+    const RECEIVES_SETTLED: bool;
 
     /// Slot or table, for faults.
     fn origin(&self) -> String;

@@ -20,6 +20,8 @@ pub(super) struct Destination {
     pub(super) topic: TopicId,
     /// The partition that the event asks for; otherwise it follows from the key.
     pub(super) partition: Option<i32>,
+    /// How often the partitions of the topic had changed: a key may have another one since.
+    pub(super) changes: u32,
 }
 
 /// What librdkafka does not return with a failed delivery.

@@ -1,7 +1,7 @@
 use super::*;
 
 fn sent(commit_unix_us: i64, lane: u64) -> EventInFlight {
-    let sent_to = Some(Destination { topic: 0, partition: None });
+    let sent_to = Some(Destination { topic: 0, partition: None, changes: 0 });
     EventInFlight { commit_unix_us, lane: Some(lane), sent_to }
 }
 

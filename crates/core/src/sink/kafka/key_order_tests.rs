@@ -7,7 +7,7 @@ use super::super::port::TopicId;
 use super::*;
 
 fn to(topic: TopicId) -> Destination {
-    Destination { topic, partition: None }
+    Destination { topic, partition: None, changes: 0 }
 }
 
 /// The normal path of a sink; `sent` is in the order of sending.
@@ -88,7 +88,7 @@ fn an_event_without_a_key_waits_for_nothing() {
 #[test]
 fn another_partition_that_an_event_asks_for_is_another_destination() {
     let (mut order, mut flight) = (KeyOrder::default(), InFlight::default());
-    let asks = |partition| Destination { topic: 1, partition: Some(partition) };
+    let asks = |partition| Destination { topic: 1, partition: Some(partition), changes: 0 };
     assert!(!order.must_wait(0, Some(7), asks(0), &flight));
     flight.add(0, EventInFlight { lane: Some(7), sent_to: Some(asks(0)), commit_unix_us: 0 });
     order.handed_over(Some(7), asks(0));

@@ -50,6 +50,8 @@ struct Topic {
     partitions: Vec<Partition>,
     /// Partitions that have confirmed an event.
     confirmed: BTreeSet<i32>,
+    /// How often its partitions have changed.
+    changes: u32,
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +74,12 @@ impl PartitionWarmup {
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
         self.under_way.is_empty()
+    }
+
+    /// How often the partitions of the topic have changed.
+    #[inline]
+    pub(super) fn changes(&self, topic: TopicId) -> u32 {
+        self.topics.get(topic).map_or(0, |topic| topic.changes)
     }
 
     /// How many partitions the topic has, once events are sent by that number.
@@ -160,11 +168,13 @@ impl PartitionWarmup {
         if topic.whole.under_way.is_some() || topic.partitions.len() == count {
             return Vec::new();
         }
+        topic.changes += u32::from(!topic.partitions.is_empty());
         let waited = topic.take_waiting();
-        topic.update();
+        topic.partitions.resize_with(count, Partition::default);
         if let Some((to, sequence)) = moved {
             topic.partitions[to].under_way = Some(sequence);
         }
+        topic.update();
         waited
     }
 
@@ -172,7 +182,9 @@ impl PartitionWarmup {
     /// that have waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        std::mem::take(topic).take_waiting()
+        let changes = topic.changes + 1;
+        let mut before = std::mem::replace(topic, Topic { changes, ..Topic::default() });
+        before.take_waiting()
     }
 
     /// Topics whose partitions must be counted, each once. With `again` that includes those that
@@ -213,7 +225,9 @@ impl Topic {
         let Some(count) = self.count else { return };
         self.partitions.resize_with(count, Partition::default);
         for (index, partition) in self.partitions.iter_mut().enumerate() {
-            partition.is_open = i32::try_from(index).is_ok_and(|it| self.confirmed.contains(&it));
+            let has_confirmed = i32::try_from(index).is_ok_and(|it| self.confirmed.contains(&it));
+            // What is under way may be at another partition: it was sent before they were counted.
+            partition.is_open = has_confirmed && partition.under_way.is_none();
         }
         self.is_open = self.partitions.iter().all(|partition| partition.is_open);
     }

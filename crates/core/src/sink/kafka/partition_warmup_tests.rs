@@ -138,3 +138,23 @@ fn an_event_whose_partition_the_client_chooses_holds_the_topic() {
         assert_eq!(warmup.partitions(0), Some(3));
     }
 }
+
+#[test]
+fn a_partition_that_may_not_be_that_of_the_event_under_way_opens_with_its_answer() {
+    let mut warmup = PartitionWarmup::default();
+    // GIVEN a partition that has confirmed an event, and another event under way to any
+    warmup.state(0, None);
+    warmup.sent_alone(0, None, None, 1);
+    assert!(warmup.answered(1, Some(0)).is_empty());
+    warmup.sent_alone(0, None, Some(b"k"), 2);
+    // WHEN the topic turns out to have one partition THEN the key waits: the client may have known more
+    assert!(warmup.counted(0, 1, |_| 0).is_empty());
+    assert_eq!(warmup.state(0, Some(0)), PartitionState::Busy);
+    warmup.wait(0, Some(0), 3);
+    assert_eq!(warmup.answered(2, None), [3]);
+    assert!(warmup.is_open(0));
+    assert_eq!(warmup.changes(0), 0);
+    // AND with another number of partitions its keys may have others
+    assert!(warmup.counted(0, 2, |_| 0).is_empty());
+    assert_eq!(warmup.changes(0), 1);
+}

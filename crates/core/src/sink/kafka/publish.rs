@@ -114,7 +114,8 @@ impl<F: ProducerFactory> KafkaSink<F> {
             return Ok(());
         }
         let topic = self.normal.producer.topic(event.topic)?;
-        let to = Destination { topic, partition: event.partition };
+        let changes = self.warmup.changes(topic);
+        let to = Destination { topic, partition: event.partition, changes };
         if self.key_order.must_wait(sequence, lane, to, &self.in_flight)
             && let Some(lane) = lane
         {
@@ -125,7 +126,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
         match self.send(topic, sequence, event, lane) {
             Ok(partition) => {
                 let commit_unix_us = event.commit_unix_us;
-                let sent_to = Some(Destination { topic, partition });
+                let sent_to = Some(Destination { topic, partition, changes });
                 self.in_flight.add(sequence, EventInFlight { commit_unix_us, lane, sent_to });
                 self.key_order.handed_over(lane, to);
             }
@@ -408,11 +409,12 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         for (code, text) in errors {
             self.report_client_error(code, text, now);
         }
-        if self.normal.in_flight + self.isolated.in_flight() == 0 {
+        let in_flight = self.normal.in_flight + self.isolated.in_flight();
+        if in_flight == 0 {
             self.reports.extend(self.reachability.probe(&mut self.normal.producer, now));
         }
         if let Some((report, since)) = &self.ending
-            && (self.normal.in_flight == 0 || now.duration_since(*since) > LAST_ANSWERS_WITHIN)
+            && (in_flight == 0 || now.duration_since(*since) > LAST_ANSWERS_WITHIN)
         {
             self.reports.push(report.clone());
         }
@@ -439,7 +441,7 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         let Some(event) = self.in_flight.get(sequence) else {
             return self.isolated.destination(sequence);
         };
-        let Destination { topic, partition } = event.sent_to?;
+        let Destination { topic, partition, .. } = event.sent_to?;
         let topic = self.normal.producer.topic_name(topic)?;
         Some(match partition {
             Some(partition) => format!("partition {partition} of topic {topic}"),

@@ -283,6 +283,39 @@ fn a_sink_that_has_broken_waits_for_the_last_answers_and_not_for_ever() {
 }
 
 #[test]
+fn a_sink_that_has_broken_waits_for_the_isolated_producer_too() {
+    let mut world = World::warm();
+    event("orders", "b", |event| world.sink.publish_alone(3, event)).unwrap();
+    world.publish(4, "orders", "a");
+    world.poll();
+    world.refuse_batch(&[4], Code::InvalidRecord);
+    assert_eq!(world.poll(), [SinkReport::Suspect(4)]);
+    world.confirm(3);
+    assert_eq!(world.poll(), [SinkReport::Confirmed(3), broken()]);
+}
+
+#[test]
+fn a_key_of_a_topic_with_other_partitions_waits_for_its_older_events() {
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    // WHEN the partitions change, and the answer for the older event has not come
+    world.cluster.borrow_mut().normal.partition_counts.push((0, 1));
+    world.poll();
+    world.publish(4, "orders", "a");
+    world.publish(5, "orders", "c");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Normal), [3, 5]);
+    // THEN the later one follows it, wherever that goes
+    world.answer(3, Some(Code::UnknownPartition));
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Normal), [5]);
+    assert_eq!(world.taken(ProducerKind::Isolated), [3]);
+    world.confirm(3);
+    world.poll();
+    assert!(world.taken(ProducerKind::Normal).contains(&4));
+}
+
+#[test]
 fn a_forbidden_topic_goes_through_the_isolated_producer_until_it_is_allowed() {
     let mut world = World::warm();
     world.publish(3, "orders", "a");

@@ -278,6 +278,7 @@ impl SlotFeed {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
                 down.admitter.state_file.marks.reported(lsn);
+                down.policy.forget_suspects(lsn);
                 let sent = self.clock.instant();
                 self.status_updates.sent(sent);
                 down.meter.stage(Stage::Feedback, sent - reporting.instant);
@@ -291,6 +292,7 @@ impl Feed for SlotFeed {
     const UNREADABLE_TICK: Duration = Duration::from_millis(10);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(3);
     const TIMES_STAGES: bool = true;
+    const RECEIVES_SETTLED: bool = true;
 
     fn origin(&self) -> String {
         faults::slot_place(&self.source)

@@ -151,6 +151,7 @@ impl Replication {
         self.admitted.forget();
         self.window.forget();
         policy.forget(self.window.next());
+        policy.suspects.clear();
         self.ledger.forget();
         self.transaction.forget();
         self.progress.forget();
@@ -176,6 +177,7 @@ impl Replication {
             self.transaction.renumbered();
         }
         policy.rewind(renumbered);
+        policy.forget_suspects(self.progress.reported());
     }
 
     pub fn between_transactions(&self) -> bool {

@@ -1,0 +1,506 @@
+//! A client of the cluster: what librdkafka's threads do with the records that were handed over.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use walrelay_core::base::event::Sequence;
+use walrelay_core::base::random::Random;
+use walrelay_core::sink::kafka::Code;
+use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicId};
+use walrelay_core::sink::kafka::record;
+
+use super::cluster::{Request, Topic};
+use crate::broker::Record;
+use crate::life::Life;
+
+/// Before a request is sent again.
+const RETRY_US: u64 = 50_000;
+const NORMAL_IN_FLIGHT_MAX: usize = 2;
+/// Of a batch, beside its records.
+const FRAME_BYTES: usize = 60;
+
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    pub(super) sequence: Sequence,
+    pub(super) record: Record,
+    /// The event has asked for its partition.
+    asked: bool,
+}
+
+/// Records that are sent in one request, under the same numbers however often.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// The number of its first record.
+    pub(super) first: u64,
+    pub(super) messages: Vec<Message>,
+}
+
+/// Topic and partition.
+pub(super) type Place = (usize, usize);
+
+/// What a client has for one partition.
+#[derive(Debug)]
+struct Lane {
+    producer: u64,
+    /// The number of the next record of a new batch.
+    next: u64,
+    /// Sent before, in order: they go first.
+    again: VecDeque<Arc<Batch>>,
+    again_at_us: u64,
+    queue: VecDeque<Message>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    request: u64,
+    broker: usize,
+    place: Place,
+    batch: Arc<Batch>,
+}
+
+/// What the broker says of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Stored,
+    /// librdkafka sends it again.
+    Retriable,
+    OutOfOrder,
+    Refused(Code),
+}
+
+#[derive(Debug)]
+pub(super) enum Arrival {
+    Answer {
+        request: u64,
+        outcome: Outcome,
+    },
+    /// The connection to this broker is lost.
+    Lost {
+        broker: usize,
+    },
+}
+
+/// What a client works with.
+pub(super) struct Net<'a> {
+    pub(super) topics: &'a [Topic],
+    pub(super) wire: &'a mut VecDeque<Request>,
+    pub(super) random: &'a mut Random,
+    pub(super) ids: &'a mut u64,
+    pub(super) now_us: u64,
+    pub(super) is_away: bool,
+    pub(super) cluster: u64,
+    pub(super) brokers: usize,
+    /// It must not send.
+    pub(super) is_muted: bool,
+}
+
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) relay: usize,
+    sink: u64,
+    life: Arc<Life>,
+    kind: ProducerKind,
+    batch_bytes_max: usize,
+    /// The cluster that it is connected to.
+    pub(super) cluster: Option<u64>,
+    /// How many partitions each topic has, as far as it knows; none where there is no such topic.
+    pub(super) counts: Vec<Option<usize>>,
+    /// Topics whose partitions it wants to know again.
+    stale: Vec<bool>,
+    /// Of topics whose partitions are not known.
+    unassigned: Vec<VecDeque<(Message, Option<i32>)>>,
+    lanes: BTreeMap<Place, Lane>,
+    sent: VecDeque<Sent>,
+    pub(super) arrivals: VecDeque<Arrival>,
+    held: usize,
+    /// Each has a producer number of its own.
+    lanes_made: u64,
+    pub(super) answers: ProducerAnswers,
+    pub(super) fatal: Option<(Code, String)>,
+    pub(super) asked: Vec<(TopicId, usize)>,
+    pub(super) asked_limits: Vec<usize>,
+    is_down: bool,
+}
+
+/// Any hash will do.
+pub(super) fn partition_of(key: &[u8], count: usize) -> usize {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = key.iter().fold(0xcbf2_9ce4_8422_2325, step);
+    (hash >> 7) as usize % count.max(1)
+}
+
+fn bytes_of(record: &Record) -> usize {
+    let lengths = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
+    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+    lengths(&record.key) + lengths(&record.value) + headers.sum::<usize>() + 12
+}
+
+impl Batch {
+    pub(super) fn bytes(&self) -> usize {
+        FRAME_BYTES + self.messages.iter().map(|it| bytes_of(&it.record)).sum::<usize>()
+    }
+}
+
+fn given_back(message: &Message, partition: usize) -> record::Record {
+    let Record { topic, key, value, id, headers, .. } = message.record.clone();
+    let partition = message.asked.then_some(partition as i32);
+    record::Record { topic, key, value, id, headers, partition, ..record::Record::default() }
+}
+
+impl Client {
+    pub(super) fn new(
+        id: u64,
+        (relay, sink): (usize, u64),
+        life: &Arc<Life>,
+        kind: ProducerKind,
+        batch_bytes_max: usize,
+        topics: usize,
+    ) -> Client {
+        Client {
+            id,
+            relay,
+            sink,
+            life: Arc::clone(life),
+            kind,
+            batch_bytes_max,
+            cluster: None,
+            counts: vec![None; topics],
+            stale: vec![true; topics],
+            unassigned: (0..topics).map(|_| VecDeque::new()).collect(),
+            lanes: BTreeMap::new(),
+            sent: VecDeque::new(),
+            arrivals: VecDeque::new(),
+            held: 0,
+            lanes_made: 0,
+            answers: ProducerAnswers::default(),
+            fatal: None,
+            asked: Vec::new(),
+            asked_limits: Vec::new(),
+            is_down: false,
+        }
+    }
+
+    /// Whether it takes a record.
+    pub(super) fn accepts(
+        &self,
+        topic: usize,
+        partition: Option<i32>,
+        queue_max: usize,
+    ) -> Result<(), Code> {
+        let is_known = !self.stale[topic];
+        match self.counts[topic] {
+            _ if self.fatal.is_some() => Err(Code::Fatal),
+            _ if self.held >= queue_max => Err(Code::QueueFull),
+            None if is_known => Err(Code::UnknownTopic),
+            Some(count) if partition.is_some_and(|it| it as usize >= count) => {
+                Err(Code::UnknownPartition)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        topic: usize,
+        sequence: Sequence,
+        record: Record,
+        asked: bool,
+        partition: Option<i32>,
+    ) {
+        let message = Message { sequence, record, asked };
+        self.held += 1;
+        match self.counts[topic] {
+            None => self.unassigned[topic].push_back((message, partition)),
+            Some(count) => self.queue(topic, count, message, partition),
+        }
+    }
+
+    fn queue(&mut self, topic: usize, count: usize, message: Message, partition: Option<i32>) {
+        let key = message.record.key.as_deref();
+        let by_key = || key.map(|key| partition_of(key, count));
+        let spread = message.sequence as usize % count.max(1);
+        let partition = partition.map(|it| it as usize).or_else(by_key).unwrap_or(spread);
+        if partition >= count {
+            return self.fail(&message, partition, Code::UnknownPartition);
+        }
+        self.lane((topic, partition)).queue.push_back(message);
+    }
+
+    fn lane(&mut self, place: Place) -> &mut Lane {
+        self.lanes_made += 1;
+        let producer = self.id << 24 | self.lanes_made;
+        self.lanes.entry(place).or_insert_with(|| Lane {
+            producer,
+            next: 0,
+            again: VecDeque::new(),
+            again_at_us: 0,
+            queue: VecDeque::new(),
+        })
+    }
+
+    fn fail(&mut self, message: &Message, partition: usize, code: Code) {
+        self.held -= 1;
+        let record = given_back(message, partition);
+        self.answers.failed.push((message.sequence, code, record));
+    }
+
+    fn fail_batch(&mut self, batch: &Batch, partition: usize, code: Code) {
+        for message in &batch.messages {
+            let is_innocent = code == Code::InvalidRecord && !message.record.is_poison();
+            let code = if is_innocent { Code::InvalidDifferentRecord } else { code };
+            self.fail(message, partition, code);
+        }
+    }
+
+    /// It is unusable from now on: nothing more is sent.
+    pub(super) fn give_up(&mut self, code: Code, text: &str) {
+        if self.fatal.is_some() {
+            return;
+        }
+        self.fatal = Some((code, text.to_owned()));
+        self.answers.errors.push((Code::Fatal, text.to_owned()));
+        self.purge_queues();
+    }
+
+    fn purge_queues(&mut self) {
+        for topic in 0..self.unassigned.len() {
+            for (message, _) in std::mem::take(&mut self.unassigned[topic]) {
+                self.fail(&message, 0, Code::PurgeQueue);
+            }
+        }
+        for (place, lane) in std::mem::take(&mut self.lanes) {
+            for batch in &lane.again {
+                self.fail_batch(batch, place.1, Code::PurgeInflight);
+            }
+            for message in &lane.queue {
+                self.fail(message, place.1, Code::PurgeQueue);
+            }
+        }
+    }
+
+    pub(super) fn purge(&mut self) {
+        self.hear(0);
+        self.purge_queues();
+        for sent in std::mem::take(&mut self.sent) {
+            self.fail_batch(&sent.batch, sent.place.1, Code::PurgeInflight);
+        }
+    }
+
+    /// What its threads do now.
+    pub(super) fn work(&mut self, net: &mut Net<'_>) {
+        if self.life.is_dead() {
+            return;
+        }
+        self.connect(net);
+        self.hear(net.now_us);
+        if !net.is_away {
+            self.learn(net);
+            if !net.is_muted {
+                self.send(net);
+            }
+        }
+    }
+
+    fn connect(&mut self, net: &Net<'_>) {
+        if !net.is_away {
+            (self.is_down, self.cluster) = (false, Some(net.cluster));
+        } else if !std::mem::replace(&mut self.is_down, true) {
+            self.connections_lost(true);
+        }
+    }
+
+    fn connections_lost(&mut self, all: bool) {
+        let text = "Connect to broker failed: Connection refused".to_owned();
+        self.answers.errors.push((Code::BrokerTransportFailure, text));
+        if all {
+            let text = "1/1 brokers are down".to_owned();
+            self.answers.errors.push((Code::AllBrokersDown, text));
+        }
+    }
+
+    /// Takes what the brokers have answered.
+    fn hear(&mut self, now_us: u64) {
+        while let Some(arrival) = self.arrivals.pop_front() {
+            match arrival {
+                Arrival::Answer { request, outcome } => {
+                    let found = self.sent.iter().position(|it| it.request == request);
+                    let sent = found.and_then(|index| self.sent.remove(index));
+                    sent.into_iter().for_each(|sent| self.answered(sent, outcome, now_us));
+                }
+                Arrival::Lost { broker } => {
+                    let all = std::mem::take(&mut self.sent);
+                    for sent in all {
+                        match sent.broker == broker {
+                            true => self.send_again(sent.place, sent.batch, now_us),
+                            false => self.sent.push_back(sent),
+                        }
+                    }
+                    self.connections_lost(false);
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, sent: Sent, outcome: Outcome, now_us: u64) {
+        let Sent { place, batch, .. } = sent;
+        match outcome {
+            Outcome::Stored => {
+                self.held -= batch.messages.len();
+                let confirmed = batch.messages.iter().map(|it| (it.sequence, place.1 as i32));
+                self.answers.confirmed.extend(confirmed);
+            }
+            Outcome::OutOfOrder if !self.is_behind(place, batch.first) => {
+                self.refused(place, &batch, Code::OutOfOrderSequenceNumber);
+            }
+            Outcome::Retriable | Outcome::OutOfOrder => {
+                self.stale[place.0] = true;
+                self.send_again(place, batch, now_us);
+            }
+            Outcome::Refused(code) => self.refused(place, &batch, code),
+        }
+    }
+
+    /// An earlier batch is not answered.
+    fn is_behind(&self, place: Place, first: u64) -> bool {
+        let mut again = self.lanes.get(&place).into_iter().flat_map(|lane| &lane.again);
+        let mut sent = self.sent.iter();
+        again.any(|it| it.first < first)
+            || sent.any(|it| it.place == place && it.batch.first < first)
+    }
+
+    fn refused(&mut self, place: Place, batch: &Batch, code: Code) {
+        self.fail_batch(batch, place.1, code);
+        match self.kind {
+            ProducerKind::Normal => {
+                self.give_up(Code::GaplessGuarantee, "a batch was refused");
+            }
+            // It begins to count anew.
+            ProducerKind::Isolated => {
+                self.lanes_made += 1;
+                let producer = self.id << 24 | self.lanes_made;
+                let lane = self.lane(place);
+                (lane.producer, lane.next) = (producer, 0);
+            }
+        }
+    }
+
+    fn send_again(&mut self, place: Place, batch: Arc<Batch>, now_us: u64) {
+        if self.fatal.is_some() {
+            return self.fail_batch(&batch, place.1, Code::PurgeInflight);
+        }
+        let lane = self.lane(place);
+        let index = lane.again.partition_point(|it| it.first < batch.first);
+        lane.again.insert(index, batch);
+        lane.again_at_us = now_us + RETRY_US;
+    }
+
+    /// Metadata arrives.
+    fn learn(&mut self, net: &mut Net<'_>) {
+        for topic in 0..self.counts.len() {
+            let is_used = !self.unassigned[topic].is_empty() || self.counts[topic].is_some();
+            if is_used && (self.stale[topic] || net.random.number().is_multiple_of(128)) {
+                self.learn_topic(topic, net.topics[topic].count());
+            }
+        }
+        for (id, topic) in std::mem::take(&mut self.asked) {
+            let count = net.topics[topic].count();
+            let is_answered = !net.random.number().is_multiple_of(8);
+            self.answers.partition_counts.extend(count.filter(|_| is_answered).map(|it| (id, it)));
+        }
+        for topic in std::mem::take(&mut self.asked_limits) {
+            let Topic { name, batch_bytes_max, .. } = &net.topics[topic];
+            let limit = batch_bytes_max.filter(|_| !net.random.number().is_multiple_of(4));
+            self.answers.record_limits.extend(limit.map(|limit| ((*name).to_owned(), limit)));
+        }
+    }
+
+    pub(super) fn learn_topic(&mut self, topic: usize, count: Option<usize>) {
+        (self.counts[topic], self.stale[topic]) = (count, false);
+        for (message, partition) in std::mem::take(&mut self.unassigned[topic]) {
+            match count {
+                Some(count) => self.queue(topic, count, message, partition),
+                None => self.fail(&message, 0, Code::UnknownTopic),
+            }
+        }
+        let is_gone = |place: &&Place| place.0 == topic && place.1 >= count.unwrap_or(0);
+        let gone: Vec<Place> = self.lanes.keys().filter(is_gone).copied().collect();
+        let code = if count.is_some() { Code::UnknownPartition } else { Code::UnknownTopic };
+        for place in gone {
+            let Some(lane) = self.lanes.remove(&place) else { continue };
+            lane.again.iter().for_each(|batch| self.fail_batch(batch, place.1, code));
+            lane.queue.iter().for_each(|message| self.fail(message, place.1, code));
+        }
+    }
+
+    fn send(&mut self, net: &mut Net<'_>) {
+        if self.lanes.is_empty() {
+            return;
+        }
+        let in_flight_max = match self.kind {
+            ProducerKind::Normal => NORMAL_IN_FLIGHT_MAX,
+            ProducerKind::Isolated => 1,
+        };
+        let start = net.random.number() as usize % self.lanes.len();
+        let mut places: Vec<Place> = self.lanes.keys().copied().collect();
+        places.rotate_left(start);
+        for broker in 0..net.brokers {
+            let mut in_flight = self.sent.iter().filter(|it| it.broker == broker).count();
+            // Each partition has its turn before the first has another one.
+            for _ in 0..in_flight_max {
+                for place in &places {
+                    let leader = net.topics[place.0].leader(place.1);
+                    // An earlier leader answers first.
+                    let mut sent = self.sent.iter();
+                    let is_moved = sent.any(|it| it.place == *place && it.broker != broker);
+                    if in_flight < in_flight_max && leader == Some(broker) && !is_moved {
+                        let Some(batch) = self.next_batch(*place, net.now_us) else { continue };
+                        in_flight += 1;
+                        self.send_batch(*place, batch, broker, net);
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_batch(&mut self, place: Place, now_us: u64) -> Option<Arc<Batch>> {
+        let records_max = if self.kind == ProducerKind::Isolated { 1 } else { 10_000 };
+        let bytes_max = self.batch_bytes_max;
+        let lane = self.lanes.get_mut(&place)?;
+        if !lane.again.is_empty() {
+            return if now_us < lane.again_at_us { None } else { lane.again.pop_front() };
+        }
+        let mut bytes = FRAME_BYTES;
+        let fits = |message: &&Message| {
+            bytes += bytes_of(&message.record);
+            bytes <= bytes_max
+        };
+        let count = lane.queue.iter().take(records_max).take_while(fits).count();
+        let count = count.max(1).min(lane.queue.len());
+        if count == 0 {
+            return None;
+        }
+        let first = lane.next;
+        lane.next += count as u64;
+        Some(Arc::new(Batch { first, messages: lane.queue.drain(..count).collect() }))
+    }
+
+    fn send_batch(&mut self, place: Place, batch: Arc<Batch>, broker: usize, net: &mut Net<'_>) {
+        *net.ids += 1;
+        let request = *net.ids;
+        let producer = self.lane(place).producer;
+        if self.life.has_effect() {
+            net.wire.push_back(Request {
+                id: request,
+                client: self.id,
+                relay: self.relay,
+                sink: self.sink,
+                producer,
+                broker,
+                place,
+                batch: Arc::clone(&batch),
+                sent_us: net.now_us,
+            });
+        }
+        self.sent.push_back(Sent { request, broker, place, batch });
+    }
+}

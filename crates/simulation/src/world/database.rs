@@ -1,0 +1,145 @@
+//! What applications and walsenders do in a round.
+
+use super::*;
+
+impl World {
+    pub(super) fn commit(&mut self) {
+        let now = self.clock.unix_us();
+        if !locked(&self.postgres).runs {
+            return;
+        }
+        let changes = match below(&mut self.random, 64) {
+            0 if self.rates.huge > 3 => 40 + below(&mut self.random, 60),
+            0..40 => 1,
+            _ => 1 + below(&mut self.random, 6),
+        };
+        let mut all = Vec::with_capacity(changes as usize);
+        for _ in 0..changes {
+            if self.chance(20) {
+                all.push(Change::Other);
+                continue;
+            }
+            let number = self.report.events + 1;
+            self.report.events = number;
+            let key = below(&mut self.random, KEYS + 1);
+            self.report.keys.push((key < KEYS).then_some(key as u8));
+            all.push(Change::Event(Event {
+                number,
+                key: (key < KEYS).then_some(key as u8),
+                topic: below(&mut self.random, TOPICS.len() as u64) as u8,
+                poison: self.chance(self.rates.poison),
+            }));
+        }
+        locked(&self.postgres).commit(all, now);
+        self.tell_committed();
+    }
+
+    pub(super) fn tell_committed(&mut self) {
+        if !self.tells {
+            return;
+        }
+        let Some(transaction) = locked(&self.postgres).wal.last().cloned() else { return };
+        let (xid, lsn) = (transaction.xid, transaction.commit_lsn);
+        for event in transaction.events() {
+            let key = event.key.map_or("no key".to_owned(), |key| format!("k{key}"));
+            let poison = if event.poison { ", refused for ever" } else { "" };
+            let (number, topic) = (event.number, TOPICS[usize::from(event.topic)]);
+            self.tell_of(About::Event(number), || {
+                format!("committed: e{number} ({key}, {topic}{poison}) by {xid} at {lsn:x}")
+            });
+        }
+    }
+
+    pub(super) fn walsenders(&mut self) -> Result<(), Violation> {
+        let now_us = self.clock.us();
+        let drawn = below(&mut self.random, 256);
+        let mut postgres = locked(&self.postgres);
+        match drawn {
+            0..4 => postgres.checkpoint(),
+            4..16 => postgres.sync_standby(),
+            16..24 if postgres.runs => postgres.write_other(8 * drawn),
+            _ => {}
+        }
+        drop(postgres);
+        let senders = locked(&self.postgres).walsenders.len();
+        for index in (0..senders).rev() {
+            self.draws_for(WALSENDER + index as u64);
+            if self.chance(self.rates.send) {
+                let messages = 1 + below(&mut self.random, 24) as usize;
+                locked(&self.postgres).send(index, messages, now_us);
+            }
+            if self.chance(self.rates.deliver) {
+                let bytes = 1 + below(&mut self.random, 4096) as usize;
+                let (connection, relay) = {
+                    let postgres = locked(&self.postgres);
+                    let sender = &postgres.walsenders[index];
+                    (sender.connection.clone(), sender.relay)
+                };
+                if connection.deliver(bytes)
+                    && let Some(process) = &mut self.processes[relay]
+                {
+                    process.wakes_us = 0;
+                }
+            }
+            self.serve_walsender(index, now_us)?;
+        }
+        Ok(())
+    }
+
+    /// Takes status updates, sends keepalives, and ends a walsender whose relay is gone.
+    pub(super) fn serve_walsender(&mut self, index: usize, now_us: u64) -> Result<(), Violation> {
+        if self.tells {
+            let lines: Vec<String> = {
+                let postgres = locked(&self.postgres);
+                let sender = &postgres.walsenders[index];
+                let state = sender.connection.state();
+                let updates = state.updates.iter();
+                updates.map(|(lsn, _)| format!("relay {} reports {lsn:x}", sender.relay)).collect()
+            };
+            lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
+        }
+        let mut postgres = locked(&self.postgres);
+        let sender = &postgres.walsenders[index];
+        let pid = sender.pid;
+        let before = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        let mut updates = Vec::new();
+        let (mut ends, mut wants_keepalive) = (false, false);
+        {
+            let connection = sender.connection.clone();
+            let mut state = connection.state();
+            if !state.up_is_cut {
+                updates.extend(state.updates.drain(..));
+                ends = state.copy_done || state.closed_by_relay;
+                if state.copy_done {
+                    state.closed_by_server = true;
+                }
+            }
+        }
+        for (lsn, reply) in updates {
+            postgres.walsenders[index].heard_us = now_us;
+            wants_keepalive |= reply;
+            postgres.confirmed(pid, lsn);
+        }
+        let sender = &mut postgres.walsenders[index];
+        let silent = now_us.saturating_sub(sender.heard_us);
+        if silent > WAL_SENDER_TIMEOUT_US {
+            sender.connection.time_out();
+            ends = true;
+        }
+        let asks = silent > WAL_SENDER_TIMEOUT_US / 2;
+        let is_due = now_us.saturating_sub(sender.kept_us) > 1_000_000;
+        if !ends && (wants_keepalive || is_due || below(&mut self.random, 32) == 0) {
+            postgres.keep_alive(index, asks, now_us);
+        }
+        if ends {
+            postgres.end_walsender(pid);
+        }
+        let after = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        let outcome = self.checker.confirmed(&postgres, &locked(&self.broker));
+        drop(postgres);
+        if after > before {
+            self.tell_of(About::LastOf, || format!("the slot is confirmed up to {after:x}"));
+        }
+        outcome
+    }
+}

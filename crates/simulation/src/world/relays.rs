@@ -1,0 +1,160 @@
+//! What the relays do in a round, and how they begin and end.
+
+use super::*;
+
+impl World {
+    pub(super) fn relays(&mut self) {
+        for index in 0..self.machines.len() {
+            self.draws_for(RELAY + index as u64);
+            if self.processes[index].is_none() {
+                self.start(index);
+                continue;
+            }
+            if self.clock.us() < self.frozen_until_us[index] {
+                continue;
+            }
+            let has_peer = (0..self.processes.len())
+                .any(|other| other != index && self.processes[other].is_some());
+            let serves = self.chance(self.rates.serve);
+            let steps = self.chance(self.rates.step);
+            let site = Site {
+                clock: &self.clock,
+                postgres: &self.postgres,
+                broker: &self.broker,
+                counts: &self.counts,
+            };
+            let Some(process) = &mut self.processes[index] else { continue };
+            if let Some(since) = self.suspended_since_us[index].take() {
+                process.life.was_suspended(self.clock.us() - since);
+            }
+            if serves {
+                process.serve(&site, has_peer, &mut self.random);
+            }
+            let unix_us = self.clock.unix_us();
+            let looks = if self.is_settling { 1 } else { 64 };
+            if below(&mut self.random, looks) == 0 {
+                process.watch(&locked(&self.postgres), has_peer, unix_us);
+            }
+            let is_due = process.wakes_us <= self.clock.us();
+            let ended = if steps && is_due { process.step() } else { None };
+            let shown = locked(&process.shown).pass;
+            let died = process.life.is_dead();
+            let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
+            if in_flight > window {
+                self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+            }
+            if steps && is_due {
+                locked(&self.broker).kafka.freeze(index, false);
+                let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
+                self.tell_of(About::Detail, || {
+                    format!(
+                        "step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}"
+                    )
+                });
+            }
+            if died {
+                self.died(index);
+            } else if let Some(ended) = ended {
+                self.ended(index, ended);
+            }
+        }
+        self.note_holder();
+    }
+
+    pub(super) fn note_holder(&mut self) {
+        let begun = std::mem::take(&mut locked(&self.postgres).begun);
+        for (relay, position) in begun {
+            self.judge_begin(position);
+            self.session_begins(relay, position);
+        }
+        let holder = {
+            let postgres = locked(&self.postgres);
+            let active = postgres.slot.as_ref().and_then(|slot| slot.active);
+            let sender = postgres.walsenders.iter().find(|it| Some(it.pid) == active);
+            sender.map(|it| it.relay)
+        };
+        if holder.is_some() && holder != self.last_holder {
+            if self.last_holder.is_some() {
+                self.report.takeovers += 1;
+            }
+            let relay = holder.unwrap_or_default();
+            self.tell(|| format!("relay {relay} has the slot"));
+            self.last_holder = holder;
+        }
+    }
+
+    pub(super) fn start(&mut self, index: usize) {
+        if self.clock.us() < self.starts_us[index] {
+            return;
+        }
+        let site = Site {
+            clock: &self.clock,
+            postgres: &self.postgres,
+            broker: &self.broker,
+            counts: &self.counts,
+        };
+        let seed = self.random.number();
+        self.starts[index] += 1;
+        self.first_sinks[index] = locked(&self.broker).sinks + 1;
+        match Process::start(&self.machines[index], &site, 0, seed) {
+            Ok(process) => self.processes[index] = Some(process),
+            Err(fault) => panic!("a relay does not start: {fault}"),
+        }
+        self.tell(|| format!("relay {index} starts"));
+    }
+
+    pub(super) fn died(&mut self, index: usize) {
+        self.tell(|| format!("relay {index} is dead"));
+        self.processes[index] = None;
+        self.suspended_since_us[index] = None;
+        locked(&self.broker).forget(index);
+        locked(&self.broker).kafka.freeze(index, false);
+        self.starts_again(index);
+    }
+
+    pub(super) fn starts_again(&mut self, index: usize) {
+        let pause = below(&mut self.random, 3_000_000);
+        self.starts_us[index] = self.clock.us() + pause;
+    }
+
+    pub(super) fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
+        self.processes[index] = None;
+        locked(&self.broker).forget(index);
+        if let Err(fault) = ended {
+            self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
+            self.report.stops.push(fault.code);
+            self.judge_stop(&fault);
+            if fault.exit == Exit::Slot || fault.doubt.is_some() {
+                // A person looks, and acknowledges what Postgres says now.
+                let mut kept = locked(&self.machines[index].kept);
+                (kept.last, kept.stop, kept.publication) = (None, None, None);
+                self.gap = None;
+            }
+        } else {
+            self.report.drained += 1;
+            self.judge_end(index);
+            self.tell(|| format!("relay {index} has ended"));
+        }
+        self.starts_again(index);
+    }
+
+    /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
+    /// except what its last sink was not answered; what another has sent may be sent once more.
+    pub(super) fn session_begins(&mut self, relay: usize, position: u64) {
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let identity = (relay, self.starts[relay], postgres.timeline);
+        // Where there is a peer, a relay may not know whether that had the slot in between.
+        let is_alone = self.machines.len() == 1;
+        let allowed = if self.last_session != Some(identity) || !is_alone {
+            let in_hand = self.machines[relay].window as u64 + SLACK;
+            self.checker.stored_since(&postgres, &broker, position) + in_hand
+        } else if self.last_sinks != broker.sinks {
+            self.machines[relay].window as u64 + SLACK
+        } else {
+            0
+        };
+        self.checker.allowed_repeats += allowed;
+        self.last_session = Some(identity);
+        self.last_sinks = broker.sinks;
+    }
+}
