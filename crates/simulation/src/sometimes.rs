@@ -8,7 +8,13 @@ use crate::faults::FAULTS;
 use crate::world::Report;
 
 /// Codes with which a relay stops in some schedules.
-const STOPS: [&str; 2] = ["slot.moved", "slot.went-back"];
+const STOPS: [&str; 5] = [
+    "publication.recreated",
+    "publication.table-missing",
+    "slot.moved",
+    "slot.went-back",
+    "stop.unsettled",
+];
 
 /// In so many seeds every state must have been reached.
 pub(crate) const ENOUGH_SEEDS: u64 = 10_000;

@@ -8,7 +8,7 @@ use crate::{Fleet, Options, run};
 
 const SEEDS: u64 = 20_000;
 /// Schedules that the checker still judges too strictly. To be lowered to 0 with them.
-const VIOLATIONS_MAX: usize = 12;
+const VIOLATIONS_MAX: usize = 3;
 
 fn fleet(first: u64, seeds: u64, threads: usize) -> Fleet {
     Fleet { options: Options::of_seed(first), seeds, threads, stops_at_first: false }
@@ -98,7 +98,7 @@ fn wrong_arguments_are_named() {
         ("--seeds many", "--seeds needs a number, and `many` is none"),
         ("--relays 9", "--relays is 1, 2 or 3, not 9"),
         ("--faults 1,x", "--faults needs indexes like 1,4, and `x` is none"),
-        ("--sink nats", "--sink is one of direct, not `nats`"),
+        ("--sink nats", "--sink is one of direct, kafka, not `nats`"),
     ];
     for (line, what) in wrong {
         assert_eq!(arguments(line), Err(what.to_owned()), "{line}");
