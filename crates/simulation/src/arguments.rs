@@ -21,6 +21,7 @@ Usage: walrelay-simulation [OPTIONS]
   --mutant NAME     put this bug into the core (feature `mutants`)
   --mutants         play up to --seeds to each mutant, or to that of --mutant, until it is caught three
                     times, and print a table (feature `mutants`)
+  --keep FOLDER     write the smallest schedule that shows each violation, or each mutant, to a file there
 
 The last line is `N seeds, N faults, N violations`. Exit 1 at any violation, and if an interesting state
 was never reached in 10,000 seeds or more.";
@@ -34,6 +35,8 @@ pub struct Arguments {
     pub tells: bool,
     pub all_mutants: bool,
     pub wants_help: bool,
+    /// Where the smallest schedules are written.
+    pub keep: Option<String>,
 }
 
 /// What is wrong with the arguments, as a sentence, is the error.
@@ -47,6 +50,7 @@ pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, St
         tells: false,
         all_mutants: false,
         wants_help: false,
+        keep: None,
     };
     let mut seeds = None;
     let mut rest = arguments.into_iter().flat_map(split);
@@ -57,6 +61,7 @@ pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, St
             "--first" => read.stops_at_first = true,
             "--story" => read.tells = true,
             "--mutants" => read.all_mutants = true,
+            "--keep" => read.keep = Some(text(&name, &mut rest)?),
             "--seeds" => seeds = Some(value(&name, &mut rest)?),
             "--seed" => options.seed = value(&name, &mut rest)?,
             "--threads" => read.threads = value::<usize>(&name, &mut rest)?.max(1),

@@ -1,11 +1,13 @@
 //! The program that plays seeds. See [`walrelay_simulation::arguments::USAGE`].
 
+use std::fs;
 use std::io::{IsTerminal, Write as _, stderr};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use walrelay_simulation::arguments::{self, Arguments, USAGE};
-use walrelay_simulation::{Fleet, Options, Progress, Totals, Violation, run, shrink};
+use walrelay_simulation::{Fleet, Options, Progress, Shrunk, Totals, Violation, run, shrink};
 
 /// Where no terminal shows a bar.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -36,7 +38,8 @@ fn main() -> ExitCode {
     let totals = play(&arguments);
     print!("how often these states were reached:\n{}", totals.sometimes);
     if let Some((seed, _)) = totals.violations.first_key_value() {
-        show_smallest(&Options { seed: *seed, ..arguments.options.clone() });
+        let options = Options { seed: *seed, ..arguments.options.clone() };
+        show_smallest(&options, arguments.keep.as_deref());
     }
     for state in totals.missing() {
         println!("never reached: {state}");
@@ -55,11 +58,13 @@ fn judge_mutants(_: &Arguments) -> ExitCode {
 #[cfg(feature = "mutants")]
 fn judge_mutants(arguments: &Arguments) -> ExitCode {
     use walrelay_simulation::mutants;
-    let Arguments { options, seeds, threads, .. } = arguments;
+    let Arguments { options, seeds, threads, keep, .. } = arguments;
     let verdicts = mutants::judge_all(options, *seeds, *threads, |verdict| {
         eprintln!("{verdict}");
         if verdict.is_caught() {
             eprintln!("    {}", verdict.options);
+            let shrunk = keep.as_ref().zip(shrink(&verdict.options));
+            shrunk.iter().for_each(|(folder, shrunk)| write_regression(folder, shrunk));
         }
     });
     println!(
@@ -78,13 +83,27 @@ fn tell_story(options: &Options) {
 }
 
 /// The smallest schedule that fails as this one does, and its story.
-fn show_smallest(options: &Options) {
+fn show_smallest(options: &Options, keep: Option<&str>) {
     let Some(shrunk) = shrink(options) else { return };
+    if let Some(folder) = keep {
+        write_regression(folder, &shrunk);
+    }
     println!("\nthe smallest schedule of seed {} that fails so:\n", options.seed);
     for line in shrunk.page {
         println!("{line}");
     }
     println!("\n{} --story\n", shrunk.options);
+}
+
+/// A file as those in `regressions`.
+fn write_regression(folder: &str, shrunk: &Shrunk) {
+    let Shrunk { options, what, .. } = shrunk;
+    let name = options.mutant.map_or_else(|| format!("seed-{}", options.seed), str::to_owned);
+    let path = Path::new(folder).join(format!("{name}.txt"));
+    match fs::write(&path, format!("{options}\n{what}\n")) {
+        Ok(()) => println!("written: {}", path.display()),
+        Err(error) => println!("{} cannot be written: {error}", path.display()),
+    }
 }
 
 fn play(arguments: &Arguments) -> Totals {
