@@ -27,7 +27,7 @@ use crate::config;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
-use crate::metrics::{Metrics, PassCounts};
+use crate::metrics::{IntakeHold, Metrics, PassCounts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
@@ -55,6 +55,11 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         std::fs::remove_file(&self.state_file).ok();
     }
+}
+
+/// The packet waits for this.
+pub(crate) fn held(why: IntakeHold) -> PacketOutcome {
+    PacketOutcome::Stopped(IntakeStop::Held(why))
 }
 
 /// An event as a logical message: id, topic, key.
@@ -290,7 +295,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             let packet = head.u32(content.len() as u32).bytes(&content).0;
             let mut taken = self.give(&packet).unwrap();
-            while taken == PacketOutcome::Stopped(IntakeStop::Full) {
+            while matches!(taken, PacketOutcome::Stopped(IntakeStop::Held(_))) {
                 self.settle().unwrap();
                 taken = self.give(&packet).unwrap();
             }

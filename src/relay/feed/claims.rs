@@ -193,18 +193,22 @@ impl Feed for ClaimFeed {
         _closing: bool,
     ) -> Result<bool, Fault> {
         self.take_batches(&mut down.policy);
+        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::LettersUnread);
         while let Some(offered) = self.offer(down)? {
             match offered {
                 Offered::Taken { .. } | Offered::Known(..) => {}
                 Offered::SinkBroken => {
                     down.driver.break_sink("it refuses every event", self.rows.in_flight, now);
                 }
-                Offered::Full => break,
+                Offered::Held(why) => {
+                    self.hold = Some(why);
+                    break;
+                }
             }
         }
-        let gate = &down.policy.gate;
-        let unread = !gate.admits() || (self.rows.has_queued() && gate.awaits_history());
-        self.hold = IntakeHold::of(unread, false, !self.has_room());
+        if self.hold.is_none() && !self.has_room() {
+            self.hold = Some(IntakeHold::WindowFull);
+        }
         Ok(false)
     }
 

@@ -18,6 +18,7 @@ use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::stored::Stored;
 use crate::format::{self, CloudEvents};
+use crate::health::IntakeHold;
 use crate::metrics::KnownFrom;
 use crate::outbox::settings::{Preset, Route};
 use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
@@ -48,8 +49,8 @@ pub enum Offered {
     Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
     /// An earlier process has published it, and it must not be published again.
     Known(KnownFrom, Fingerprint),
-    /// There is no room for it, or it is not known yet whether it must be published; offer it again.
-    Full,
+    /// It cannot be taken for now; offer it again.
+    Held(IntakeHold),
     /// The sink has failed as a whole.
     SinkBroken,
 }
@@ -386,7 +387,7 @@ impl Handover<'_> {
             true => earlier.read_back.find(event, position.commit_lsn),
             false => Some(Stored::Unknown),
         };
-        let Some(stored) = stored else { return Some(Offered::Full) };
+        let Some(stored) = stored else { return Some(Offered::Held(IntakeHold::TopicUnread)) };
         let known = earlier.known.passes_over(position, self.fingerprint, stored);
         known.map(|from| Offered::Known(from, self.fingerprint))
     }
@@ -431,7 +432,7 @@ impl Handover<'_> {
                 let (bytes, fingerprint) = (event.size_bytes(), self.fingerprint);
                 Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
             }
-            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
             Err(PublishError::Failed(failure)) => self.refused(event, &failure),
         }
     }
@@ -450,7 +451,7 @@ impl Handover<'_> {
             }
         };
         // Without room the event is offered again, and is counted then.
-        if offered != Ok(Offered::Full) {
+        if !matches!(offered, Ok(Offered::Held(_))) {
             self.policy.note_unknown(failure);
         }
         offered
@@ -472,7 +473,7 @@ impl Handover<'_> {
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
         if !policy.allow(*sequence, &cause)? {
-            return Ok(Offered::Full);
+            return Ok(Offered::Held(IntakeHold::LettersUnread));
         }
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
             (sink.publish_dead_letter(*sequence, letter), letter.size_bytes())
@@ -484,7 +485,7 @@ impl Handover<'_> {
                 let (commit_unix_us, fingerprint) = (event.commit_unix_us, *fingerprint);
                 Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
             }
-            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
             Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
         }
     }

@@ -420,7 +420,7 @@ impl Feed for SlotFeed {
                     self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
                     self.trace.sent(position, now);
-                    self.hold = Some(IntakeHold::LookupPending);
+                    self.hold = Some(IntakeHold::TraceAwaited);
                     self.hold(now);
                     return Ok(false);
                 }

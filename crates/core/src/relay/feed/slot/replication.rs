@@ -14,7 +14,7 @@ use crate::delivery::ledger::Ledger;
 use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::{NotInFlight, SettledEvent, Window};
-use crate::health::Pass;
+use crate::health::{IntakeHold, Pass};
 use crate::metrics::Ignored;
 use crate::mutants::{Mutant, on};
 use crate::outbox::{NEEDS_TEXT, Outboxes};
@@ -46,8 +46,8 @@ pub enum PacketOutcome {
 /// Why no packet can be taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntakeStop {
-    /// There is no room, or something is not known yet; offer it again.
-    Full,
+    /// Offer it again.
+    Held(IntakeHold),
     /// Its columns can only be read from a stream in text mode.
     TextModeNeeded,
     /// The catalog must be read first; offer it again then.
@@ -445,13 +445,13 @@ fn admit(
 ) -> Result<PacketOutcome, Fault> {
     let is_repeat = admitted.is_repeat();
     if !is_repeat && !window.has_room() {
-        return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+        return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::WindowFull)));
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
     if is_repeat || window.next_is_confirmed() {
         if !admission.admitter.recalls(candidate, position)? {
-            return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+            return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::TopicUnread)));
         }
         if !is_repeat {
             window.pass_over();
@@ -478,7 +478,7 @@ fn admit(
             window.pass_over();
             fingerprint
         }
-        Offered::Full => return Ok(PacketOutcome::Stopped(IntakeStop::Full)),
+        Offered::Held(why) => return Ok(PacketOutcome::Stopped(IntakeStop::Held(why))),
         Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
     admitted.advance();
