@@ -3,6 +3,7 @@
 pub mod arguments;
 mod broker;
 mod checker;
+mod digest;
 mod faults;
 mod fleet;
 mod kafka;

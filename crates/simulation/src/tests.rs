@@ -10,7 +10,13 @@ use crate::{Fleet, Options, run};
 const SEEDS: u64 = 6_000;
 
 fn fleet(first: u64, seeds: u64, threads: usize) -> Fleet {
-    Fleet { options: Options::of_seed(first), seeds, threads, stops_at_first: false }
+    Fleet {
+        options: Options::of_seed(first),
+        seeds,
+        threads,
+        stops_at_first: false,
+        keeps_digests: true,
+    }
 }
 
 fn arguments(line: &str) -> Result<Arguments, String> {

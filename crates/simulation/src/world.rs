@@ -17,6 +17,7 @@ use walrelay_core::sink::Disposition;
 
 use crate::broker::{Broker, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
+use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
@@ -81,7 +82,7 @@ pub struct Report {
     /// The key of each event, from the first on.
     pub keys: Vec<Option<u8>>,
     pub relays: usize,
-    /// Fingerprint of all that was stored.
+    /// Fingerprint of what was stored, of the positions that were reported, and of the stops.
     pub digest: u64,
 }
 
@@ -119,6 +120,7 @@ pub struct World {
     rates: Rates,
     kinds: Vec<FaultKind>,
     checker: Checker,
+    digest: Digest,
     report: Report,
     tells: bool,
     target: u64,
@@ -213,6 +215,7 @@ impl World {
             rates,
             kinds,
             checker: Checker::new(policy == OnDeadLetter::ParkKey),
+            digest: Digest::default(),
             report: Report { relays, ..Report::default() },
             tells,
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
@@ -245,6 +248,7 @@ impl World {
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
+        self.note_stored();
         if self.tells {
             let lines: Vec<String> = locked(&self.postgres)
                 .wal
@@ -271,7 +275,7 @@ impl World {
         self.report.repeats = self.checker.repeats;
         let broker = locked(&self.broker);
         self.report.parked = broker.stored.iter().filter(|it| it.is_parked()).count() as u64;
-        self.report.digest = digest(&broker);
+        self.report.digest = self.digest.value();
         drop(broker);
         self.report
     }
@@ -391,7 +395,7 @@ impl World {
         }
         self.walsenders()?;
         self.store(jump);
-        self.tell_stored();
+        self.note_stored();
         self.checker.look(&locked(&self.broker))?;
         if std::mem::take(&mut self.replaces_cluster) {
             self.replace_cluster();
@@ -400,12 +404,16 @@ impl World {
         self.violation.take().map_or(Ok(()), Err)
     }
 
-    fn tell_stored(&mut self) {
+    fn note_stored(&mut self) {
+        let broker = locked(&self.broker);
+        let new = &broker.stored[self.stored_until..];
+        new.iter().for_each(|record| self.digest.record(record));
+        self.stored_until = broker.stored.len();
         if !self.tells {
             return;
         }
-        let records = locked(&self.broker).stored[self.stored_until..].to_vec();
-        self.stored_until += records.len();
+        let records = new.to_vec();
+        drop(broker);
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
@@ -457,15 +465,4 @@ fn kinds(sink: SinkKind, random: &mut Random) -> Vec<FaultKind> {
 
 fn below(random: &mut Random, bound: u64) -> u64 {
     random.number() % bound.max(1)
-}
-
-fn digest(broker: &Broker) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for record in &broker.stored {
-        for byte in record.id.bytes().chain(record.topic.bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        hash ^= record.stored_unix_us as u64;
-    }
-    hash
 }

@@ -118,6 +118,9 @@ impl World {
         for (lsn, reply) in updates {
             postgres.walsenders[index].heard_us = now_us;
             wants_keepalive |= reply;
+            for number in [now_us, pid as u64, lsn] {
+                self.digest.number(number);
+            }
             postgres.confirmed(pid, lsn);
         }
         let sender = &mut postgres.walsenders[index];

@@ -118,6 +118,8 @@ impl World {
     }
 
     pub(super) fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
+        self.digest.number(self.clock.us());
+        self.digest.bytes(ended.as_ref().map_or_else(|fault| fault.code, |()| "").as_bytes());
         self.processes[index] = None;
         locked(&self.broker).forget(index);
         if let Err(fault) = ended {
