@@ -128,6 +128,11 @@ fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter 
     DeadLetterWriter { settings, relay, system: system.clone() }
 }
 
+fn kept_stops(machine: &Machine, has_file: bool) -> Arc<dyn StopKeeper> {
+    let found = locked(&machine.kept).last.clone();
+    Arc::new(KeptStops { kept: Arc::clone(&machine.kept), found, has_file })
+}
+
 fn host() -> PostgresHost {
     PostgresHost { name: "db".to_owned(), port: 5432, password: None }
 }
@@ -145,10 +150,8 @@ impl Process {
         let source = source_settings();
         let delivery = delivery_settings(machine);
         let settings = Arc::new(source.clone());
-        let found = locked(&machine.kept).last.clone();
         let has_file = machine.state_file.is_some();
-        let kept = Arc::clone(&machine.kept);
-        let stops: Arc<dyn StopKeeper> = Arc::new(KeptStops { kept, found, has_file });
+        let stops = kept_stops(machine, has_file);
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
         let feed = SlotFeed::new(SlotParts {
@@ -189,8 +192,7 @@ impl Process {
             delivery,
         };
         let sightings = Arc::<Sightings>::default();
-        let known = publication::known(&machine.kept, has_file, &settings);
-        let known = Arc::new(known);
+        let known = Arc::new(publication::known(&machine.kept, has_file, &settings));
         Ok(Process {
             found: None,
             relay: Relay::new(parts, feed)?,

@@ -200,7 +200,6 @@ impl World {
         machines.truncate(relays);
         let kinds = kinds(sink, &mut random);
         let rates = Rates::drawn(&mut random);
-        let starts = vec![0; machines.len()];
         World {
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
@@ -231,7 +230,7 @@ impl World {
             last_holder: None,
             stored_until: 0,
             slow_rounds: 0,
-            starts,
+            starts: vec![0; relays],
             last_session: None,
             last_sinks: 0,
             violation: None,
