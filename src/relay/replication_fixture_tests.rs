@@ -20,7 +20,7 @@ use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
-use crate::base::event::Sequence;
+use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::base::runtime;
 use crate::config;
@@ -167,6 +167,11 @@ impl Fixture {
         self.relay.inside().0.replication()
     }
 
+    /// Where an event stands that is in flight.
+    pub(crate) fn position_of(&mut self, event: Sequence) -> Position {
+        self.replication().flights.update(event, |flight| flight.position).unwrap()
+    }
+
     pub(crate) fn set_sink(&mut self, sink: Box<dyn Sink>) {
         self.down().driver.sink = Some(sink);
     }
@@ -177,7 +182,7 @@ impl Fixture {
 
     /// Does the relay expect no further confirm?
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.replication().window.events() <= self.down().policy.unpublishable
+        self.replication().flights.events() <= self.down().policy.unpublishable
     }
 
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {
@@ -242,8 +247,7 @@ impl Fixture {
     }
 
     pub(crate) fn hear(&mut self, news: TailEvent) -> Result<(), Fault> {
-        let (now, down) = (self.now, self.relay.inside().1);
-        down.policy.on_tail_event(news, down.driver.sink.as_mut(), now)
+        self.relay.on_tail_event(news, self.now)
     }
 
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<PacketOutcome, Fault> {

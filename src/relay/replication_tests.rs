@@ -420,7 +420,7 @@ fn suspects_are_published_alone_until_they_are_reported() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    let suspect = fixture.replication().position_of(1);
+    let suspect = fixture.position_of(1);
     fixture.down().policy.suspects.insert(suspect);
     for _ in 0..2 {
         fixture.rebuild();
@@ -441,7 +441,7 @@ fn suspects_are_published_alone_until_they_are_reported() {
     assert!(fixture.down().policy.suspects.is_empty());
     // GIVEN another timeline, on which the positions mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    let suspect = fixture.replication().position_of(3);
+    let suspect = fixture.position_of(3);
     fixture.down().policy.suspects.insert(suspect);
     fixture.forget();
     fixture.rebuild();

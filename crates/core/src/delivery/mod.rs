@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | received | [`admitted`], [`history`] | it turns out to be new; a repetition is skipped |
 //! | confirmed by an earlier process | [`known`], [`prefix`], [`stored`] | it is received, and passed over |
-//! | admitted | [`window`], [`ledger`] | the sink confirms it |
+//! | admitted | [`flights`], [`ledger`] | the sink confirms it |
 //! | settled | [`ledger`] | all of its transaction and of those before it are settled |
 //! | reported | Postgres | – its commit end LSN is in a status update |
 //!
@@ -22,6 +22,8 @@
 pub mod admitted;
 pub mod breaker;
 mod confirm_time;
+pub mod flight;
+pub mod flights;
 pub mod history;
 pub mod in_flight_limit;
 pub mod known;
@@ -32,7 +34,6 @@ pub mod prefix;
 pub mod retry;
 pub mod settings;
 pub mod stored;
-pub mod window;
 
 #[cfg(test)]
 mod model_tests;

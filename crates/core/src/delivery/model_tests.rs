@@ -5,11 +5,11 @@ use crate::testing::volume;
 use proptest::prelude::*;
 
 use super::admitted::{Admitted, Transaction};
+use super::flight::{Flight, FlightState};
+use super::flights::Flights;
 use super::history::CommitId;
-use super::known::Fingerprint;
 use super::ledger::Ledger;
-use super::window::Window;
-use crate::base::event::Sequence;
+use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::source::progress::Progress;
 
@@ -54,7 +54,7 @@ struct World {
     confirmed: std::collections::BTreeSet<(usize, u64)>,
     rebuilds: usize,
     // The core under test.
-    window: Window,
+    flights: Flights,
     ledger: Ledger,
     admitted: Admitted,
     progress: Progress,
@@ -79,7 +79,7 @@ impl World {
             published: Vec::new(),
             confirmed: std::collections::BTreeSet::new(),
             rebuilds: 0,
-            window: Window::new(6, 1 << 20),
+            flights: Flights::new(6, 1 << 20),
             ledger: Ledger::default(),
             admitted: Admitted::default(),
             progress: Progress::default(),
@@ -96,28 +96,30 @@ impl World {
                 let id =
                     CommitId { commit_lsn: commit_lsn(transaction), xid, ..CommitId::default() };
                 if let Transaction::New { already } = self.admitted.begin(id) {
-                    self.ledger.begin(commit_lsn(transaction), self.window.next(), already);
+                    self.ledger.begin(commit_lsn(transaction), self.flights.next(), already);
                 }
                 self.row = Some(0);
             }
             Some(row) if row < rows => {
                 self.admitted.check().expect("it is what it was before");
                 if !self.admitted.is_repeat() {
-                    if !self.window.has_room() {
+                    if !self.flights.has_room() {
                         return;
                     }
-                    if self.window.next_is_confirmed() {
+                    if self.flights.next_is_confirmed() {
                         assert!(
                             self.confirmed.contains(&(transaction, row)),
                             "passed over unconfirmed"
                         );
-                        self.window.pass_over();
+                        self.flights.pass_over(Position::default());
                         self.admitted.advance();
                         self.row = Some(row + 1);
                         return;
                     }
                     assert!(!self.confirmed.contains(&(transaction, row)), "published once more");
-                    let sequence = self.window.admit(1, 0, Fingerprint::NONE);
+                    let nothing = Flight::settled(Position::default());
+                    let sent = Flight { bytes: 1, state: FlightState::Sent, ..nothing };
+                    let sequence = self.flights.admit(sent);
                     self.in_flight.push((sequence, (transaction, row)));
                     self.published.push((transaction, row));
                 }
@@ -128,7 +130,7 @@ impl World {
                 self.progress.on_wal(end_lsn(transaction));
                 self.progress.on_committed(end_lsn(transaction));
                 if self.admitted.commit() {
-                    self.ledger.commit(end_lsn(transaction), self.window.next());
+                    self.ledger.commit(end_lsn(transaction), self.flights.next());
                 }
                 self.sending += 1;
                 self.row = None;
@@ -148,12 +150,12 @@ impl World {
             return;
         }
         let (sequence, event) = self.in_flight.swap_remove(pick % self.in_flight.len());
-        self.window.settle(sequence).expect("it is in flight");
+        self.flights.settle(sequence).expect("it is in flight");
         self.confirmed.insert(event);
     }
 
     fn report(&mut self) {
-        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
+        self.progress.on_settled(self.ledger.settle(self.flights.settled_below()));
         let lsn = self.progress.reportable(self.ledger.is_clear());
         let before = self.forgotten_below.last().copied().unwrap_or_default();
         assert!(lsn >= before, "I1: never down");
@@ -183,9 +185,9 @@ impl World {
 
     fn rebuild(&mut self) {
         self.report();
-        let from = self.ledger.position_of(self.window.settled_below());
-        let unsettled = self.window.settled_below() < self.window.next();
-        self.window.rewind();
+        let from = self.ledger.position_of(self.flights.settled_below());
+        let unsettled = self.flights.settled_below() < self.flights.next();
+        self.flights.rewind();
         self.ledger.rewind();
         self.progress.on_rewound();
         self.in_flight.clear();

@@ -11,9 +11,10 @@ use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
 use crate::base::error::Fault;
-use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
+use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
+use crate::delivery::flight::{Flight, FlightState};
 use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::stored::Stored;
@@ -26,6 +27,7 @@ use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
 use crate::sink::{Disposition, Failure, PublishError, Sink};
 use crate::source::settings::SourceSettings;
+use crate::trace::span::PublishSpan;
 
 /// What may become an event.
 pub enum Candidate<'a> {
@@ -36,17 +38,19 @@ pub enum Candidate<'a> {
 
 /// The number under which the sink will report on an event, and its position in the stream.
 #[derive(Clone, Copy, Debug)]
-pub struct EventNumber {
+pub struct EventNumber<'a> {
     pub sequence: Sequence,
     pub position: Position,
     /// Its number within the transaction that the crash guard was given.
     pub crash_ordinal: u64,
+    /// What an earlier sink has left of it.
+    pub earlier: Option<&'a Flight>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Offered {
-    /// The sink has taken it; `bytes` count towards the window.
-    Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
+    /// The sink has taken it.
+    Taken(Flight),
     /// An earlier process has published it, and it must not be published again.
     Known(KnownFrom, Fingerprint),
     /// It cannot be taken for now; offer it again.
@@ -164,7 +168,7 @@ impl Admitter {
     pub fn offer(
         &mut self,
         candidate: &Candidate<'_>,
-        number: EventNumber,
+        number: EventNumber<'_>,
         policy: &mut FailurePolicy,
         sink: &mut dyn Sink,
         clock: &dyn Clock,
@@ -173,6 +177,7 @@ impl Admitter {
         let handover = Handover {
             number,
             fingerprint,
+            span: None,
             adds_context: false,
             policy: &mut *policy,
             sink,
@@ -189,7 +194,7 @@ impl Admitter {
         };
         self.state_file.crash.lets_go();
         let reserved = self.scratch.take_reserved_headers();
-        if reserved > 0 && matches!(offered, Ok(Offered::Taken { .. })) {
+        if reserved > 0 && matches!(offered, Ok(Offered::Taken(_))) {
             policy.note_reserved_headers(reserved, number.position.commit_lsn);
         }
         self.scratch.give_back();
@@ -360,9 +365,11 @@ struct Earlier<'a> {
 
 /// One event on its way to the sink.
 struct Handover<'a> {
-    number: EventNumber,
+    number: EventNumber<'a>,
     /// None where events are not marked.
     fingerprint: Fingerprint,
+    /// Of a sampled event that is handed over for the first time.
+    span: Option<Box<PublishSpan>>,
     adds_context: bool,
     policy: &'a mut FailurePolicy,
     sink: &'a mut dyn Sink,
@@ -403,38 +410,42 @@ impl Handover<'_> {
         event: &Outbound<'_>,
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us())
-        else {
-            return send(self, event);
-        };
+        let EventNumber { position, earlier, .. } = self.number;
+        let known = earlier.and_then(|earlier| earlier.span.as_deref());
+        let begun = self.policy.spans.begin(known, position, event, self.clock.unix_us());
+        let Some(mut start) = begun else { return send(self, event) };
+        self.span = start.span.take();
         let mut headers = HeaderSlots::new();
         let with_context = self.adds_context.then(|| start.add_to(event, &mut headers));
         let with_context = with_context.filter(|event| self.sink.has_room_for(event));
-        let offered = send(self, with_context.as_ref().unwrap_or(event));
-        if start.is_new && !matches!(offered, Ok(Offered::Taken { .. })) {
-            self.policy.spans.withdraw(sequence);
-        }
-        offered
+        send(self, with_context.as_ref().unwrap_or(event))
     }
 
     #[inline]
     fn send(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let outcome = match self.policy.route(sequence, event, position, self.clock) {
+        let EventNumber { sequence, position, earlier, .. } = self.number;
+        let outcome = match self.policy.route(earlier, event, position, self.clock) {
             SendAs::Normal => self.sink.publish(sequence, event),
             SendAs::Isolated => self.sink.publish_alone(sequence, event),
             SendAs::DeadLetter(cause) => return self.write(event, cause),
         };
-        let commit_unix_us = event.commit_unix_us;
         match outcome {
-            Ok(()) => {
-                let (bytes, fingerprint) = (event.size_bytes(), self.fingerprint);
-                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
-            }
+            Ok(()) => Ok(self.taken(event, event.size_bytes(), FlightState::Sent)),
             Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
             Err(PublishError::Failed(failure)) => self.refused(event, &failure),
         }
+    }
+
+    #[inline]
+    fn taken(&mut self, event: &Outbound<'_>, bytes: usize, state: FlightState) -> Offered {
+        Offered::Taken(Flight {
+            position: self.number.position,
+            bytes,
+            commit_unix_us: event.commit_unix_us,
+            fingerprint: self.fingerprint,
+            state,
+            span: self.span.take(),
+        })
     }
 
     #[cold]
@@ -463,30 +474,31 @@ impl Handover<'_> {
         reason: Reason<'_>,
         incomplete: bool,
     ) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let cause = self.policy.cause(sequence, event.key, reason, position, self.clock.now());
+        let EventNumber { position, earlier, .. } = self.number;
+        let cause = self.policy.cause(earlier, event.key, reason, position, self.clock.now());
         self.write(event, DeadLetterCause { incomplete, ..cause })
     }
 
     /// Publishes the dead letter of an event in the event's place: behind all older events, and
     /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
-        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
-        if !policy.allow(*sequence, &cause)? {
+        let EventNumber { sequence, earlier, .. } = self.number;
+        if !self.policy.allow(earlier, &cause)? {
             return Ok(Offered::Held(IntakeHold::LettersUnread));
         }
+        let Handover { policy, sink, .. } = self;
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
-            (sink.publish_dead_letter(*sequence, letter), letter.size_bytes())
+            (sink.publish_dead_letter(sequence, letter), letter.size_bytes())
         });
         match outcome {
             Ok(()) => {
-                let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
-                policy.dead_lettered(*sequence, event.key, &subject, cause);
-                let (commit_unix_us, fingerprint) = (event.commit_unix_us, *fingerprint);
-                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
+                let span = self.span.as_deref().or(earlier.and_then(|it| it.span.as_deref()));
+                let trace_id = span.map(PublishSpan::trace_id);
+                let state = self.policy.dead_lettered(earlier, event, cause, trace_id.as_deref());
+                Ok(self.taken(event, bytes, state))
             }
             Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
-            Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
+            Err(PublishError::Failed(failure)) => Err(self.policy.dead_letter_refused(&failure)),
         }
     }
 }

@@ -5,7 +5,7 @@
 //!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
 //!  table ──────▶ feed::claims ──┘                                          │ confirm
 //!    ▲                                                                     ▼
-//!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
+//!    └── status update / verdicts ◀── feed: flights, ledger ◀───────── collect
 //! ```
 //!
 //! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
@@ -18,8 +18,8 @@
 //! that only to a position that this process has reported: in a status update, or with SQL once the
 //! stream has ended. So it is enough that no position is reported too early:
 //!
-//! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
-//!    until the sink reports the broker's confirm under that number. An event that is refused,
+//! 1. An event gets a number when the sink takes it, in commit order, and stays in the table of
+//!    [`crate::delivery::flights`] until the sink reports the broker's confirm under that number. An event that is refused,
 //!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
@@ -84,6 +84,7 @@ use crate::base::random::Random;
 use crate::base::text::ShortText;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
+use crate::delivery::flight::Flight;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
@@ -283,10 +284,30 @@ impl<F: Feed> Relay<F> {
     }
 
     fn read_tail_events(&mut self) -> Result<(), Fault> {
-        let Downstream { policy, driver, .. } = &mut self.down;
-        let mut events = self.tail_events.iter().flat_map(tail_event::waiting);
+        let events: Vec<TailEvent> =
+            self.tail_events.iter().flat_map(tail_event::waiting).collect();
         let now = self.clock.now();
-        events.try_for_each(|it| policy.on_tail_event(it, driver.sink.as_mut(), now))
+        events.into_iter().try_for_each(|event| self.on_tail_event(event, now))
+    }
+
+    /// Once the dead-letter topic was read, the events that were given up become dead letters. A sink
+    /// that is yet to be built gets them as events.
+    pub fn on_tail_event(&mut self, event: TailEvent, now: Moment) -> Result<(), Fault> {
+        let Downstream { policy, driver, .. } = &mut self.down;
+        let waited = policy.gate.awaits_history();
+        policy.gate.on_tail_event(event, now.unix_us)?;
+        let Some(sink) = &mut driver.sink else { return Ok(()) };
+        let mut outcome = Ok(());
+        if waited && !policy.gate.awaits_history() {
+            for sequence in self.feed.given_up() {
+                let write =
+                    |flight: &mut Flight| policy.write_awaited(sequence, flight, &mut **sink, now);
+                let written = self.feed.update(sequence, write);
+                let written = written.unwrap_or_else(|error| Err(faults::receipt(&error)));
+                outcome = outcome.and(written.map(drop));
+            }
+        }
+        outcome
     }
 
     /// Another process may publish later events: nothing that waits may be published now.
@@ -361,7 +382,8 @@ impl<F: Feed> Relay<F> {
                     }
                 }
                 SinkReport::Suspect(sequence) => {
-                    policy.suspects.insert(self.feed.position_of(sequence));
+                    let position = self.feed.update(sequence, |flight| flight.position);
+                    policy.suspects.extend(position);
                 }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
@@ -389,15 +411,16 @@ impl<F: Feed> Relay<F> {
     pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
+        let flight = match self.feed.settle(sequence) {
+            Ok(flight) => flight,
+            Err(_) if on(Mutant::LetterBeforeConfirm) => return Ok(()),
+            Err(error) => return Err(faults::receipt(&error)),
+        };
         if !F::RECEIVES_SETTLED && !policy.suspects.is_empty() {
-            policy.suspects.remove(&self.feed.position_of(sequence));
+            policy.suspects.remove(&flight.position);
         }
-        let cause = policy.settled(sequence, now);
-        let settled = self.feed.confirmed(sequence, cause.as_ref());
-        if on(Mutant::LetterBeforeConfirm) && settled.is_err() {
-            return Ok(());
-        }
-        let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
+        let (mark, commit_unix_us) = (flight.mark(), flight.commit_unix_us);
+        let cause = policy.settled(flight, now);
         if let Some(mark) = mark {
             admitter.state_file.marks.push(mark);
         }
@@ -420,8 +443,13 @@ impl<F: Feed> Relay<F> {
     ) -> Result<FailureOutcome, Fault> {
         let Downstream { policy, driver, recorder, .. } = &mut self.down;
         let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
-        let position = self.feed.position_of(sequence);
-        let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        let judge =
+            |flight: &mut Flight| policy.failed(sequence, flight, failure, &mut **sink, now);
+        let outcome = match self.feed.update(sequence, judge) {
+            Ok(judged) => judged?,
+            Err(_) if on(Mutant::LetterBeforeConfirm) => return Ok(FailureOutcome::Handled),
+            Err(error) => return Err(faults::receipt(&error)),
+        };
         if on(Mutant::LetterBeforeConfirm) && outcome == FailureOutcome::Handled {
             self.confirmed(sequence, now)?;
             return Ok(outcome);

@@ -28,7 +28,7 @@ impl SlotFeed {
         } else if self.trace.is_awaited(self.clock.instant()) {
             Some(IntakeHold::TraceAwaited)
         } else {
-            (!self.replication.window.has_room()).then_some(IntakeHold::WindowFull)
+            (!self.replication.flights.has_room()).then_some(IntakeHold::WindowFull)
         }
     }
 
@@ -57,7 +57,7 @@ impl SlotFeed {
                 self.disconnect(Connection::Closed);
             }
             IntakeStop::SinkBroken => {
-                let in_flight = self.replication.window.events();
+                let in_flight = self.replication.flights.events();
                 down.driver.break_sink("it refuses every event", in_flight, now);
             }
         }

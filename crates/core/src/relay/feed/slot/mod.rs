@@ -22,14 +22,13 @@ use self::status_updates::StatusUpdates;
 use self::trace::TraceCheck;
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::error::{Exit, Fault};
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::known::Mark;
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
@@ -267,7 +266,7 @@ impl SlotFeed {
         let OpenedSession { slot_confirmed, seen, .. } = opened;
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
         let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
-        follows && !self.replication.window.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
+        follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
@@ -328,7 +327,7 @@ impl Feed for SlotFeed {
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
                 self.awaited = phase;
-                let keeps = self.replication.window.is_empty() || on(Mutant::StandbyKeepsSink);
+                let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
                 if phase == Phase::Standby && !keeps {
                     self.withdrawal = Some("another relay has the slot");
                 }
@@ -340,7 +339,7 @@ impl Feed for SlotFeed {
 
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
         if let Connection::Open(stream) = &self.connection {
-            let is_read = self.hold.is_none() && self.replication.window.has_room();
+            let is_read = self.hold.is_none() && self.replication.flights.has_room();
             self.lease.observe(now, stream.lived_at(), is_read);
         }
         if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
@@ -364,7 +363,7 @@ impl Feed for SlotFeed {
         if !has_expired {
             return known.map(str::to_owned);
         }
-        let in_flight = !self.replication.window.is_empty();
+        let in_flight = !self.replication.flights.is_empty();
         in_flight.then(|| match known {
             Some(reason) => reason.to_owned(),
             None => format!("there has been no sign of the session for {unheard_ms} ms"),
@@ -389,7 +388,7 @@ impl Feed for SlotFeed {
             return Ok(false);
         };
         let reading = clock.instant();
-        stream.set_confirm_time(self.replication.window.confirm_time());
+        stream.set_confirm_time(self.replication.flights.confirm_time());
         let filled = stream.fill(now);
         let read = *read_at.insert(clock.instant());
         meter.stage(Stage::Read, read - reading);
@@ -443,7 +442,7 @@ impl Feed for SlotFeed {
 
     fn wait(&mut self, tick: Duration, has_sink: bool) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
-        if !has_sink || self.hold.is_some() || !self.replication.window.has_room() {
+        if !has_sink || self.hold.is_some() || !self.replication.flights.has_room() {
             return false;
         }
         if let Err(error) = stream.wait(tick) {
@@ -453,32 +452,36 @@ impl Feed for SlotFeed {
     }
 
     fn awaits_confirms(&self) -> bool {
-        !self.replication.window.is_empty() || self.status_updates.requested
+        !self.replication.flights.is_empty() || self.status_updates.requested
     }
 
-    fn confirmed(
+    fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
+        self.replication.settle(event)
+    }
+
+    fn update<T>(
         &mut self,
         event: Sequence,
-        cause: Option<&DeadLetterCause>,
-    ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        self.replication.confirmed(event, cause.is_some())
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight> {
+        self.replication.flights.update(event, decide)
+    }
+
+    fn given_up(&self) -> Vec<Sequence> {
+        self.replication.flights.given_up()
     }
 
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
-        let Replication { transaction, window, .. } = &mut self.replication;
-        transaction.settled(window.settled_below())
+        let Replication { transaction, flights, .. } = &mut self.replication;
+        transaction.settled(flights.settled_below())
     }
 
     fn forget_prefix(&mut self) {
         self.replication.transaction.forget_prefix();
     }
 
-    fn position_of(&self, event: Sequence) -> Position {
-        self.replication.position_of(event)
-    }
-
     fn next(&self) -> (Sequence, bool) {
-        (self.replication.window.next(), self.replication.window.has_room())
+        (self.replication.flights.next(), self.replication.flights.has_room())
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
@@ -488,8 +491,8 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.replication.window.set_reachable(down.driver.is_reachable());
-        self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
+        self.replication.flights.set_reachable(down.driver.is_reachable());
+        self.replication.flights.adapt(now);
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
@@ -507,11 +510,11 @@ impl Feed for SlotFeed {
     }
 
     fn in_flight(&self) -> usize {
-        self.replication.window.events()
+        self.replication.flights.events()
     }
 
     fn overtaken(&self) -> Vec<Sequence> {
-        self.replication.window.overtaken().collect()
+        self.replication.flights.overtaken().collect()
     }
 
     fn status(&self, now: Instant) -> FeedStatus {
@@ -542,7 +545,7 @@ impl Feed for SlotFeed {
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
         if on(Mutant::StopUnreported) {
-            return self.replication.window.events();
+            return self.replication.flights.events();
         }
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
@@ -559,6 +562,6 @@ impl Feed for SlotFeed {
             session::confirm_over_sql(&*self.database, slot, lsn);
             down.admitter.state_file.marks.reported(lsn);
         }
-        self.replication.window.events()
+        self.replication.flights.events()
     }
 }

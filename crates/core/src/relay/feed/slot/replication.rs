@@ -8,12 +8,12 @@ use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::{Flights, NotInFlight};
 use crate::delivery::history::{CommitId, OtherHistory};
-use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::{NotInFlight, SettledEvent, Window};
 use crate::health::{IntakeHold, Pass};
 use crate::metrics::Ignored;
 use crate::mutants::{Mutant, on};
@@ -60,7 +60,7 @@ pub enum IntakeStop {
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
 pub struct Replication {
-    pub window: Window,
+    pub flights: Flights,
     pub progress: Progress,
     pub admitted: Admitted,
     pub transaction: OpenTransaction,
@@ -89,7 +89,7 @@ impl Replication {
     ) -> Result<Replication, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
-            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
+            flights: Flights::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
             transaction: OpenTransaction::default(),
             ledger: Ledger::default(),
@@ -129,9 +129,9 @@ impl Replication {
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
     pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
-        self.window.forget();
+        self.flights.forget();
         admitter.forget();
-        policy.forget(self.window.next());
+        policy.retries.forget(self.flights.next());
         self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
         self.transaction.forget();
         self.ledger.forget();
@@ -149,8 +149,8 @@ impl Replication {
     pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
         self.admitted.forget();
-        self.window.forget();
-        policy.forget(self.window.next());
+        self.flights.forget();
+        policy.retries.forget(self.flights.next());
         policy.suspects.clear();
         self.ledger.forget();
         self.transaction.forget();
@@ -159,7 +159,7 @@ impl Replication {
 
     /// Everything from the first unsettled event on will be received and admitted again.
     pub fn rewind(&mut self, policy: &mut FailurePolicy) {
-        let settled_below = self.window.settled_below();
+        let settled_below = self.flights.settled_below();
         if let Some(position) = self.ledger.position_of(settled_below)
             && !on(Mutant::RewindForgotten)
         {
@@ -169,14 +169,14 @@ impl Replication {
         self.progress.on_rewound();
         self.ledger.rewind();
         // Else nothing is admitted once more.
-        if settled_below != self.window.next() {
+        if settled_below != self.flights.next() {
             self.transaction.rewind();
         }
-        let renumbered = self.window.rewind();
+        let renumbered = self.flights.rewind();
         if renumbered {
             self.transaction.renumbered();
         }
-        policy.rewind(renumbered);
+        policy.retries.rewind();
         policy.forget_suspects(self.progress.reported());
     }
 
@@ -187,45 +187,32 @@ impl Replication {
     /// The newest position that may be reported to Postgres.
     pub fn reportable(&mut self) -> Lsn {
         if on(Mutant::AckOnEnqueue) {
-            self.progress.on_settled(self.ledger.settle(self.window.next()));
+            self.progress.on_settled(self.ledger.settle(self.flights.next()));
         }
-        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
+        self.progress.on_settled(self.ledger.settle(self.flights.settled_below()));
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
-    /// its mark.
-    pub fn confirmed(
-        &mut self,
-        event: Sequence,
-        is_dead_letter: bool,
-    ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
+    /// The broker has confirmed this event, or its dead letter.
+    pub fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
+        let flight = self.flights.settle(event)?;
         if on(Mutant::AckNewest) {
             self.progress.on_settled(self.ledger.settle(event + 1));
         }
-        let is_marked = fingerprint != Fingerprint::NONE;
-        let position = self.position_of(event);
-        let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
-        Ok((commit_unix_us, mark))
+        Ok(flight)
     }
 
     pub fn status(&self) -> Pass {
-        let Replication { window, progress, sent_lsn, .. } = self;
+        let Replication { flights, progress, sent_lsn, .. } = self;
         Pass {
-            in_flight_events: window.events() as u64,
-            in_flight_bytes: window.bytes() as u64,
-            in_flight_limit: window.limit() as u64,
+            in_flight_events: flights.events() as u64,
+            in_flight_bytes: flights.bytes() as u64,
+            in_flight_limit: flights.limit() as u64,
             received_lsn: progress.seen(),
             sent_lsn: *sent_lsn,
             confirmed_lsn: progress.reported(),
             ..Pass::default()
         }
-    }
-
-    pub fn position_of(&self, event: Sequence) -> Position {
-        let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
-        self.ledger.position_of(event).unwrap_or(open)
     }
 
     pub fn take(
@@ -275,7 +262,7 @@ impl Replication {
                 admission.admitter.begins(final_lsn);
                 let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
                 if let Known::New { already } = self.admitted.begin(commit) {
-                    self.ledger.begin(final_lsn, self.window.next(), already);
+                    self.ledger.begin(final_lsn, self.flights.next(), already);
                     self.transaction.begins(final_lsn, already);
                     if on(Mutant::AckBegin) {
                         let end = Lsn::from_wire(final_lsn.to_wire() + 8);
@@ -292,7 +279,7 @@ impl Replication {
                     return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
                 if self.admitted.commit() {
-                    self.ledger.commit(end_lsn, self.window.next());
+                    self.ledger.commit(end_lsn, self.flights.next());
                     self.sent_lsn = end_lsn;
                 }
                 self.progress.on_committed(end_lsn);
@@ -313,8 +300,8 @@ impl Replication {
                 };
                 self.admitted.check().map_err(|other| self.went_back(&other))?;
                 let candidate = Candidate::Message(plan, lsn, content);
-                let Replication { window, admitted, transaction, .. } = self;
-                return admit((window, admitted, transaction), &candidate, admission);
+                let Replication { flights, admitted, transaction, .. } = self;
+                return admit((flights, admitted, transaction), &candidate, admission);
             }
             Message::Origin | Message::Type => {}
         }
@@ -399,8 +386,8 @@ impl Replication {
             return Ok(PacketOutcome::Done);
         };
         self.admitted.check().map_err(|other| self.went_back(&other))?;
-        let Replication { window, admitted, transaction, .. } = self;
-        admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
+        let Replication { flights, admitted, transaction, .. } = self;
+        admit((flights, admitted, transaction), &Candidate::Row(plan, tuple), admission)
     }
 
     /// A change that is not an event.
@@ -439,50 +426,48 @@ impl Replication {
 /// Offers a candidate, unless it was admitted before or there is no room for it.
 #[inline]
 fn admit(
-    (window, admitted, transaction): (&mut Window, &mut Admitted, &mut OpenTransaction),
+    (flights, admitted, transaction): (&mut Flights, &mut Admitted, &mut OpenTransaction),
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
     let is_repeat = admitted.is_repeat();
-    if !is_repeat && !window.has_room() {
+    if !is_repeat && !flights.has_room() {
         return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::WindowFull)));
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
-    if is_repeat || window.next_is_confirmed() {
+    if is_repeat || flights.next_is_confirmed() {
         if !admission.admitter.recalls(candidate, position)? {
             return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::TopicUnread)));
         }
         if !is_repeat {
-            window.pass_over();
+            flights.pass_over(position);
         }
         admitted.advance();
         return Ok(PacketOutcome::Done);
     }
-    let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
+    let (sequence, earlier) = (flights.next(), flights.earlier());
+    let number = EventNumber { sequence, position, crash_ordinal: position.ordinal, earlier };
     let Admission { admitter, policy, sink, meter, clock } = admission;
     let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
-        Offered::Taken { bytes, commit_unix_us, fingerprint } => {
-            window.admit(bytes, commit_unix_us, fingerprint);
+        Offered::Taken(flight) => {
             if on(Mutant::MarkOnEnqueue) {
-                admitter.state_file.marks.push(Mark {
-                    position,
-                    fingerprint,
-                    is_dead_letter: false,
-                });
+                flight.mark().into_iter().for_each(|it| admitter.state_file.marks.push(it));
             }
+            let fingerprint = flight.fingerprint;
+            flights.admit(flight);
             fingerprint
         }
         Offered::Known(from, fingerprint) => {
             meter.known(from);
-            window.pass_over();
+            flights.pass_over(position);
             fingerprint
         }
         Offered::Held(why) => return Ok(PacketOutcome::Stopped(IntakeStop::Held(why))),
         Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
     admitted.advance();
-    Ok(match transaction.admitted(fingerprint.event, window.next()) {
+    Ok(match transaction.admitted(fingerprint.event, flights.next()) {
         Ok(()) => PacketOutcome::Done,
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
