@@ -146,7 +146,7 @@ impl Fixture {
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
         let claim = down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
-        claim.into_iter().for_each(|it| feed.replication().transaction.claim(it));
+        claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
     }
@@ -195,7 +195,7 @@ impl Fixture {
     pub(crate) fn begins_at(&mut self, floor: u64) {
         let (floor, replication) = (Lsn::from_wire(floor), self.replication());
         replication.starts_at(floor, 0, replication.progress.seen());
-        replication.admitted.begins_at(floor);
+        replication.transactions.begins_at(floor);
         replication.progress.on_connected(floor);
     }
 
@@ -275,7 +275,7 @@ impl Fixture {
         number: u64,
         events: &[Event<'_>],
     ) -> Result<PacketOutcome, Fault> {
-        self.replication().admitted.begins_at(Lsn::from_wire(number * 100));
+        self.replication().transactions.begins_at(Lsn::from_wire(number * 100));
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0)?;
         let mut last = PacketOutcome::Done;
         for event in events {
@@ -283,7 +283,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             last = self.give(&head.u32(content.len() as u32).bytes(&content).0)?;
             if last != PacketOutcome::Done {
-                self.replication().admitted.interrupt();
+                self.replication().transactions.interrupt();
                 return Ok(last);
             }
         }
@@ -363,7 +363,7 @@ impl Fixture {
     pub(crate) fn rebuild(&mut self) {
         self.set_sink(open(&self.broker));
         let (feed, down) = self.relay.inside();
-        feed.replication().admitted.interrupt();
+        feed.replication().transactions.interrupt();
         feed.replication().rewind(&mut down.policy);
     }
 

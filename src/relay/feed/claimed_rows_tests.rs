@@ -61,10 +61,10 @@ fn a_batch_is_told_once_when_all_of_it_is_settled() {
     let mut rows = ClaimedRows::default();
     let (batch, mut verdicts) = batch("a", &["1", "2"]);
     rows.take(batch, 0);
-    assert_eq!(offer_all(&mut rows), [0, 1]);
-    assert_eq!((rows.in_flight, rows.bytes), (2, 20));
     let position = Position { commit_lsn: Lsn::from_wire(9), ordinal: 1 };
     assert_eq!(rows.batch_of(1).unwrap().rows[&1].flight.position, position);
+    assert_eq!(offer_all(&mut rows), [0, 1]);
+    assert_eq!((rows.in_flight, rows.bytes), (2, 20));
     assert_eq!(rows.settle(1).unwrap().commit_unix_us, 7);
     assert_eq!(tell(&mut rows), []);
     assert!(verdicts.try_recv().is_err(), "told before the other row is settled");

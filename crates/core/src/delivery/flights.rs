@@ -60,6 +60,15 @@ pub struct Flights {
     bytes_max: usize,
 }
 
+/// What follows from a rewind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewound {
+    /// The first event that must be received again.
+    pub from: Option<Position>,
+    /// Numbers mean other events from here on.
+    pub is_renumbered: bool,
+}
+
 /// A report on an event that is not in flight. This is a bug in a sink, and stops the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sink reported event {0}, which is not in flight")]
@@ -233,12 +242,12 @@ impl Flights {
 
     /// Everything that is not settled in order will be admitted again, in the same order and under
     /// the same numbers, for a sink that was rebuilt. What was decided about an event stays decided.
-    ///
-    /// Returns true if part of it will not be received again: then the numbers are reused for
-    /// different events.
-    pub fn rewind(&mut self) -> bool {
-        let renumbered = self.settled_below < self.forgotten_below;
-        if renumbered {
+    /// But if some of it will not be received again, the numbers are reused for other events.
+    pub fn rewind(&mut self) -> Rewound {
+        let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
+        let from = self.ring.get(forgotten as usize).map(|flight| flight.position);
+        let is_renumbered = forgotten > 0;
+        if is_renumbered {
             self.truncate(0);
             self.forgotten_below = self.settled_below;
         }
@@ -253,7 +262,7 @@ impl Flights {
         self.bytes = 0;
         self.overtaken.forget();
         self.is_lifted = false;
-        renumbered
+        Rewound { from, is_renumbered }
     }
 
     /// What is received from here on is no repetition of these events: it is another timeline, or a

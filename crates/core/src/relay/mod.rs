@@ -5,7 +5,7 @@
 //!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
 //!  table ──────▶ feed::claims ──┘                                          │ confirm
 //!    ▲                                                                     ▼
-//!    └── status update / verdicts ◀── feed: flights, ledger ◀───────── collect
+//!    └── status update / verdicts ◀── feed: flights, transactions ◀── collect
 //! ```
 //!
 //! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
@@ -23,12 +23,12 @@
 //!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
-//! 3. The *ledger* settles a transaction at its commit end LSN once it and all earlier ones are
+//! 3. [`crate::delivery::transactions`] settles a transaction at its commit end LSN once it and all earlier ones are
 //!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
 //!    unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
 //!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
-//!    ([`crate::delivery::admitted`]).
+//!    ([`crate::delivery::transactions`]).
 //! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
 //!    received again, under the same numbers; what was confirmed in the meantime is skipped.
 //! 6. The process dies: the next one publishes again what follows the `confirmed_flush_lsn`, except

@@ -192,13 +192,13 @@ impl SlotFeed {
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
         if admitter.state_file.marks.broker(driver.broker()) {
-            self.replication.transaction.forget_prefix();
+            self.replication.prefixes.forget_prefix();
         }
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
-        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
+        claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
         policy.gate.learn_system(&place.system_id);
         let timeline = place.timeline;
         let own_pid = walsender.pid;
@@ -248,7 +248,7 @@ impl SlotFeed {
             self.awaited = Phase::Connecting;
             self.meters.count(Counter::Reconnect, 1);
         }
-        self.replication.admitted.interrupt();
+        self.replication.transactions.interrupt();
         self.catalog = None;
         self.stall.disconnected();
         self.lease.session_ended(self.clock.instant());
@@ -472,12 +472,12 @@ impl Feed for SlotFeed {
     }
 
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
-        let Replication { transaction, flights, .. } = &mut self.replication;
-        transaction.settled(flights.settled_below())
+        let Replication { prefixes, flights, .. } = &mut self.replication;
+        prefixes.settled(flights.settled_below())
     }
 
     fn forget_prefix(&mut self) {
-        self.replication.transaction.forget_prefix();
+        self.replication.prefixes.forget_prefix();
     }
 
     fn next(&self) -> (Sequence, bool) {

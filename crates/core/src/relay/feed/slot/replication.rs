@@ -4,16 +4,15 @@
 use std::fmt::Display;
 
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::{Flights, NotInFlight};
 use crate::delivery::history::{CommitId, OtherHistory};
-use crate::delivery::ledger::Ledger;
-use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
+use crate::delivery::prefix::{PrefixRefuted, Prefixes};
 use crate::delivery::settings::DeliverySettings;
+use crate::delivery::transactions::Transactions;
 use crate::health::{IntakeHold, Pass};
 use crate::metrics::Ignored;
 use crate::mutants::{Mutant, on};
@@ -61,10 +60,9 @@ pub enum IntakeStop {
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
 pub struct Replication {
     pub flights: Flights,
+    pub transactions: Transactions,
+    pub prefixes: Prefixes,
     pub progress: Progress,
-    pub admitted: Admitted,
-    pub transaction: OpenTransaction,
-    ledger: Ledger,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
     pub sent_lsn: Lsn,
@@ -72,9 +70,6 @@ pub struct Replication {
     catalog: Catalog,
     /// The catalog was read for the next packet.
     catalog_is_fresh: bool,
-    /// The transaction that is being received, or was received last.
-    commit_lsn: Lsn,
-    xid: u32,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
     source: SourceSettings,
@@ -90,17 +85,14 @@ impl Replication {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
             flights: Flights::new(delivery.window_events_max, delivery.window_bytes_max),
+            transactions: Transactions::default(),
+            prefixes: Prefixes::default(),
             progress: Progress::default(),
-            transaction: OpenTransaction::default(),
-            ledger: Ledger::default(),
-            admitted: Admitted::default(),
             outboxes: outboxes?,
             sent_lsn: Lsn::ZERO,
             binary: true,
             catalog: Catalog::default(),
             catalog_is_fresh: false,
-            commit_lsn: Lsn::ZERO,
-            xid: 0,
             untraced: None,
             source: source.clone(),
             random,
@@ -114,7 +106,7 @@ impl Replication {
         self.outboxes.forget();
         self.refresh(catalog);
         self.catalog_is_fresh = false;
-        self.admitted.begins_at(slot_confirmed);
+        self.transactions.begins_at(slot_confirmed);
         self.progress.on_connected(slot_confirmed);
     }
 
@@ -132,72 +124,60 @@ impl Replication {
         self.flights.forget();
         admitter.forget();
         policy.retries.forget(self.flights.next());
-        self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
-        self.transaction.forget();
-        self.ledger.forget();
+        self.transactions.taken_over(floor);
+        self.prefixes.forget();
         self.progress.taken_over(floor);
     }
 
     /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
     /// `until_us`. Everything before `received` was received by this relay.
     pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
-        self.admitted.starts_at(floor, until_us, received);
+        self.transactions.starts_at(floor, until_us, received);
         self.progress.on_reported(floor);
     }
 
     /// Another timeline: its positions cannot be compared with those known here.
     pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
-        self.admitted.forget();
+        self.transactions.forget();
         self.flights.forget();
         policy.retries.forget(self.flights.next());
         policy.suspects.clear();
-        self.ledger.forget();
-        self.transaction.forget();
+        self.prefixes.forget();
         self.progress.forget();
     }
 
     /// Everything from the first unsettled event on will be received and admitted again.
     pub fn rewind(&mut self, policy: &mut FailurePolicy) {
-        let settled_below = self.flights.settled_below();
-        if let Some(position) = self.ledger.position_of(settled_below)
-            && !on(Mutant::RewindForgotten)
-        {
-            self.admitted.rewind(position);
-        }
-        self.progress.on_settled(self.ledger.settle(settled_below));
+        self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
         self.progress.on_rewound();
-        self.ledger.rewind();
-        // Else nothing is admitted once more.
-        if settled_below != self.flights.next() {
-            self.transaction.rewind();
-        }
-        let renumbered = self.flights.rewind();
-        if renumbered {
-            self.transaction.renumbered();
+        let rewound = self.flights.rewind();
+        self.transactions.rewind(rewound.from);
+        if rewound.is_renumbered {
+            self.prefixes.renumbered();
         }
         policy.retries.rewind();
         policy.forget_suspects(self.progress.reported());
     }
 
     pub fn between_transactions(&self) -> bool {
-        self.admitted.next().is_none()
+        self.transactions.receiving().is_none()
     }
 
     /// The newest position that may be reported to Postgres.
     pub fn reportable(&mut self) -> Lsn {
         if on(Mutant::AckOnEnqueue) {
-            self.progress.on_settled(self.ledger.settle(self.flights.next()));
+            self.progress.on_settled(self.transactions.settle(self.flights.next()));
         }
-        self.progress.on_settled(self.ledger.settle(self.flights.settled_below()));
-        self.progress.reportable(self.ledger.is_clear())
+        self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
+        self.progress.reportable(self.transactions.is_clear())
     }
 
     /// The broker has confirmed this event, or its dead letter.
     pub fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
         let flight = self.flights.settle(event)?;
         if on(Mutant::AckNewest) {
-            self.progress.on_settled(self.ledger.settle(event + 1));
+            self.progress.on_settled(self.transactions.settle(event + 1));
         }
         Ok(flight)
     }
@@ -222,7 +202,7 @@ impl Replication {
     ) -> Result<PacketOutcome, Fault> {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
-                self.admitted.passes(wal_end).map_err(|other| self.went_back(&other))?;
+                self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
                 self.progress.on_keepalive(wal_end);
                 if reply_requested {
                     return Ok(PacketOutcome::ReplyRequested);
@@ -253,33 +233,28 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
-                self.admitted.passes(final_lsn).map_err(|other| self.went_back(&other))?;
+                self.transactions.passes(final_lsn).map_err(|other| self.went_back(&other))?;
                 if let Some(trace) = self.trace_before(final_lsn) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
-                (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
                 let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
-                if let Known::New { already } = self.admitted.begin(commit) {
-                    self.ledger.begin(final_lsn, self.flights.next(), already);
-                    self.transaction.begins(final_lsn, already);
-                    if on(Mutant::AckBegin) {
-                        let end = Lsn::from_wire(final_lsn.to_wire() + 8);
-                        self.progress.on_committed(end);
-                        self.progress.on_settled(end);
-                    }
+                self.transactions.begin(commit);
+                if on(Mutant::AckBegin) {
+                    let end = Lsn::from_wire(final_lsn.to_wire() + 8);
+                    self.progress.on_committed(end);
+                    self.progress.on_settled(end);
                 }
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
-                if commit_lsn != self.commit_lsn {
+                if self.transactions.receiving().is_none_or(|it| it.commit_lsn != commit_lsn) {
                     return Err(self.garbled("commit of another transaction"));
                 }
-                if self.transaction.ends(commit_lsn).is_err() {
+                if self.prefixes.ends(commit_lsn).is_err() {
                     return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
-                if self.admitted.commit() {
-                    self.ledger.commit(end_lsn, self.flights.next());
+                if self.transactions.commit(end_lsn, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }
                 self.progress.on_committed(end_lsn);
@@ -298,10 +273,10 @@ impl Replication {
                     admission.meter.ignored(Ignored::Message);
                     return Ok(PacketOutcome::Done);
                 };
-                self.admitted.check().map_err(|other| self.went_back(&other))?;
+                self.transactions.check().map_err(|other| self.went_back(&other))?;
                 let candidate = Candidate::Message(plan, lsn, content);
-                let Replication { flights, admitted, transaction, .. } = self;
-                return admit((flights, admitted, transaction), &candidate, admission);
+                let Replication { flights, transactions, prefixes, .. } = self;
+                return admit((flights, transactions, prefixes), &candidate, admission);
             }
             Message::Origin | Message::Type => {}
         }
@@ -362,7 +337,9 @@ impl Replication {
         if !self.outboxes.resembles_outbox(relation, self.binary) {
             return PacketOutcome::Done;
         }
-        if !is_fresh && !self.catalog.is_after(self.xid) {
+        let receiving = self.transactions.receiving();
+        let is_after = receiving.is_some_and(|commit| self.catalog.is_after(commit.xid));
+        if !is_fresh && !is_after {
             return PacketOutcome::Stopped(IntakeStop::CatalogNeeded);
         }
         if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
@@ -385,9 +362,9 @@ impl Replication {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
-        self.admitted.check().map_err(|other| self.went_back(&other))?;
-        let Replication { flights, admitted, transaction, .. } = self;
-        admit((flights, admitted, transaction), &Candidate::Row(plan, tuple), admission)
+        self.transactions.check().map_err(|other| self.went_back(&other))?;
+        let Replication { flights, transactions, prefixes, .. } = self;
+        admit((flights, transactions, prefixes), &Candidate::Row(plan, tuple), admission)
     }
 
     /// A change that is not an event.
@@ -426,16 +403,16 @@ impl Replication {
 /// Offers a candidate, unless it was admitted before or there is no room for it.
 #[inline]
 fn admit(
-    (flights, admitted, transaction): (&mut Flights, &mut Admitted, &mut OpenTransaction),
+    (flights, transactions, prefixes): (&mut Flights, &mut Transactions, &mut Prefixes),
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
-    let is_repeat = admitted.is_repeat();
+    let is_repeat = transactions.is_repeat();
     if !is_repeat && !flights.has_room() {
         return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::WindowFull)));
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
-    let position = admitted.next().unwrap_or_default();
+    let position = transactions.next().unwrap_or_default();
     if is_repeat || flights.next_is_confirmed() {
         if !admission.admitter.recalls(candidate, position)? {
             return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::TopicUnread)));
@@ -443,7 +420,7 @@ fn admit(
         if !is_repeat {
             flights.pass_over(position);
         }
-        admitted.advance();
+        transactions.advance();
         return Ok(PacketOutcome::Done);
     }
     let (sequence, earlier) = (flights.next(), flights.earlier());
@@ -466,8 +443,8 @@ fn admit(
         Offered::Held(why) => return Ok(PacketOutcome::Stopped(IntakeStop::Held(why))),
         Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
-    admitted.advance();
-    Ok(match transaction.admitted(fingerprint.event, flights.next()) {
+    transactions.advance();
+    Ok(match prefixes.admitted(position, fingerprint.event, flights.next()) {
         Ok(()) => PacketOutcome::Done,
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })
