@@ -181,7 +181,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
             admitter.state_file.marks.peer_held();
         }
         admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
-        assert_eq!(admitter.known.is_active(), !peer_held);
+        assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }
 

@@ -5,6 +5,7 @@
 //! be read of it. So does one that has killed the process before. Nothing is remembered here: the
 //! feed admits an event after the sink has taken it.
 
+use super::earlier::{Earlier, EarlierEvents};
 use super::failure_policy::{FailurePolicy, Reason, SendAs};
 use super::faults;
 use super::ports::{Clock, PassMeter};
@@ -15,9 +16,8 @@ use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::flight::{Flight, FlightState};
-use crate::delivery::known::{Fingerprint, KnownEvents};
+use crate::delivery::known::Fingerprint;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::stored::Stored;
 use crate::format::{self, CloudEvents};
 use crate::health::IntakeHold;
 use crate::metrics::KnownFrom;
@@ -71,8 +71,7 @@ pub struct Admission<'a> {
 pub struct Admitter {
     pub transaction: CommitStamp,
     pub state_file: StateFile,
-    pub known: KnownEvents,
-    pub read_back: ReadBack,
+    pub earlier: EarlierEvents,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -95,8 +94,7 @@ impl Admitter {
         Admitter {
             transaction: CommitStamp::default(),
             state_file,
-            known: KnownEvents::default(),
-            read_back,
+            earlier: EarlierEvents::new(read_back),
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
@@ -114,20 +112,12 @@ impl Admitter {
         confirmed: Lsn,
     ) -> Option<ConfirmedPrefix> {
         let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
-        let events = self.known.load(left.iter(), confirmed);
-        let prefix = left.prefix.filter(|prefix| prefix.commit_lsn >= confirmed);
-        if let Some(prefix) = prefix {
-            self.known.load_prefix(prefix);
-        }
-        if events > 0 {
-            tracing::info!(events, %confirmed, "an earlier process has marked events after the slot's position as confirmed: they are not published again");
-        }
-        prefix
+        self.earlier.load(&left, confirmed)
     }
 
     /// Before what was confirmed is marked: marks that a topic has overruled go first.
     pub fn forget_overruled(&mut self) {
-        if self.known.takes_overruled() {
+        if self.earlier.takes_overruled() {
             self.state_file.marks.forget();
         }
     }
@@ -135,8 +125,7 @@ impl Admitter {
     /// What is received from here on is no repetition of what an earlier process has marked, and
     /// what this one has marked does not apply any more.
     pub fn forget(&mut self) {
-        self.known.forget();
-        self.read_back.stop();
+        self.earlier.forget();
         self.state_file.marks.forget();
     }
 
@@ -144,24 +133,7 @@ impl Admitter {
     #[inline]
     pub fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.received(commit_lsn);
-        if !self.read_back.is_active() {
-            self.known.begins(commit_lsn);
-        }
-    }
-
-    /// Whether the intake waits until a topic has been read. Everything before this position was
-    /// received.
-    pub fn awaits_topic(&mut self, received: Lsn) -> bool {
-        self.received(received);
-        self.read_back.is_reading()
-    }
-
-    #[inline]
-    fn received(&mut self, position: Lsn) {
-        if !self.read_back.received(position) {
-            self.known.forget_published();
-        }
+        self.earlier.begin(commit_lsn);
     }
 
     #[inline]
@@ -173,10 +145,10 @@ impl Admitter {
         sink: &mut dyn Sink,
         clock: &dyn Clock,
     ) -> Result<Offered, Fault> {
-        let fingerprint = Fingerprint::NONE;
         let handover = Handover {
             number,
-            fingerprint,
+            is_marked: self.state_file.marks.is_on(),
+            fingerprint: Fingerprint::NONE,
             span: None,
             adds_context: false,
             policy: &mut *policy,
@@ -210,21 +182,19 @@ impl Admitter {
         candidate: &Candidate<'_>,
         position: Position,
     ) -> Result<bool, Fault> {
-        if !self.read_back.covers(position.commit_lsn) {
+        if !self.earlier.covers(position.commit_lsn) {
             return Ok(true);
         }
-        let Admitter { transaction, scratch, tables, messages, known, read_back, .. } = self;
+        let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let recalled = extracted.map(|event| {
             let noted = format.shape(event, |event| {
-                let stored = read_back.find(event, position.commit_lsn)?;
-                known.passes_over(position, Fingerprint::of(position, event), stored);
-                Some(())
+                earlier.judge(event, position, Fingerprint::of(position, event))
             });
             // What cannot be an event has become a dead letter.
-            noted.map_or(true, |noted| noted.is_some())
+            noted.map_or(true, |noted| noted != Earlier::TopicUnread)
         });
         self.scratch.give_back();
         match recalled {
@@ -240,17 +210,14 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter {
-            transaction, scratch, tables, messages, state_file, known, read_back, ..
-        } = self;
-        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let error = match extracted {
             Ok(event) => {
                 handover.adds_context = format.adds_context;
-                match format.shape(event, |event| match handover.identify(event, &mut earlier) {
+                match format.shape(event, |event| match handover.identify(event, earlier) {
                     Some(offered) => Ok(offered),
                     None => handover.publish(event),
                 }) {
@@ -278,8 +245,7 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, state_file, known, read_back, .. } = self;
-        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let Admitter { transaction, scratch, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -288,7 +254,7 @@ impl Admitter {
             }
         };
         match remains {
-            Ok(remains) => match handover.identify(&remains, &mut earlier) {
+            Ok(remains) => match handover.identify(&remains, earlier) {
                 Some(offered) => Ok(offered),
                 None => handover.traced(&remains, |it, event| it.dead_letter(event, reason, true)),
             },
@@ -355,17 +321,11 @@ impl EventFormat {
     }
 }
 
-/// What is known of the events of earlier processes.
-struct Earlier<'a> {
-    known: &'a mut KnownEvents,
-    read_back: &'a mut ReadBack,
-    /// Events are marked for the next process.
-    marks: bool,
-}
-
 /// One event on its way to the sink.
 struct Handover<'a> {
     number: EventNumber<'a>,
+    /// Events are marked for the next process.
+    is_marked: bool,
     /// None where events are not marked.
     fingerprint: Fingerprint,
     /// Of a sampled event that is handed over for the first time.
@@ -380,9 +340,9 @@ impl Handover<'_> {
     /// What becomes of an event that an earlier process may have published; none if it must be
     /// published.
     #[inline]
-    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut Earlier<'_>) -> Option<Offered> {
-        let is_active = earlier.known.is_active() || earlier.read_back.is_active();
-        if !earlier.marks && !is_active {
+    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut EarlierEvents) -> Option<Offered> {
+        let is_active = earlier.is_active();
+        if !self.is_marked && !is_active {
             return None;
         }
         let position = self.number.position;
@@ -390,13 +350,11 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        let stored = match earlier.known.asks_topics(self.fingerprint) {
-            true => earlier.read_back.find(event, position.commit_lsn),
-            false => Some(Stored::Unknown),
-        };
-        let Some(stored) = stored else { return Some(Offered::Held(IntakeHold::TopicUnread)) };
-        let known = earlier.known.passes_over(position, self.fingerprint, stored);
-        known.map(|from| Offered::Known(from, self.fingerprint))
+        match earlier.judge(event, position, self.fingerprint) {
+            Earlier::Unknown => None,
+            Earlier::Published(from) => Some(Offered::Known(from, self.fingerprint)),
+            Earlier::TopicUnread => Some(Offered::Held(IntakeHold::TopicUnread)),
+        }
     }
 
     #[inline]

@@ -32,7 +32,7 @@
 //! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
 //!    received again, under the same numbers; what was confirmed in the meantime is skipped.
 //! 6. The process dies: the next one publishes again what follows the `confirmed_flush_lsn`, except
-//!    what its [`state_file`] or the topics ([`read_back`]) say: [`crate::delivery::known`].
+//!    what its [`state_file`] or the topics say ([`earlier`]).
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
@@ -50,6 +50,8 @@
 pub mod admit;
 pub mod control;
 pub mod dead_letter_gate;
+mod drain;
+pub mod earlier;
 pub mod failure_policy;
 pub mod faults;
 pub mod feed;
@@ -70,6 +72,7 @@ use std::time::{Duration, Instant};
 use self::admit::Admitter;
 use self::control::StopFlags;
 use self::dead_letter_gate::DeadLetterGate;
+use self::drain::Drain;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
@@ -100,8 +103,6 @@ const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
 /// the socket's SO_RCVLOWAT.
 const IDLE_TICK: Duration = Duration::from_millis(100);
-/// Longest wait for a confirm while the relay stops.
-const DRAIN_TICK: Duration = Duration::from_millis(2);
 
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -131,10 +132,7 @@ pub struct Relay<F> {
     feed: F,
     down: Downstream,
     tail_events: Option<Receiver<TailEvent>>,
-    /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
-    ending: Option<Phase>,
-    /// Once the loop is to end.
-    drain: Option<Drain>,
+    life: Life,
     /// It was logged that the dead-letter topic must be read first.
     history_wait_logged: bool,
     drain_timeout: Duration,
@@ -146,15 +144,10 @@ pub struct Relay<F> {
     clock: Arc<dyn Clock>,
 }
 
-/// How far a loop is with its end.
-struct Drain {
-    /// What ends it.
-    outcome: Result<(), Fault>,
-    deadline: Instant,
-    /// The open transaction is read until then.
-    read_until: Instant,
-    /// How many events are settled, and when the last one was.
-    settled: (u64, Instant),
+enum Life {
+    Running,
+    Draining(Drain),
+    Stopped,
 }
 
 impl<F: Feed> Relay<F> {
@@ -178,8 +171,7 @@ impl<F: Feed> Relay<F> {
             feed,
             down,
             tail_events: parts.tail_events,
-            ending: None,
-            drain: None,
+            life: Life::Running,
             history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
             clocks: Clocks::new(now),
@@ -202,8 +194,8 @@ impl<F: Feed> Relay<F> {
 
     /// One pass, and the wait behind it. How the loop has ended, once it has.
     pub fn step(&mut self) -> Option<Result<(), Fault>> {
-        if let Some(drain) = self.drain.take() {
-            return self.drain_step(drain);
+        if let Life::Draining(_) = self.life {
+            return self.drain_step();
         }
         let carried = if self.flags.stop.load(Ordering::Relaxed) {
             Some(Ok(()))
@@ -211,7 +203,9 @@ impl<F: Feed> Relay<F> {
             let pass = self.pass();
             pass.and_then(|more| if more { Ok(()) } else { self.rest() }).err().map(Err)
         };
-        self.drain = carried.map(|carried| self.begin_drain(carried));
+        if let Some(outcome) = carried {
+            self.begin_drain(outcome);
+        }
         None
     }
 
@@ -466,93 +460,6 @@ impl<F: Feed> Relay<F> {
         Ok(outcome)
     }
 
-    /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
-    /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
-    /// what was admitted before it is still settled.
-    fn begin_drain(&mut self, outcome: Result<(), Fault>) -> Drain {
-        self.ending = Some(Phase::Draining);
-        self.feed.close();
-        let now = self.clock.instant();
-        let deadline = now + self.drain_timeout;
-        let read_until = deadline - self.drain_timeout / 4;
-        let settled = (self.down.driver.settled_events, now);
-        Drain { outcome, deadline, read_until, settled }
-    }
-
-    fn drain_step(&mut self, mut drain: Drain) -> Option<Result<(), Fault>> {
-        let now = self.clock.instant();
-        let has_sink = self.down.driver.sink.is_some();
-        let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
-        let reading = reads && self.feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
-        if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
-            let outcome = self.end(drain.outcome);
-            self.ending = Some(Phase::Stopped);
-            self.publish_status();
-            return Some(outcome);
-        }
-        let step = self.drain_pass(reading);
-        drain.outcome = drain.outcome.and(step);
-        self.drain = Some(drain);
-        None
-    }
-
-    /// Whether nothing more can be settled.
-    fn has_drained(&self, drain: &mut Drain, reading: bool, now: Instant) -> bool {
-        let Relay { feed, down, .. } = self;
-        if !reading && (down.driver.sink.is_none() || feed.in_flight() <= down.policy.unpublishable)
-        {
-            return true;
-        }
-        if drain.settled.0 != down.driver.settled_events {
-            drain.settled = (down.driver.settled_events, now);
-        }
-        // Events that wait behind a refused event of their key will never settle, nor do those that
-        // may not be sent.
-        let in_vain = drain.outcome.is_err() || feed.awaits_retries() || self.is_cut_off(now);
-        in_vain && now.saturating_duration_since(drain.settled.1) > F::LAST_CONFIRM_WITHIN
-    }
-
-    /// Reports what is settled, and closes the source.
-    fn end(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
-        if outcome.is_ok() && self.feed.is_mid_transaction() {
-            tracing::warn!(
-                code = "stop.unfinished",
-                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
-            );
-        }
-        let is_cut_off = self.is_cut_off(self.clock.instant());
-        let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
-        if outcome.is_ok() && left > 0 && is_cut_off {
-            tracing::warn!(
-                code = "stop.no-session",
-                left,
-                "the session ended while the relay stopped: what the broker has not confirmed is left to the next process"
-            );
-        } else if outcome.is_ok() && left > 0 {
-            return Err(faults::drain_timed_out(left, self.drain_timeout));
-        }
-        outcome
-    }
-
-    fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
-        let now = self.clock.instant();
-        self.withdraw(now)?;
-        let more = if reading {
-            self.feed.intake(&mut self.down, now, true)
-        } else {
-            self.feed.hold(now);
-            Ok(false)
-        };
-        self.limit_sink();
-        let tick = |more| if more { Duration::ZERO } else { DRAIN_TICK };
-        let collected = more.and_then(|more| self.collect(tick(more)));
-        self.retry_due(self.clock.instant());
-        let read = collected.and_then(|()| self.read_tail_events());
-        self.feed.report(&mut self.down, self.clock.instant());
-        self.publish_status();
-        read
-    }
-
     /// Looks now and then for a destination that does not answer while others do.
     fn look_for_silence(&mut self) {
         let now = self.clock.instant();
@@ -580,7 +487,11 @@ impl<F: Feed> Relay<F> {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
         self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
-        pass.phase = self.ending.unwrap_or(pass.phase);
+        match self.life {
+            Life::Running => {}
+            Life::Draining(_) => pass.phase = Phase::Draining,
+            Life::Stopped => pass.phase = Phase::Stopped,
+        }
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         pass.sink_reachable = driver.is_reachable();
         pass.sink_login_refused = driver.is_login_refused();

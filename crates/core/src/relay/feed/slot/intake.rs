@@ -18,7 +18,7 @@ impl SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
+        let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
         if !down.policy.gate.admits() {
             Some(IntakeHold::LettersUnread)
         } else if self.catalog.is_some() {

@@ -47,8 +47,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 pub struct SlotFeed {
     pub(in crate::relay) replication: Replication,
     connection: Connection,
-    /// What the control runtime waits for while there is no session.
-    awaited: Phase,
     slot: Option<KnownSlot>,
     text_only: bool,
     hold: Option<IntakeHold>,
@@ -59,8 +57,6 @@ pub struct SlotFeed {
     trace: TraceCheck,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
-    /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
-    opened: Option<Box<OpenedSession>>,
     database: Box<dyn Database>,
     source: Arc<SourceSettings>,
     stops: Arc<dyn StopKeeper>,
@@ -89,7 +85,10 @@ enum Connection {
     Closed,
     /// The last session broke, and no other was requested.
     Lost,
-    Requested,
+    /// The control runtime opens a session, and this is what it waits for.
+    Requested(Phase),
+    /// A session that may be behind that of a peer: it waits until what is in flight was withdrawn.
+    Found(Box<OpenedSession>),
     Open(Stream),
 }
 
@@ -101,7 +100,6 @@ impl SlotFeed {
         let mut feed = SlotFeed {
             replication: Replication::new(&source, &delivery, random)?,
             connection: Connection::Closed,
-            awaited: Phase::Connecting,
             slot: None,
             text_only: !source.binary,
             hold: None,
@@ -111,7 +109,6 @@ impl SlotFeed {
             lease: SessionLease::new(database.walsender(), now),
             trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
-            opened: None,
             sessions: database.sessions(),
             database,
             source,
@@ -128,7 +125,7 @@ impl SlotFeed {
     fn request_session(&mut self, at_once: bool) {
         let (text_only, confirmed) = (self.text_only, self.replication.progress.reported());
         self.sessions.request(SessionRequest { text_only, at_once, confirmed });
-        self.connection = Connection::Requested;
+        self.connection = Connection::Requested(Phase::Connecting);
     }
 
     fn is_connected(&self) -> bool {
@@ -179,7 +176,7 @@ impl SlotFeed {
             Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
-            admitter.read_back.start(floor..opened.wal_end);
+            admitter.earlier.look_for(floor..opened.wal_end);
         }
         if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
             policy.gate.read_again();
@@ -245,7 +242,6 @@ impl SlotFeed {
     fn disconnect(&mut self, left: Connection) {
         if self.is_connected() {
             self.connection = left;
-            self.awaited = Phase::Connecting;
             self.meters.count(Counter::Reconnect, 1);
         }
         self.replication.transactions.interrupt();
@@ -310,23 +306,23 @@ impl Feed for SlotFeed {
             }
             return Ok(());
         }
-        let lost = matches!(self.connection, Connection::Closed | Connection::Lost);
-        if lost && down.driver.sink.is_some() {
-            let at_once = matches!(self.connection, Connection::Closed);
-            self.request_session(at_once);
-        }
-        if let Some(opened) = self.opened.take() {
-            return self.adopt(*opened, down, now);
+        match std::mem::replace(&mut self.connection, Connection::Lost) {
+            Connection::Found(opened) => return self.adopt(*opened, down, now),
+            Connection::Closed if down.driver.sink.is_some() => self.request_session(true),
+            Connection::Lost if down.driver.sink.is_some() => self.request_session(false),
+            connection => self.connection = connection,
         }
         match self.sessions.answer() {
             Some(SessionNews::Opened(opened)) if self.follows_a_peer(&opened) => {
                 self.withdrawal = Some("another relay has had the slot");
-                self.opened = Some(opened);
+                self.connection = Connection::Found(opened);
             }
             Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
-                self.awaited = phase;
+                if let Connection::Requested(awaited) = &mut self.connection {
+                    *awaited = phase;
+                }
                 let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
                 if phase == Phase::Standby && !keeps {
                     self.withdrawal = Some("another relay has the slot");
@@ -520,7 +516,11 @@ impl Feed for SlotFeed {
     fn status(&self, now: Instant) -> FeedStatus {
         let connected = self.is_connected();
         let pass = Pass {
-            phase: if connected { Phase::Streaming } else { self.awaited },
+            phase: match self.connection {
+                Connection::Open(_) => Phase::Streaming,
+                Connection::Requested(phase) => phase,
+                Connection::Closed | Connection::Lost | Connection::Found(_) => Phase::Connecting,
+            },
             hold: self.hold,
             decoding_for: self
                 .stall
@@ -532,9 +532,9 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
-        self.opened = None;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
+            self.connection = Connection::Closed;
             self.sessions.close();
         }
     }
@@ -548,7 +548,7 @@ impl Feed for SlotFeed {
             return self.replication.flights.events();
         }
         self.send_status(down, false);
-        let ending = std::mem::replace(&mut self.connection, Connection::Requested);
+        let ending = std::mem::replace(&mut self.connection, Connection::Closed);
         let reported = if let Connection::Open(stream) = ending {
             session::end(stream, &*self.clock)
         } else {
