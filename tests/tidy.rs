@@ -170,6 +170,11 @@ fn files_and_functions_are_short() {
 }
 
 #[test]
+fn every_test_is_run_by_somebody() {
+    assert_none(everything().flat_map(shape::ignored_tests));
+}
+
+#[test]
 fn nothing_is_left_half_done() {
     assert_none(everything().flat_map(shape::leftovers));
 }

@@ -49,6 +49,7 @@ fn all_arrives_at(moved: &Fixture, extra: &str) {
 }
 
 #[test]
+#[ignore = "soak"]
 fn marks_of_another_cluster_are_not_believed() {
     let site = Fixture::on(BrokerKind::Kafka, "other_cluster");
     killed_half_way(&site, WITHOUT_LSN);
@@ -65,6 +66,7 @@ fn marks_of_another_virtual_host_are_not_believed() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn marks_of_a_topic_that_was_made_anew_are_not_believed() {
     let site = Fixture::on(BrokerKind::Kafka, "anew");
     killed_half_way(&site, "");
