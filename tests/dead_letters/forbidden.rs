@@ -51,7 +51,6 @@ fn only_its_own_events_fail(
 }
 
 #[test]
-#[ignore = "soak"]
 fn a_topic_that_the_login_may_not_write_is_the_failure_of_its_events() {
     // GIVEN a login that may write one topic, read another, and nothing with a third
     let port = free_port().unwrap();

@@ -3,13 +3,14 @@
 use walrelay_harness::BrokerKind;
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::LIMIT;
+use crate::support::{LIMIT, on_both_brokers};
 
 const DELIVERY: &str = "on_dead_letter = \"continue\"\nattempts_max = 3\n";
 
-#[test]
-fn the_relay_halts_before_an_event_that_has_no_route() {
-    let mut case = DeadLetterFixture::on(BrokerKind::Kafka, "halt", DELIVERY, "");
+on_both_brokers!(the_relay_halts_before_an_event_that_has_no_route, rabbitmq in soak);
+
+fn the_relay_halts_before_an_event_that_has_no_route(kind: BrokerKind) {
+    let mut case = DeadLetterFixture::on(kind, "halt", DELIVERY, "");
     // GIVEN a dead-letter topic that is not to be used
     case.reconfigure("\"continue\"", "\"halt\"");
     let (name, lost) = (case.site.name.clone(), case.lost());

@@ -76,7 +76,6 @@ fn others_go_on(
 }
 
 #[test]
-#[ignore = "soak"]
 fn a_topic_without_enough_replicas_holds_back_its_own_events() {
     let kafka = Kafka::start().unwrap();
     let case = on(&kafka, "silent_kafka");

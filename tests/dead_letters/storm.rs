@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use walrelay_harness::BrokerKind;
 
 use super::fixture::DeadLetterFixture;
-use crate::support::{LIMIT, metric};
+use crate::support::{LIMIT, metric, on_both_brokers};
 
 const BURST: usize = 7;
 const DELIVERY: &str = "attempts_max = 1\n";
@@ -13,10 +13,10 @@ const DELIVERY: &str = "attempts_max = 1\n";
 const WINDOW: Duration = Duration::from_secs(1);
 const DEAD_LETTER: &str = "burst_max = 7\nburst_window = \"1s\"\n";
 
-#[test]
-#[ignore = "soak"]
-fn a_poison_storm_opens_the_breaker_after_exactly_the_burst() {
-    let mut case = DeadLetterFixture::on(BrokerKind::Kafka, "storm", DELIVERY, DEAD_LETTER);
+on_both_brokers!(a_poison_storm_opens_the_breaker_after_exactly_the_burst, rabbitmq in soak);
+
+fn a_poison_storm_opens_the_breaker_after_exactly_the_burst(kind: BrokerKind) {
+    let mut case = DeadLetterFixture::on(kind, "storm", DELIVERY, DEAD_LETTER);
     // GIVEN nothing but poison
     case.insert(&case.lost(), 0..50, 0, 50);
     let mut relay = case.start();

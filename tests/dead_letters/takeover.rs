@@ -3,14 +3,14 @@
 use walrelay_harness::BrokerKind;
 
 use super::fixture::DeadLetterFixture;
-use crate::support::{LIMIT, start, state, until, wait_looks};
+use crate::support::{LIMIT, on_both_brokers, start, state, until, wait_looks};
 
-#[test]
-#[ignore = "soak"]
-fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover() {
+on_both_brokers!(a_key_that_a_peer_has_parked_is_parked_after_a_takeover, rabbitmq in soak);
+
+fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover(kind: BrokerKind) {
     // GIVEN a relay that has read the dead-letter topic and streamed, and is frozen
     let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 1\n";
-    let case = DeadLetterFixture::on(BrokerKind::Kafka, "takeover_parked", delivery, "");
+    let case = DeadLetterFixture::on(kind, "takeover_parked", delivery, "");
     let (site, name) = (&case.site, case.site.name.clone());
     let mut relay = case.relay();
     case.insert_one(&name, "k", 1);

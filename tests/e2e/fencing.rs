@@ -149,7 +149,7 @@ fn assert_nothing_behind(site: &Fixture, mut second: RelayProcess, first: &Relay
     verdict.assert_exact(0);
 }
 
-on_both_brokers!(a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer, both in soak);
+on_both_brokers!(a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer);
 
 fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: BrokerKind) {
     let network = Network::start(kind);

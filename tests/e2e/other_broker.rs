@@ -66,7 +66,6 @@ fn marks_of_another_virtual_host_are_not_believed() {
 }
 
 #[test]
-#[ignore = "soak"]
 fn marks_of_a_topic_that_was_made_anew_are_not_believed() {
     let site = Fixture::on(BrokerKind::Kafka, "anew");
     killed_half_way(&site, "");

@@ -121,7 +121,6 @@ fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_publish() {
 }
 
 #[test]
-#[ignore = "soak"]
 fn equal_rows_with_equal_ids_are_all_there() {
     const TRANSACTIONS: usize = 60;
     const ROWS: u64 = 300;
@@ -182,7 +181,6 @@ fn a_relay_that_finds_nothing_to_look_for_looks_at_nothing() {
 }
 
 #[test]
-#[ignore = "soak"]
 fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it() {
     const EVENTS: u64 = 20_000;
     let site = Fixture::shared("look_after_peer");

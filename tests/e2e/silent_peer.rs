@@ -3,12 +3,14 @@
 use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use crate::support::{Fixture, LIMIT, metric, start, until};
+use crate::support::{Fixture, LIMIT, metric, on_both_brokers, start, until};
 
 const KEYS: u64 = 50;
 const EVENTS: u64 = 1_000;
 /// Of another key, so that the keys get no later event while the transaction lasts.
 const REST: u64 = 4_000;
+
+on_both_brokers!(a_peer_that_repeats_events_and_confirms_none_leaves_a_trace, rabbitmq in soak);
 
 /// Without the position in its records no topic is looked at.
 fn config(site: &Fixture, state_file: &str) -> RelayConfig {
@@ -22,10 +24,8 @@ fn passed_over(relay: &RelayProcess) -> Option<f64> {
     metric(relay, "outbox_events_known_total{source=\"state_file\"}")
 }
 
-#[test]
-#[ignore = "soak"]
-fn a_peer_that_repeats_events_and_confirms_none_leaves_a_trace() {
-    let site = Fixture::on(BrokerKind::Kafka, "silent_peer");
+fn a_peer_that_repeats_events_and_confirms_none_leaves_a_trace(kind: BrokerKind) {
+    let site = Fixture::on(kind, "silent_peer");
     let confirmed = || until("the slot", LIMIT, || site.confirmed());
     let mut first = site.relay_with(config(&site, "state_file = \"state\"\n"));
     let reader = site.reader();

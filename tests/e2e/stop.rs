@@ -46,10 +46,11 @@ fn a_sigterm_under_load_repeats_nothing(kind: BrokerKind) {
     verdict.assert_exact(0);
 }
 
-#[test]
-fn a_sigterm_inside_a_large_transaction_repeats_nothing() {
+on_both_brokers!(a_sigterm_inside_a_large_transaction_repeats_nothing, rabbitmq in soak);
+
+fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
-    let site = Fixture::on(BrokerKind::Kafka, "stop_inside");
+    let site = Fixture::on(kind, "stop_inside");
     let mut config = site.config();
     config.extra = "[delivery]\nwindow_events_max = 500\ndrain_timeout = \"10m\"\n".into();
     let (mut relay, reader) = (site.relay_with(config), site.reader());

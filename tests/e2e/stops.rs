@@ -79,7 +79,6 @@ fn a_gap_while_no_relay_runs_is_found_by_what_the_state_file_remembers() {
 }
 
 #[test]
-#[ignore = "soak"]
 fn a_gap_while_no_relay_runs_is_found_by_the_age_of_the_catalog_without_a_state_file() {
     gap_while_no_relay_runs("stop_gap_age", false);
 }
@@ -108,7 +107,6 @@ fn gap_under_a_living_relay(name: &str, has_state_file: bool) {
 }
 
 #[test]
-#[ignore = "soak"]
 fn a_gap_that_a_living_relay_finds_is_not_undone_by_a_restart() {
     gap_under_a_living_relay("stop_gap_living", true);
 }

@@ -18,7 +18,8 @@ use crate::console::Browser;
 use crate::dashboards::Scraper;
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::{
-    LIMIT, half_machine, metric, name_on, start, state, status, until, whole_machine,
+    LIMIT, half_machine, metric, name_on, on_both_brokers, start, state, status, until,
+    whole_machine,
 };
 
 /// How soon all witnesses tell of a fault on a machine that does nothing else.
@@ -142,17 +143,17 @@ fn is_in_state(relay: &RelayProcess, state: &str) -> String {
     format!("outbox_state{{state=\"{state}\",instance=\"{}\"}} == 1", relay.admin())
 }
 
-#[test]
-#[ignore = "soak"]
-fn every_fault_is_told_by_all_and_taken_back() {
+on_both_brokers!(every_fault_is_told_by_all_and_taken_back, both in soak);
+
+fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
     let _half = volume(true, false).then(half_machine);
     let _whole = volume(false, true).then(whole_machine);
     // GIVEN two relays with services of their own, a Prometheus that scrapes them, and a console
-    let mut broker = Broker::start(BrokerKind::Kafka).unwrap();
+    let mut broker = Broker::start(kind).unwrap();
     let settings = vec![("max_prepared_transactions".to_owned(), "2".to_owned())];
     let options = PostgresOptions { settings, ..PostgresOptions::default() };
     let mut postgres = Postgres::start(options).unwrap();
-    let name = name_on(BrokerKind::Kafka, "tour");
+    let name = name_on(kind, "tour");
     let (delivery, dead_letter) = ("attempts_max = 1\n", "burst_max = 20\n");
     let mut case = DeadLetterFixture::new(&postgres, &broker, &name, delivery, dead_letter);
     case.config.source_extra =

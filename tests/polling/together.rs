@@ -30,7 +30,6 @@ fn stop(relay: &mut RelayProcess) {
 }
 
 #[test]
-#[ignore = "soak"]
 fn processes_that_come_and_go_do_no_work_twice() {
     let _alone = half_machine();
     let site = polled_site(Fixture::shared("polling_together"));
@@ -62,7 +61,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
     judge(&site, reader, 0);
 }
 
-on_both_brokers!(an_outage_of_the_broker_costs_no_row_and_no_attempt, both in soak);
+on_both_brokers!(an_outage_of_the_broker_costs_no_row_and_no_attempt, rabbitmq in soak);
 
 fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
     let mut broker = Broker::start(kind).unwrap();
@@ -89,7 +88,6 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
 }
 
 #[test]
-#[ignore = "soak"]
 fn a_database_that_crashes_is_come_back_to() {
     let _alone = half_machine();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();

@@ -7,14 +7,6 @@ use crate::{Source, is_test_file, text};
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
-/// For what a test may be ignored: that is who runs it.
-const IGNORED_FOR: &[&str] = &[
-    "soak",
-    "scripts/test, when it has changed",
-    "needs PostgreSQL 19: make matrix",
-    "the consumer of the test below, started by it",
-];
-
 /// Spelled in two halves, or this file would be the first to break its rule.
 const MACROS: &[&str] = &[concat!("to", "do!"), concat!("db", "g!"), concat!("unimpl", "emented!")];
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
@@ -67,24 +59,8 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     wrong
 }
 
-fn has_word(text: &str, word: &str) -> bool {
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
-}
-
-/// A test that is ignored for another reason is run by nobody.
-pub(crate) fn ignored_tests(source: &Source) -> Vec<String> {
-    let lines = source.text.lines().zip(source.code.lines()).zip(1..);
-    let ignoring = lines.filter(|((_, code), _)| code.contains("#[ignore"));
-    let reasons = ignoring.flat_map(|((text, _), line)| {
-        let after = text.split("#[ignore").skip(1);
-        after.map(move |after| (line, after.split('"').nth(1).unwrap_or_default()))
-    });
-    reasons
-        .filter(|(_, reason)| !IGNORED_FOR.contains(reason))
-        .map(|(line, reason)| {
-            format!("{}:{line}: nothing runs what is ignored for {reason:?}", source.path)
-        })
-        .collect()
 }
 
 /// A print macro fails where its reader has left, and prints what others wrote as they wrote it.
@@ -190,14 +166,6 @@ mod tests {
             assert_eq!(leftovers(&Source::new("a", &format!("// {word}: later"))).len(), 1);
         }
         assert!(leftovers(&Source::new("a", "let todos = 1; // all done")).is_empty());
-    }
-
-    #[test]
-    fn a_test_that_is_ignored_for_a_reason_of_its_own_is_caught() {
-        let found = |line| ignored_tests(&Source::new("tests/a.rs", line));
-        assert_eq!(found("#[ignore]"), ["tests/a.rs:1: nothing runs what is ignored for \"\""]);
-        assert_eq!(found("[#[ignore = \"soak\"]] [#[ignore = \"flaky\"]]").len(), 1);
-        assert!(found("// #[ignore]").is_empty());
     }
 
     #[test]
