@@ -116,7 +116,7 @@ pub(crate) fn switched_off<'a>(
         let main = program.get("path").and_then(toml::Value::as_str).unwrap_or_default();
         let main = format!("{folder}{main}");
         let root = sources.clone().find(|source| source.path == main);
-        let modules: HashSet<String> = root.map(|root| modules_of(root)).unwrap_or_default();
+        let modules: HashSet<String> = root.map(modules_of).unwrap_or_default();
         let of_program = sources.clone().filter(|it| it.path == main || modules.contains(&it.path));
         let tested = of_program.filter(|source| source.code.contains("#[test]"));
         wrong.extend(tested.map(|it| format!("{}: {path} has `test = false`", it.path)));
