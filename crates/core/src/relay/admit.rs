@@ -194,7 +194,7 @@ impl Admitter {
                 earlier.judge(event, position, Fingerprint::of(position, event))
             });
             // What cannot be an event has become a dead letter.
-            noted.map_or(true, |noted| noted != Earlier::TopicUnread)
+            !matches!(noted, Ok(Earlier::TopicUnread))
         });
         self.scratch.give_back();
         match recalled {
