@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::flight::DeadLetter;
+use crate::delivery::flight::DeadLetterInFlight;
 
 fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
     let (answer, verdicts) = oneshot::channel();
@@ -32,7 +32,7 @@ fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason
         incomplete: false,
         parks_key: false,
     };
-    let letter = Box::new(DeadLetter { cause, attempts: None });
+    let letter = Box::new(DeadLetterInFlight { cause, attempts: None });
     rows.update(sequence, |flight| flight.state = FlightState::DeadLetter(letter)).unwrap();
     rows.settle(sequence).unwrap();
 }

@@ -30,7 +30,7 @@ pub enum FlightState {
     /// It becomes a dead letter once the dead-letter topic has been read.
     GivenUp(Box<GivenUp>),
     /// Its dead letter is published in its place. It stays a dead letter in every further sink.
-    DeadLetter(Box<DeadLetter>),
+    DeadLetter(Box<DeadLetterInFlight>),
     /// The broker has the event or its dead letter.
     Settled,
 }
@@ -43,7 +43,7 @@ pub struct GivenUp {
 }
 
 #[derive(Debug)]
-pub struct DeadLetter {
+pub struct DeadLetterInFlight {
     pub cause: DeadLetterCause,
     /// Failed attempts to write the dead letter.
     pub attempts: Option<Attempts>,

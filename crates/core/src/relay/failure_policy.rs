@@ -19,7 +19,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence, brief};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
-use crate::delivery::flight::{Attempts, DeadLetter, Flight, FlightState, GivenUp};
+use crate::delivery::flight::{Attempts, DeadLetterInFlight, Flight, FlightState, GivenUp};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
 use crate::mutants::{Mutant, on};
@@ -178,7 +178,7 @@ impl FailurePolicy {
             let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
             self.gate.written(event.key, &subject, &cause, trace_id);
         }
-        FlightState::DeadLetter(Box::new(DeadLetter { cause, attempts }))
+        FlightState::DeadLetter(Box::new(DeadLetterInFlight { cause, attempts }))
     }
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
@@ -309,7 +309,8 @@ impl FailurePolicy {
         sink.replace_with_dead_letter(sequence, self.gate.writer(), &cause);
         let trace_id = flight.trace_id();
         let parks = self.gate.written(key, &failure.subject, &cause, trace_id.as_deref());
-        flight.state = FlightState::DeadLetter(Box::new(DeadLetter { cause, attempts: None }));
+        flight.state =
+            FlightState::DeadLetter(Box::new(DeadLetterInFlight { cause, attempts: None }));
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }
 
@@ -330,7 +331,7 @@ impl FailurePolicy {
     fn dead_letter_failed(
         &mut self,
         sequence: Sequence,
-        letter: &mut DeadLetter,
+        letter: &mut DeadLetterInFlight,
         failure: Failure,
         sink: &mut dyn Sink,
         now: Moment,
@@ -399,7 +400,7 @@ impl FailurePolicy {
     }
 }
 
-fn dead_letter_of(flight: Option<&Flight>) -> Option<&DeadLetter> {
+fn dead_letter_of(flight: Option<&Flight>) -> Option<&DeadLetterInFlight> {
     match flight.map(|flight| &flight.state) {
         Some(FlightState::DeadLetter(letter)) => Some(letter),
         _ => None,

@@ -50,8 +50,8 @@
 pub mod admit;
 pub mod control;
 pub mod dead_letter_gate;
-mod drain;
 pub mod earlier;
+mod ending;
 pub mod failure_policy;
 pub mod faults;
 pub mod feed;
@@ -72,7 +72,7 @@ use std::time::{Duration, Instant};
 use self::admit::Admitter;
 use self::control::StopFlags;
 use self::dead_letter_gate::DeadLetterGate;
-use self::drain::Drain;
+use self::ending::Ending;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
@@ -103,7 +103,8 @@ const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
 /// the socket's SO_RCVLOWAT.
 const IDLE_TICK: Duration = Duration::from_millis(100);
-
+/// Longest wait for a confirm while the relay stops.
+const DRAIN_TICK: Duration = Duration::from_millis(2);
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -146,7 +147,7 @@ pub struct Relay<F> {
 
 enum Life {
     Running,
-    Draining(Drain),
+    Draining(Ending),
     Stopped,
 }
 
@@ -458,6 +459,85 @@ impl<F: Feed> Relay<F> {
             _ => {}
         }
         Ok(outcome)
+    }
+
+    /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
+    /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
+    /// what was admitted before it is still settled.
+    fn begin_drain(&mut self, outcome: Result<(), Fault>) {
+        self.feed.close();
+        let settled = self.down.driver.settled_events;
+        let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant(), settled);
+        self.life = Life::Draining(ending);
+    }
+
+    fn drain_step(&mut self) -> Option<Result<(), Fault>> {
+        let Life::Draining(mut ending) = std::mem::replace(&mut self.life, Life::Stopped) else {
+            return None;
+        };
+        let Relay { feed, down, .. } = self;
+        let now = down.clock.instant();
+        let has_sink = down.driver.sink.is_some();
+        let reads = has_sink && feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
+        let reading = reads && ending.reads(now);
+        let has_settled = !has_sink || feed.in_flight() <= down.policy.unpublishable;
+        // Events that wait behind a refused event of their key will never settle, nor do those that
+        // may not be sent.
+        let is_in_vain = feed.awaits_retries() || now >= feed.publish_limits().begin_until;
+        let settled = down.driver.settled_events;
+        let has_stalled = ending.has_stalled(settled, now, F::LAST_CONFIRM_WITHIN, is_in_vain);
+        if has_stalled || ending.is_late(now) || has_settled && !reading {
+            let outcome = self.end(ending.outcome);
+            self.publish_status();
+            return Some(outcome);
+        }
+        self.life = Life::Draining(ending);
+        let passed = self.drain_pass(reading);
+        if let Life::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.life {
+            *outcome = passed;
+        }
+        None
+    }
+
+    /// Reports what is settled, and closes the source.
+    fn end(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
+        if outcome.is_ok() && self.feed.is_mid_transaction() {
+            tracing::warn!(
+                code = "stop.unfinished",
+                "a transaction was not finished within drain_timeout: the next start goes on within it as far as the state file, or the end of the topics, says what was published, and publishes the rest again"
+            );
+        }
+        let is_cut_off = self.is_cut_off(self.clock.instant());
+        let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
+        if outcome.is_ok() && left > 0 && is_cut_off {
+            tracing::warn!(
+                code = "stop.no-session",
+                left,
+                "the session ended while the relay stopped: what the broker has not confirmed is left to the next process"
+            );
+        } else if outcome.is_ok() && left > 0 {
+            return Err(faults::drain_timed_out(left, self.drain_timeout));
+        }
+        outcome
+    }
+
+    fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
+        let now = self.clock.instant();
+        self.withdraw(now)?;
+        let more = if reading {
+            self.feed.intake(&mut self.down, now, true)
+        } else {
+            self.feed.hold(now);
+            Ok(false)
+        };
+        self.limit_sink();
+        let tick = |more| if more { Duration::ZERO } else { DRAIN_TICK };
+        let collected = more.and_then(|more| self.collect(tick(more)));
+        self.retry_due(self.clock.instant());
+        let read = collected.and_then(|()| self.read_tail_events());
+        self.feed.report(&mut self.down, self.clock.instant());
+        self.publish_status();
+        read
     }
 
     /// Looks now and then for a destination that does not answer while others do.
