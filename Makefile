@@ -61,7 +61,7 @@ bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 min
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
 
-bench-micro: ## Measure decoding and the window alone (a minute)
+bench-micro: ## Measure decoding and the table of what is in flight, alone (a minute)
 	cargo bench -p walrelay-micro-benches
 
 dist: ## Make the packages in dist/: tarball, deb, rpm, image, chart, bill of materials, checksums (10-25 minutes; as root; PARTS="binary image": some)

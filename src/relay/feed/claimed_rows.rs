@@ -185,8 +185,8 @@ impl ClaimedRows {
         self.failing -= usize::from(state == RowState::Failing);
         self.bytes -= flight.bytes;
         match &flight.state {
-            FlightState::DeadLetter(letter) => {
-                let (cause, wait) = (&letter.cause, Duration::ZERO);
+            FlightState::DeadLetter(cause) => {
+                let wait = Duration::ZERO;
                 let reason = format!("{} ({})", cause.reason, cause.class);
                 let failed = FailedRow { id: row.id, attempts: cause.attempts, reason, wait };
                 batch.verdicts.failed.push(failed);
@@ -220,7 +220,7 @@ impl ClaimedRows {
         self.queue.clear();
         for (sequence, claimed) in self.batches.values_mut().flat_map(|batch| &mut batch.rows) {
             claimed.state = RowState::Queued;
-            claimed.flight.state.take_given_up();
+            claimed.flight.take_given_up();
             self.queue.push_back(*sequence);
         }
         (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
@@ -259,14 +259,13 @@ impl ClaimedRows {
 /// What earlier claims have left of a row.
 fn flight_of(row: &PolledRow, position: Position, now_unix_us: i64) -> Flight {
     let attempts = Attempts { count: row.attempts, ..Attempts::none(now_unix_us) };
-    let state =
-        if row.attempts > 0 { FlightState::Failed(attempts) } else { FlightState::default() };
     Flight {
         position,
         bytes: 0,
         commit_unix_us: row.created_unix_us,
         fingerprint: Fingerprint::NONE,
-        state,
+        state: FlightState::Sent,
+        attempts: Some(attempts).filter(|attempts| attempts.count > 0),
         span: None,
     }
 }

@@ -3,7 +3,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::flight::DeadLetterInFlight;
 
 fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
     let (answer, verdicts) = oneshot::channel();
@@ -32,8 +31,8 @@ fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason
         incomplete: false,
         parks_key: false,
     };
-    let letter = Box::new(DeadLetterInFlight { cause, attempts: None });
-    rows.update(sequence, |flight| flight.state = FlightState::DeadLetter(letter)).unwrap();
+    let state = FlightState::DeadLetter(Box::new(cause));
+    rows.update(sequence, |flight| flight.state = state).unwrap();
     rows.settle(sequence).unwrap();
 }
 
@@ -168,7 +167,7 @@ fn attempts_of_earlier_processes_count() {
     rows.take(first, 5);
     offer_all(&mut rows);
     let attempts = Attempts { count: 3, ..Attempts::none(5) };
-    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.state.attempts());
+    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.attempts);
     assert_eq!((of(&mut rows, 0), of(&mut rows, 1)), (Ok(None), Ok(Some(attempts))));
 }
 
