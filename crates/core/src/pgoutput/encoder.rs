@@ -14,19 +14,19 @@ impl Encoder {
         self
     }
     pub fn u16(mut self, number: u16) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
     pub fn u32(mut self, number: u32) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
     pub fn u64(mut self, number: u64) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
     pub fn bytes(mut self, bytes: &[u8]) -> Encoder {
-        self.0.extend(bytes);
+        self.0.extend_from_slice(bytes);
         self
     }
     pub fn cstr(self, text: &str) -> Encoder {

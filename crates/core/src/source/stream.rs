@@ -16,6 +16,8 @@ use crate::pgoutput::frame::Frame;
 
 /// What is read at once.
 pub const BUFFER_BYTES: usize = 256 * 1024;
+/// The buffer of a session that has not yet received this much at once.
+const FIRST_BUFFER_BYTES: usize = 2 * LARGE_READ_BYTES;
 /// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
@@ -89,7 +91,7 @@ impl Stream {
     pub fn new(wire: Box<dyn Wire + Send>, now: Instant) -> Stream {
         Stream {
             wire,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; FIRST_BUFFER_BYTES],
             start: 0,
             end: 0,
             pacing: ReadPacing::new(now),
@@ -164,6 +166,9 @@ impl Stream {
             self.empty_at = now;
         }
         self.pause = self.pacing.after_read(now, read);
+        if self.end == self.buffer.len() && self.end < BUFFER_BYTES {
+            self.buffer.resize(BUFFER_BYTES, 0);
+        }
         Ok(read >= LARGE_READ_BYTES)
     }
 
