@@ -31,7 +31,7 @@ impl Digest {
         self.bytes(record.key.as_deref().unwrap_or_default());
         self.bytes(record.value.as_deref().unwrap_or_default());
         self.bytes(record.id.as_bytes());
-        for (name, value) in &record.headers {
+        for (name, value) in record.headers.iter() {
             self.bytes(name.as_bytes());
             self.bytes(value);
         }

@@ -104,6 +104,7 @@ pub struct World {
     options: Options,
     /// Of one part of one round: what a fault changes shifts no others.
     random: Random,
+    of_seed: u64,
     /// Faults that were planned, whether they happen or not.
     planned: u32,
     clock: WorldClock,
@@ -221,6 +222,7 @@ impl World {
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
             options: options.clone(),
             random,
+            of_seed: Random::new(options.seed).number(),
             planned: 0,
             postgres_back_us: None,
             broker_back_us: None,
@@ -294,8 +296,7 @@ impl World {
     /// The numbers for one part of this round.
     fn draws_for(&mut self, part: u64) {
         let round = self.report.rounds << 8 | part;
-        self.random =
-            Random::new(Random::new(self.options.seed).number() ^ Random::new(round).number());
+        self.random = Random::new(self.of_seed ^ Random::new(round).number());
     }
 
     fn chance(&mut self, of_256: u64) -> bool {
@@ -435,11 +436,12 @@ impl World {
         let refuses = self.clock.us() < self.refuses_until_us;
         let mut broker = locked(&self.broker);
         for _ in 0..1 + below(&mut self.random, 12) {
-            let takeable = broker.takeable();
-            if takeable.is_empty() {
+            let takeable = broker.takeable().count();
+            if takeable == 0 {
                 return;
             }
-            let index = takeable[below(&mut self.random, takeable.len() as u64) as usize];
+            let index = below(&mut self.random, takeable as u64) as usize;
+            let Some(index) = broker.takeable().nth(index) else { return };
             let refusal = (refuses && below(&mut self.random, 2) == 0).then(|| {
                 match below(&mut self.random, 3) {
                     0 => Disposition::Delayed,

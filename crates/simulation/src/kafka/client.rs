@@ -10,7 +10,7 @@ use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicId};
 use walrelay_core::sink::kafka::record;
 
 use super::cluster::{Request, Topic};
-use crate::broker::Record;
+use crate::broker::{Content, Record};
 use crate::life::Life;
 
 /// Before a request is sent again.
@@ -142,9 +142,16 @@ impl Batch {
 }
 
 fn given_back(message: &Message, partition: usize) -> record::Record {
-    let Record { topic, key, value, id, headers, .. } = message.record.clone();
-    let partition = message.asked.then_some(partition as i32);
-    record::Record { topic, key, value, id, headers, partition, ..record::Record::default() }
+    let Content { topic, key, value, id, headers } = &*message.record;
+    record::Record {
+        topic: topic.clone(),
+        key: key.clone(),
+        value: value.clone(),
+        id: id.clone(),
+        headers: headers.to_owned(),
+        partition: message.asked.then_some(partition as i32),
+        ..record::Record::default()
+    }
 }
 
 impl Client {
