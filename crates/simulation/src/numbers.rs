@@ -19,6 +19,10 @@ impl Numbers {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.0.contains(&true)
+    }
+
     pub(crate) fn contains(&self, number: u64) -> bool {
         self.0.get(number as usize).copied().unwrap_or_default()
     }

@@ -7,11 +7,12 @@
 //! the rate of retries rises once they succeed. While the window is full the budget
 //! is suspended: nothing new can come in before waiting events are retried.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
 
 /// Retries that are allowed however little is published; no more than these can be saved up.
 const RESERVE: u64 = 100;
@@ -46,7 +47,7 @@ impl Retries {
         Retries {
             attempts_max,
             backoff,
-            failed: HashMap::new(),
+            failed: HashMap::default(),
             due: BTreeSet::new(),
             budget: Budget::new(budget_percent),
         }

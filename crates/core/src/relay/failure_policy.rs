@@ -6,7 +6,7 @@
 //! * A dead letter that cannot be written for now is retried for ever, and the slot is held. One that
 //!   the broker will never accept stops the relay.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::hash::HashMap;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
@@ -97,7 +98,7 @@ impl FailurePolicy {
         FailurePolicy {
             gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
-            dead_lettered: HashMap::new(),
+            dead_lettered: HashMap::default(),
             suspects: BTreeSet::new(),
             awaiting_history: Vec::new(),
             unpublishable: 0,

@@ -8,7 +8,6 @@
 //! The trace id follows from the event, so that a process which publishes it again makes the same
 //! decision, and both spans are in one trace. Span ids are drawn.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 
@@ -19,6 +18,7 @@ use super::sampler::Sampler;
 use super::span::{FinishedSpan, PublishSpan};
 use crate::base::encoding::hex;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, TRACEPARENT};
+use crate::base::hash::HashMap;
 use crate::base::random::{Random, Salt};
 
 type ExportSpan = Box<dyn FnMut(FinishedSpan) + Send>;
@@ -70,7 +70,7 @@ impl EventSpans {
     pub fn new(ratio: f64, export: ExportSpan, seed: u64) -> EventSpans {
         let tracer = Tracer {
             sampler: Sampler::new(ratio),
-            in_flight: HashMap::new(),
+            in_flight: HashMap::default(),
             span_ids: Random::new(seed).salt(),
             spans: 0,
             export,
