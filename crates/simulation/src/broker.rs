@@ -61,12 +61,18 @@ impl Headers {
         Headers { bytes, ends }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let begins = [0].into_iter().chain(self.ends.iter().map(|[_, end]| *end));
-        begins.zip(&self.ends).map(|(begin, [name_ends, end])| {
-            let name = str::from_utf8(&self.bytes[begin..*name_ends]).unwrap_or_default();
+    /// Names and values, as they are sent.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut begin = 0;
+        self.ends.iter().map(move |[name_ends, end]| {
+            let name = &self.bytes[begin..*name_ends];
+            begin = *end;
             (name, &self.bytes[*name_ends..*end])
         })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.parts().map(|(name, value)| (str::from_utf8(name).unwrap_or_default(), value))
     }
 
     pub(crate) fn to_owned(&self) -> Vec<(String, Vec<u8>)> {
@@ -122,8 +128,8 @@ impl Record {
 
     /// A dead letter for no other reason than that its key is parked.
     pub(crate) fn is_parked(&self) -> bool {
-        let class = ("dlq-error-class", CLASS_PARKED.as_bytes());
-        self.headers.iter().any(|header| header == class)
+        let class = (b"dlq-error-class".as_slice(), CLASS_PARKED.as_bytes());
+        self.is_dead_letter() && self.headers.parts().any(|header| header == class)
     }
 
     pub(crate) fn is_poison(&self) -> bool {
@@ -358,24 +364,23 @@ impl DirectSink {
             return;
         }
         // The first record of each key.
-        let mut busy: Vec<Record> = Vec::new();
-        for (sequence, item) in &mut self.items {
-            let is_free =
-                item.record.key.is_none() || busy.iter().all(|it| it.key != item.record.key);
-            if is_free && item.record.key.is_some() {
-                busy.push(item.record.clone());
-            }
-            if !is_free || item.state != State::Waiting || !self.life.has_effect() {
+        let mut busy: Vec<&[u8]> = Vec::new();
+        for (sequence, Item { record, state }) in &mut self.items {
+            let record: &Record = record;
+            let key = record.key.as_deref();
+            let is_free = key.is_none_or(|key| !busy.contains(&key));
+            busy.extend(key.filter(|_| is_free));
+            if !is_free || *state != State::Waiting || !self.life.has_effect() {
                 continue;
             }
-            item.state = State::Sent;
+            *state = State::Sent;
             let mut broker = locked(&self.broker);
             broker.inbox.push_back(Publish {
                 sink: self.id,
                 relay: self.relay,
                 sequence: *sequence,
                 sent_us: self.life.now_us(),
-                record: item.record.clone(),
+                record: record.clone(),
                 answers: Arc::clone(&self.answers),
             });
         }

@@ -86,10 +86,15 @@ impl Checker {
             // What is a dead letter was given up in its place.
             let is_first = self.published.insert(number) && !self.dead.contains(number);
             self.repeats += u64::from(!is_first);
-            let Some(key) = record.key.clone() else { continue };
-            self.judge_parked(&key, number, is_first)?;
+            let Some(key) = &record.key else { continue };
+            self.judge_parked(key, number, is_first)?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            let end = &mut self.ends.entry(key.clone()).or_default()[topic];
+            // The key is copied only where it is new.
+            let ends = match self.ends.get_mut(key) {
+                Some(ends) => ends,
+                None => self.ends.entry(key.clone()).or_default(),
+            };
+            let end = &mut ends[topic];
             end.last = number;
             if !self.excused.contains(number) {
                 end.newest = end.newest.max(number);
@@ -98,9 +103,12 @@ impl Checker {
             if self.excused.contains(number) {
                 continue;
             }
-            let newest = self.newest.entry(key.clone()).or_default();
+            let newest = match self.newest.get_mut(key) {
+                Some(newest) => newest,
+                None => self.newest.entry(key.clone()).or_default(),
+            };
             if is_first && number < *newest {
-                let key = String::from_utf8_lossy(&key);
+                let key = String::from_utf8_lossy(key);
                 let what = format!(
                     "order: key {key}: event {number} is stored for the first time behind {newest}"
                 );

@@ -230,7 +230,7 @@ impl Process {
     pub(crate) fn step(&mut self) -> Option<Ended> {
         let ended = self.relay.step();
         self.wakes_us = self.life.now_us();
-        self.life.take_waited_us();
+        self.life.forget_waits();
         ended.map(|ended| self.found.take().map_or(ended, Err))
     }
 

@@ -24,10 +24,12 @@ impl Hasher for FixedHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.add(u64::from_le_bytes(word));
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        if !rest.is_empty() {
+            self.add(rest.iter().rfold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
     }
 

@@ -70,13 +70,10 @@ impl World {
             }
             if self.chance(self.rates.deliver) {
                 let bytes = 1 + below(&mut self.random, 4096) as usize;
-                let (connection, relay) = {
-                    let postgres = locked(&self.postgres);
-                    let sender = &postgres.walsenders[index];
-                    (sender.connection.clone(), sender.relay)
-                };
-                if connection.deliver(bytes)
-                    && let Some(process) = &mut self.processes[relay]
+                let mut postgres = locked(&self.postgres);
+                let sender = &mut postgres.walsenders[index];
+                if sender.connection.deliver(bytes)
+                    && let Some(process) = &mut self.processes[sender.relay]
                 {
                     process.wakes_us = 0;
                 }
@@ -105,8 +102,7 @@ impl World {
         let mut updates = Vec::new();
         let (mut ends, mut wants_keepalive) = (false, false);
         {
-            let connection = sender.connection.clone();
-            let mut state = connection.state();
+            let mut state = sender.connection.state();
             if !state.up_is_cut {
                 updates.extend(state.updates.drain(..));
                 ends = state.copy_done || state.closed_by_relay;
