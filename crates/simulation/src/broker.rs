@@ -2,6 +2,7 @@
 //! key at a time, in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::iter;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,36 +40,33 @@ pub(crate) struct Content {
     pub(crate) headers: Headers,
 }
 
-/// Names and values one behind another, because each record of an outbox has some.
+/// Names and values one behind another, each behind its length, because each record of an outbox has
+/// some.
 #[derive(Debug, Default)]
-pub(crate) struct Headers {
-    bytes: Vec<u8>,
-    /// Where each name and each value ends.
-    ends: Vec<[usize; 2]>,
+pub(crate) struct Headers(Vec<u8>);
+
+fn first_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    *bytes = rest;
+    Some(part)
 }
 
 impl Headers {
     fn copy(headers: &[(&str, &[u8])]) -> Headers {
-        let length = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let mut bytes = Vec::with_capacity(length);
-        let mut ends = Vec::with_capacity(headers.len());
-        for (name, value) in headers {
-            bytes.extend_from_slice(name.as_bytes());
-            let name_ends = bytes.len();
-            bytes.extend_from_slice(value);
-            ends.push([name_ends, bytes.len()]);
+        let lengths = headers.iter().map(|(name, value)| 8 + name.len() + value.len());
+        let mut bytes = Vec::with_capacity(lengths.sum());
+        for part in headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+            bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(part);
         }
-        Headers { bytes, ends }
+        Headers(bytes)
     }
 
     /// Names and values, as they are sent.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut begin = 0;
-        self.ends.iter().map(move |[name_ends, end]| {
-            let name = &self.bytes[begin..*name_ends];
-            begin = *end;
-            (name, &self.bytes[*name_ends..*end])
-        })
+        let mut rest = &*self.0;
+        iter::from_fn(move || Some((first_part(&mut rest)?, first_part(&mut rest)?)))
     }
 
     fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
