@@ -2,12 +2,12 @@
 //! key at a time, in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::iter;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::event::{Outbound, Sequence};
+use walrelay_core::base::headers::Headers;
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
@@ -40,44 +40,6 @@ pub(crate) struct Content {
     pub(crate) headers: Headers,
 }
 
-/// Names and values one behind another, each behind its length, because each record of an outbox has
-/// some.
-#[derive(Debug, Default)]
-pub(crate) struct Headers(Vec<u8>);
-
-fn first_part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    let (part, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    *bytes = rest;
-    Some(part)
-}
-
-impl Headers {
-    fn copy(headers: &[(&str, &[u8])]) -> Headers {
-        let lengths = headers.iter().map(|(name, value)| 8 + name.len() + value.len());
-        let mut bytes = Vec::with_capacity(lengths.sum());
-        for part in headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
-            bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(part);
-        }
-        Headers(bytes)
-    }
-
-    /// Names and values, as they are sent.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let mut rest = &*self.0;
-        iter::from_fn(move || Some((first_part(&mut rest)?, first_part(&mut rest)?)))
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.parts().map(|(name, value)| (str::from_utf8(name).unwrap_or_default(), value))
-    }
-
-    pub(crate) fn to_owned(&self) -> Vec<(String, Vec<u8>)> {
-        self.iter().map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
-    }
-}
-
 impl Deref for Record {
     type Target = Content;
 
@@ -93,7 +55,7 @@ impl Record {
             key: event.key.map(<[u8]>::to_vec),
             value: event.value.map(<[u8]>::to_vec),
             id: event.id.to_owned(),
-            headers: Headers::copy(event.headers),
+            headers: Headers::copy(event.headers.iter().copied()),
         };
         Record {
             content: Arc::new(content),
@@ -285,7 +247,7 @@ impl Broker {
             written_unix_us: record.stored_unix_us,
             key: record.key.clone(),
             value: record.value.clone(),
-            headers: record.headers.to_owned(),
+            headers: record.headers.to_vec(),
             ..LogEntry::default()
         };
         log.iter().enumerate().skip(from).map(entry).collect()

@@ -9,6 +9,7 @@ pub mod figures;
 pub mod finding;
 pub mod fingerprint;
 pub mod hash;
+pub mod headers;
 pub mod lsn;
 pub mod random;
 pub mod secret;

@@ -154,7 +154,7 @@ fn given_back(message: &Message, partition: usize) -> record::Record {
         key: key.clone(),
         value: value.clone(),
         id: id.clone(),
-        headers: headers.to_owned(),
+        headers: headers.clone(),
         partition: message.asked.then_some(partition as i32),
         ..record::Record::default()
     }
