@@ -241,44 +241,18 @@ impl Process {
 
     /// What the control runtime and the readers of topics do next. True if anything was done.
     pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
-        let mut has_done = self.opener.serve(&self.ends, site, has_peer);
-        has_done |= self.look_at_walsenders(site);
-        has_done |= self.read_catalogs();
+        let mut has_done = false;
+        if let Some(ends) = &mut *locked(&self.ends) {
+            has_done |= self.opener.serve(ends, site, has_peer);
+            has_done |= look_at_walsenders(ends, site);
+            has_done |= read_catalogs(ends);
+        }
         has_done |= self.read_topics(site, random);
         has_done |= self.tail.serve(site);
         if has_done {
             self.wakes_us = 0;
         }
         has_done
-    }
-
-    fn look_at_walsenders(&self, site: &Site<'_>) -> bool {
-        let mut ends = locked(&self.ends);
-        let Some(ends) = &mut *ends else { return false };
-        let postgres = locked(site.postgres);
-        let mut has_answered = false;
-        for end in &ends.walsenders {
-            let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
-            let active = postgres.slot.as_ref().filter(|_| postgres.runs);
-            let is_there = active.is_some_and(|slot| slot.active == Some(pid));
-            let confirmed = active.map_or(0, |slot| slot.confirmed);
-            let (activity, confirmed) = match (postgres.runs, is_there) {
-                (false, _) => (Err("no connection".to_owned()), 0),
-                (true, true) => (Ok(Activity::Waiting), confirmed),
-                (true, false) => (Ok(Activity::Gone), 0),
-            };
-            let confirmed = Lsn::from_wire(confirmed);
-            has_answered |= end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_ok();
-        }
-        has_answered
-    }
-
-    fn read_catalogs(&self) -> bool {
-        let mut ends = locked(&self.ends);
-        let Some(ends) = &mut *ends else { return false };
-        let catalogs = std::mem::take(&mut ends.catalogs);
-        let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
-        answered.count() > 0
     }
 
     /// Reads the end of a topic, if one is requested.
@@ -324,6 +298,31 @@ impl Process {
             }
         }
     }
+}
+
+fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
+    let postgres = locked(site.postgres);
+    let mut has_answered = false;
+    for end in &ends.walsenders {
+        let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
+        let active = postgres.slot.as_ref().filter(|_| postgres.runs);
+        let is_there = active.is_some_and(|slot| slot.active == Some(pid));
+        let confirmed = active.map_or(0, |slot| slot.confirmed);
+        let (activity, confirmed) = match (postgres.runs, is_there) {
+            (false, _) => (Err("no connection".to_owned()), 0),
+            (true, true) => (Ok(Activity::Waiting), confirmed),
+            (true, false) => (Ok(Activity::Gone), 0),
+        };
+        let confirmed = Lsn::from_wire(confirmed);
+        has_answered |= end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_ok();
+    }
+    has_answered
+}
+
+fn read_catalogs(ends: &mut Ends) -> bool {
+    let catalogs = std::mem::take(&mut ends.catalogs);
+    let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
+    answered.count() > 0
 }
 
 fn catalog() -> Catalog {
@@ -410,9 +409,7 @@ impl Opener {
         }
     }
 
-    fn serve(&mut self, ends: &Mutex<Option<Ends>>, site: &Site<'_>, has_peer: bool) -> bool {
-        let ends = locked(ends);
-        let Some(ends) = &*ends else { return false };
+    fn serve(&mut self, ends: &Ends, site: &Site<'_>, has_peer: bool) -> bool {
         if self.request.is_none() {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());

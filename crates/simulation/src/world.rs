@@ -336,14 +336,14 @@ impl World {
             // Where nothing moves, a timeout is waited for.
             self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
-            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
-            let now = (locked(&self.broker).stored.len(), slot);
+            let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+            let slot = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (broker.stored.len(), slot);
             still = if now == seen { still + 1 } else { 0 };
             seen = now;
-            self.checker.look(&locked(&self.broker))?;
-            let is_settled = self.checker.all_settled(&locked(&self.postgres));
-            let is_empty = locked(&self.broker).is_quiet();
-            quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
+            self.checker.look(&broker)?;
+            let is_settled = self.checker.all_settled(&postgres);
+            quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
                 let found = |since: &usize| {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
@@ -353,7 +353,7 @@ impl World {
                         .to_owned()
                         .into());
                 }
-                return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
+                return self.checker.end(&postgres, &broker);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
