@@ -15,6 +15,7 @@ SERVICES := order-service notification-service billing-service
 
 # Tests wait more than they compute.
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
+SOAK_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test simulate clean-services
@@ -31,11 +32,11 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM
 	env $(JEMALLOC) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
-test: setup ## Run all tests against real services (10-15 minutes on two cores, 4-7 more to build them first)
-	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
+test: setup ## Run the tests: what only real services show, and all that needs none (8 minutes on two cores, 5 more to build them first)
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 
-soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
-	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
+soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minutes on two cores)
+	@RUST_TEST_THREADS=$(SOAK_THREADS) scripts/test --soak
 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)

@@ -27,7 +27,7 @@ const GROUPS: &[Group] = &[
     // 6: brokers. A sink has never heard of Postgres.
     Group { members: &["sink"], may: &[] },
     // 7: promises.
-    Group { members: &["delivery"], may: &["sink"] },
+    Group { members: &["delivery"], may: &["sink", "trace"] },
     // 8: the dead-letter topic, read and resolved.
     Group { members: &["dead_letter"], may: &["sink"] },
     // 9: spans of events.
@@ -257,7 +257,7 @@ mod tests {
         assert!(check("src/sink/mod.rs", "use crate::{base::X, metrics::X};").is_empty());
         assert!(check("src/sink/kafka/mod.rs", "use super::X;").is_empty());
         assert!(check("src/outbox/extract.rs", "use crate::pgoutput::X;").is_empty());
-        assert!(check("src/delivery/window.rs", "use crate::sink::X;").is_empty());
+        assert!(check("src/delivery/flights.rs", "use crate::sink::X;").is_empty());
         assert!(check("src/relay/admit.rs", "use crate::{source::X, sink::X};").is_empty());
     }
 
@@ -271,7 +271,7 @@ mod tests {
             ("src/source/stream.rs", "config"),
             ("src/outbox/route.rs", "source"),
             ("src/format/raw.rs", "sink"),
-            ("src/delivery/window.rs", "source"),
+            ("src/delivery/flights.rs", "source"),
             ("src/dead_letter/fold.rs", "source"),
             ("src/polling/batch.rs", "sink"),
             ("src/doctor/mod.rs", "relay"),
@@ -358,10 +358,10 @@ mod tests {
         let found = |path, text| impurities(&Source::new(path, text)).len();
         let clock = "fn f() { Instant::now(); }";
         assert_eq!(found("src/health/mod.rs", clock), 1);
-        assert_eq!(found("crates/core/src/delivery/window.rs", "use tokio::x;"), 1);
+        assert_eq!(found("crates/core/src/delivery/flights.rs", "use tokio::x;"), 1);
         assert_eq!(found("src/source/sql.rs", clock), 0);
         let hash = "use std::hash::{BuildHasher, RandomState};";
-        assert_eq!(found("crates/core/src/delivery/window.rs", hash), 1);
+        assert_eq!(found("crates/core/src/delivery/flights.rs", hash), 1);
         assert_eq!(found("src/health/mod.rs", hash), 0);
         let map = "use std::collections::{BTreeMap, HashMap};";
         assert_eq!(found("crates/core/src/delivery/window.rs", map), 1);

@@ -201,9 +201,9 @@ impl World {
         let mut machines: Vec<Machine> =
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
         machines.truncate(relays);
-        let kinds = kinds(sink, &mut random);
-        let rates = Rates::drawn(&mut random);
         World {
+            kinds: kinds(sink, &mut random),
+            rates: Rates::drawn(&mut random),
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
             broker,
@@ -213,8 +213,6 @@ impl World {
             frozen_until_us: machines.iter().map(|_| 0).collect(),
             suspended_since_us: machines.iter().map(|_| None).collect(),
             machines,
-            rates,
-            kinds,
             checker: Checker::new(policy == OnDeadLetter::ParkKey),
             digest: Digest::default(),
             report: Report { relays, ..Report::default() },

@@ -130,11 +130,6 @@ impl ReadBack {
         self.is_active() && commit_lsn >= self.from
     }
 
-    /// An event waits until its topic has been read.
-    pub fn awaits_topic(&self) -> bool {
-        self.awaited.is_some()
-    }
-
     /// What comes is no repetition of what an earlier process has received.
     pub fn stop(&mut self) {
         let (open, random) = (self.open.take(), self.random.clone());
