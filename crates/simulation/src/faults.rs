@@ -41,6 +41,17 @@ pub enum FaultKind {
     ProducerFatal,
     /// With other partitions.
     TopicRecreated,
+    /// Connections to RabbitMQ are lost, with the answers to what is stored; and logins are refused for
+    /// a while, or not.
+    AmqpConnectionLost,
+    /// Nothing gets through in one direction, or in both.
+    AmqpHalfOpen,
+    /// RabbitMQ takes no messages for a while.
+    BrokerAlarm,
+    /// A queue is deleted, and declared again.
+    QueueDeleted,
+    ExchangeDeleted,
+    ConfirmsLinger,
 }
 
 impl FaultKind {
@@ -53,12 +64,18 @@ impl FaultKind {
             | FaultKind::SilentPartition
             | FaultKind::ProducerFatal
             | FaultKind::TopicRecreated => sink == SinkKind::Kafka,
+            FaultKind::AmqpConnectionLost
+            | FaultKind::AmqpHalfOpen
+            | FaultKind::BrokerAlarm
+            | FaultKind::QueueDeleted
+            | FaultKind::ExchangeDeleted
+            | FaultKind::ConfirmsLinger => sink == SinkKind::Rabbitmq,
             _ => true,
         }
     }
 }
 
-pub const FAULTS: [FaultKind; 27] = [
+pub const FAULTS: [FaultKind; 33] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -86,6 +103,12 @@ pub const FAULTS: [FaultKind; 27] = [
     FaultKind::SilentPartition,
     FaultKind::ProducerFatal,
     FaultKind::TopicRecreated,
+    FaultKind::AmqpConnectionLost,
+    FaultKind::AmqpHalfOpen,
+    FaultKind::BrokerAlarm,
+    FaultKind::QueueDeleted,
+    FaultKind::ExchangeDeleted,
+    FaultKind::ConfirmsLinger,
 ];
 
 impl FaultKind {
@@ -134,6 +157,8 @@ impl Theme {
                 FaultKind::BrokerAway,
                 FaultKind::SilentTopic,
                 FaultKind::SilentPartition,
+                FaultKind::AmqpHalfOpen,
+                FaultKind::BrokerAlarm,
             ],
             Theme::Memory => vec![
                 FaultKind::Kill,
@@ -145,6 +170,8 @@ impl Theme {
                 FaultKind::ProducerFatal,
                 FaultKind::SilentTopic,
                 FaultKind::TopicRecreated,
+                FaultKind::AmqpConnectionLost,
+                FaultKind::ConfirmsLinger,
             ],
             Theme::History => vec![
                 FaultKind::Kill,
@@ -167,6 +194,12 @@ impl Theme {
                 FaultKind::SilentPartition,
                 FaultKind::ProducerFatal,
                 FaultKind::TopicRecreated,
+                FaultKind::AmqpConnectionLost,
+                FaultKind::AmqpHalfOpen,
+                FaultKind::BrokerAlarm,
+                FaultKind::QueueDeleted,
+                FaultKind::ExchangeDeleted,
+                FaultKind::ConfirmsLinger,
             ],
         }
     }

@@ -42,6 +42,7 @@ use crate::network::Connection;
 use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
 use crate::publication;
+use crate::rabbitmq;
 use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
     SimulatedDatabase, SimulatedWire,
@@ -95,9 +96,11 @@ pub(crate) struct Site<'a> {
     pub(crate) counts: &'a Arc<Mutex<Counts>>,
 }
 
-fn source_settings() -> SourceSettings {
+fn source_settings(machine: &Machine) -> SourceSettings {
     let topic = Template::parse("${aggregatetype}").unwrap_or_else(|_| Template::column("id"));
-    let route = Route { topic, ..Route::default() };
+    let exchange = (machine.sink == SinkKind::Rabbitmq).then(|| Template::parse(rabbitmq::EXCHANGE));
+    let exchange = exchange.and_then(Result::ok);
+    let route = Route { topic, exchange, ..Route::default() };
     let outbox = OutboxTable { route, ..OutboxTable::default() };
     let connection = ConnInfo { hosts: vec![host()], ..ConnInfo::default() };
     SourceSettings {
@@ -147,7 +150,7 @@ impl Process {
         let life = Life::new(site.clock, ahead_us);
         let mut random = Random::new(seed);
         let ends = Arc::default();
-        let source = source_settings();
+        let source = source_settings(machine);
         let delivery = delivery_settings(machine);
         let settings = Arc::new(source.clone());
         let has_file = machine.state_file.is_some();
@@ -348,6 +351,13 @@ fn sink_factory(
         SinkKind::Kafka => {
             let learned = Learned::new(None);
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
+        }
+        SinkKind::Rabbitmq => {
+            let mut is_first = true;
+            Box::new(move || {
+                let is_first = std::mem::replace(&mut is_first, false);
+                Ok(rabbitmq::sink(relay, &life, &broker, is_first, seed))
+            })
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::faults::FAULTS;
+use crate::options::SinkKind;
 use crate::world::Report;
 
 /// Codes with which a relay stops in some schedules.
@@ -25,7 +26,7 @@ pub struct Sometimes(BTreeMap<String, u64>);
 impl Sometimes {
     /// Of one run.
     pub fn add(&mut self, report: &Report) {
-        for fault in FAULTS {
+        for fault in FAULTS.into_iter().filter(|it| it.happens_with(report.sink)) {
             self.count(format!("fault {fault:?}"), 0);
         }
         for stop in STOPS {
@@ -51,6 +52,11 @@ impl Sometimes {
         ];
         for (state, times) in states {
             self.count(state.to_owned(), times);
+        }
+        if report.sink == SinkKind::Rabbitmq {
+            for (state, times) in report.rabbitmq.states() {
+                self.count(state.to_owned(), times);
+            }
         }
     }
 

@@ -97,7 +97,7 @@ fn wrong_arguments_are_named() {
         ("--seeds many", "--seeds needs a number, and `many` is none"),
         ("--relays 9", "--relays is 1, 2 or 3, not 9"),
         ("--faults 1,x", "--faults needs indexes like 1,4, and `x` is none"),
-        ("--sink nats", "--sink is one of direct, kafka, not `nats`"),
+        ("--sink nats", "--sink is one of direct, kafka, rabbitmq, not `nats`"),
     ];
     for (line, what) in wrong {
         assert_eq!(arguments(line), Err(what.to_owned()), "{line}");

@@ -3,11 +3,13 @@
 mod database;
 mod faults;
 mod kafka_faults;
+mod rabbitmq_faults;
 mod relays;
 mod stops;
 
 use std::sync::{Arc, Mutex};
 
+use self::rabbitmq_faults::Mends;
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::random::Random;
@@ -22,6 +24,7 @@ use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS};
 use crate::process::{Machine, Process, Site};
+use crate::rabbitmq::RabbitCounts;
 use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
@@ -32,6 +35,7 @@ const JUMP: u64 = 3;
 const STORE: u64 = 4;
 const LAZY: u64 = 5;
 const KAFKA: u64 = 6;
+const RABBITMQ: u64 = 7;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
@@ -68,6 +72,8 @@ pub struct Report {
     /// The faults that have happened, with their index among those that were planned.
     pub happened: Vec<(u32, FaultKind)>,
     pub counts: Counts,
+    pub sink: SinkKind,
+    pub rabbitmq: RabbitCounts,
     pub takeovers: u64,
     pub stops: Vec<&'static str>,
     /// Processes that were asked to stop, and did.
@@ -131,6 +137,7 @@ pub struct World {
     unsteady_until_us: u64,
     replaces_cluster: bool,
     sink: SinkKind,
+    rabbitmq: Mends,
     last_holder: Option<usize>,
     stored_until: usize,
     /// Rounds in which little is committed and timeouts pass.
@@ -184,7 +191,8 @@ impl World {
             0 => OnDeadLetter::ParkKey,
             _ => OnDeadLetter::Continue,
         };
-        let reads_topics = below(&mut random, 3) > 0;
+        // The queues of RabbitMQ are read by taking away what they hold.
+        let reads_topics = below(&mut random, 3) > 0 && sink != SinkKind::Rabbitmq;
         let window = [4, 16, 64][below(&mut random, 3) as usize];
         let machine = |index: usize, random: &mut Random| Machine {
             index,
@@ -213,7 +221,7 @@ impl World {
             rates,
             kinds,
             checker: Checker::new(policy == OnDeadLetter::ParkKey),
-            report: Report { relays, ..Report::default() },
+            report: Report { relays, sink, ..Report::default() },
             tells,
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
             options: options.clone(),
@@ -227,6 +235,7 @@ impl World {
             unsteady_until_us: 0,
             replaces_cluster: false,
             sink,
+            rabbitmq: Mends::default(),
             last_holder: None,
             stored_until: 0,
             slow_rounds: 0,
@@ -419,6 +428,7 @@ impl World {
     fn store(&mut self, jump_us: u64) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
         self.kafka_round(jump_us, late_us);
+        self.rabbitmq_round(late_us);
         locked(&self.broker).arrive(late_us);
         self.draws_for(STORE);
         if !self.chance(self.rates.store) {

@@ -44,7 +44,7 @@ impl World {
                 self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
             }
             if steps && is_due {
-                locked(&self.broker).kafka.freeze(index, false);
+                locked(&self.broker).freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
                     format!(
@@ -84,7 +84,8 @@ impl World {
     }
 
     pub(super) fn start(&mut self, index: usize) {
-        if self.clock.us() < self.starts_us[index] {
+        let waits_for_broker = self.sink == SinkKind::Rabbitmq && !locked(&self.broker).lets_in();
+        if self.clock.us() < self.starts_us[index] || waits_for_broker {
             return;
         }
         let site = Site {
@@ -108,7 +109,7 @@ impl World {
         self.processes[index] = None;
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
-        locked(&self.broker).kafka.freeze(index, false);
+        locked(&self.broker).freeze(index, false);
         self.starts_again(index);
     }
 

@@ -1,0 +1,267 @@
+//! A connection between a relay and the broker: frames in one direction, answers in the other, and
+//! what both ends know of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use walrelay_core::relay::ports::Clock as _;
+use walrelay_core::sink::PublishLimits;
+use walrelay_core::sink::rabbitmq::answer::Answer;
+use walrelay_core::sink::rabbitmq::port::AmqpEvent;
+
+use crate::broker::Record;
+use crate::life::Life;
+
+/// What a relay sends.
+#[derive(Debug)]
+pub(super) enum Frame {
+    Publish(u16, Box<Publish>),
+    AskExchange(String),
+    OpenChannel,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Publish {
+    pub(super) exchange: String,
+    pub(super) record: Record,
+}
+
+/// A message that the broker has read and not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unanswered {
+    /// What the answer will be; none while the queue has not said it.
+    pub(super) acked: Option<bool>,
+    pub(super) read_us: u64,
+}
+
+/// A channel as the broker has it.
+#[derive(Debug, Default)]
+pub(super) struct Channel {
+    /// The number of messages that were read on it.
+    pub(super) tag: u64,
+    pub(super) unanswered: BTreeMap<u64, Unanswered>,
+    /// The queues that know the channel.
+    pub(super) queues: BTreeSet<String>,
+    /// Messages behind the first for a queue that does not answer, and since when.
+    pub(super) held: VecDeque<Publish>,
+    pub(super) held_since_us: u64,
+    /// It was closed over a message.
+    pub(super) is_closed: bool,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The relay has asked for a login.
+    Connecting { since_us: u64 },
+    Open,
+    /// The broker has ended it: nothing more is read.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) relay: usize,
+    pub(super) sink: u64,
+    pub(super) life: Arc<Life>,
+    pub(super) phase: Phase,
+    /// The host that is tried.
+    pub(super) host: usize,
+    /// Frames that the relay's socket has not taken.
+    pub(super) outbox: VecDeque<Frame>,
+    /// Frames under way to the broker, and since when.
+    pub(super) up: VecDeque<(u64, Frame)>,
+    /// Events under way to the relay, and since when.
+    pub(super) down: VecDeque<(u64, AmqpEvent)>,
+    /// Events that have arrived and are not handed over.
+    pub(super) arrived: VecDeque<AmqpEvent>,
+    pub(super) channels: BTreeMap<u16, Channel>,
+    /// Messages that the relay has sent and not heard of, by channel and tag: whether the broker has
+    /// stored them.
+    pub(super) unheard: BTreeMap<(u16, u64), bool>,
+    /// The number of messages that were sent on each channel.
+    sent: BTreeMap<u16, u64>,
+    pub(super) limits: Option<PublishLimits>,
+    /// The relay has been told that the broker takes no messages.
+    pub(super) is_blocked: bool,
+    /// The broker has said so.
+    pub(super) is_told: bool,
+    /// What the relay hears of publishes after a close counts no more.
+    has_heard_close: bool,
+    /// The loss was handed over.
+    has_lost: bool,
+    /// The relay has given the connection up.
+    pub(super) is_left: bool,
+    /// It sends again what it has not heard of.
+    sends_again: bool,
+    pub(super) up_is_cut: bool,
+    pub(super) down_is_cut: bool,
+    /// When each end has heard of the other last.
+    pub(super) broker_heard_us: u64,
+    pub(super) relay_heard_us: u64,
+    /// The relay has noticed that it hears nothing.
+    pub(super) is_timed_out: bool,
+    /// Answers that came too late to count.
+    pub(super) late_answers: u64,
+}
+
+impl Connection {
+    pub(super) fn new(by: (usize, u64), life: &Arc<Life>, host: usize, now_us: u64) -> Connection {
+        Connection {
+            relay: by.0,
+            sink: by.1,
+            life: Arc::clone(life),
+            phase: Phase::Connecting { since_us: now_us },
+            host,
+            outbox: VecDeque::new(),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            arrived: VecDeque::new(),
+            channels: BTreeMap::new(),
+            unheard: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            limits: None,
+            is_blocked: false,
+            is_told: false,
+            has_heard_close: false,
+            has_lost: false,
+            is_left: false,
+            sends_again: false,
+            up_is_cut: false,
+            down_is_cut: false,
+            broker_heard_us: now_us,
+            relay_heard_us: now_us,
+            is_timed_out: false,
+            late_answers: 0,
+        }
+    }
+
+    /// Takes a frame of the relay.
+    pub(super) fn send(&mut self, frame: Frame) {
+        if self.has_heard_close {
+            return;
+        }
+        if let Frame::Publish(channel, _) = &frame {
+            let sent = self.sent.entry(*channel).or_default();
+            *sent += 1;
+            self.unheard.insert((*channel, *sent), false);
+        }
+        self.outbox.push_back(frame);
+    }
+
+    /// The relay's socket takes what may go out now.
+    pub(super) fn write(&mut self, now_us: u64) {
+        let now: Instant = self.life.instant();
+        let is_over = self.limits.is_some_and(|limits| now >= limits.begin_until);
+        let may_publish = !self.is_blocked && !is_over;
+        let (goes, stays) = std::mem::take(&mut self.outbox)
+            .into_iter()
+            .partition(|frame| may_publish || !matches!(frame, Frame::Publish(..)));
+        self.outbox = stays;
+        let goes: VecDeque<Frame> = goes;
+        self.up.extend(goes.into_iter().map(|frame| (now_us, frame)));
+    }
+
+    /// An answer or a notice of the broker is under way.
+    pub(super) fn tell(&mut self, now_us: u64, event: AmqpEvent) {
+        self.down.push_back((now_us, event));
+    }
+
+    pub(super) fn answer(&mut self, now_us: u64, channel: u16, answer: Answer) {
+        self.tell(now_us, AmqpEvent::Answers(vec![(channel, answer)]));
+    }
+
+    /// The broker has stored the message with this tag. True if the relay has given the connection up
+    /// and sends it again.
+    pub(super) fn stored(&mut self, channel: u16, tag: u64) -> bool {
+        if let Some(is_stored) = self.unheard.get_mut(&(channel, tag)) {
+            *is_stored = true;
+        }
+        self.sends_again
+    }
+
+    /// The broker says whether it has the message.
+    pub(super) fn settle(&mut self, channel: u16, tag: u64, acked: bool) {
+        let channel = self.channels.get_mut(&channel);
+        let unanswered = channel.and_then(|channel| channel.unanswered.get_mut(&tag));
+        unanswered.into_iter().for_each(|it| it.acked = Some(acked));
+    }
+
+    /// The oldest event that is under way arrives.
+    pub(super) fn deliver(&mut self) {
+        let Some((_, event)) = self.down.pop_front() else { return };
+        match &event {
+            AmqpEvent::Answers(_) if self.has_heard_close => {
+                self.late_answers += 1;
+                return;
+            }
+            AmqpEvent::Answers(answers) => {
+                let is_close = |(_, answer): &(u16, Answer)| matches!(answer, Answer::Closed(_));
+                if answers.iter().any(is_close) {
+                    self.has_heard_close = true;
+                    self.outbox.clear();
+                }
+            }
+            AmqpEvent::Blocked(_) => self.is_blocked = true,
+            AmqpEvent::Unblocked => self.is_blocked = false,
+            _ => {}
+        }
+        self.arrived.push_back(event);
+    }
+
+    /// The next event for the relay, and how many stored messages were refused, which it may send again.
+    pub(super) fn next(&mut self) -> Option<(AmqpEvent, u64)> {
+        if self.has_lost {
+            return None;
+        }
+        let event = self.arrived.pop_front()?;
+        let mut refused = 0;
+        match &event {
+            AmqpEvent::Answers(answers) => {
+                refused = answers.iter().map(|(channel, answer)| self.hear(*channel, answer)).sum();
+            }
+            AmqpEvent::Lost(_) => self.has_lost = true,
+            _ => {}
+        }
+        Some((event, refused))
+    }
+
+    /// The relay hears an answer. Returns how many messages were refused that are stored.
+    fn hear(&mut self, channel: u16, answer: &Answer) -> u64 {
+        let Answer::Confirm { tag, multiple, acked } = answer else { return 0 };
+        let first = if *multiple { 0 } else { *tag };
+        let tags: Vec<(u16, u64)> =
+            self.unheard.range((channel, first)..=(channel, *tag)).map(|(it, _)| *it).collect();
+        let stored = tags.iter().filter_map(|it| self.unheard.remove(it)).filter(|it| *it);
+        let stored = stored.count() as u64;
+        if *acked { 0 } else { stored }
+    }
+
+    /// The relay ends the connection. Returns the answers that have arrived, and how many messages are
+    /// stored of which it has not heard.
+    pub(super) fn leave(&mut self) -> (Vec<(u16, Answer)>, u64) {
+        let mut answers = Vec::new();
+        for event in std::mem::take(&mut self.arrived) {
+            if let AmqpEvent::Answers(arrived) = event {
+                answers.extend(arrived);
+            }
+        }
+        let refused: u64 = answers.iter().map(|(channel, it)| self.hear(*channel, it)).sum();
+        let stored = self.unheard.values().filter(|is_stored| **is_stored).count() as u64;
+        self.sends_again = true;
+        self.abandon();
+        (answers, refused + stored)
+    }
+
+    /// The socket of the relay is closed.
+    pub(super) fn abandon(&mut self) {
+        self.is_left = true;
+        self.outbox.clear();
+    }
+
+    /// Nothing of it is to come.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_left && (self.up.is_empty() || self.phase == Phase::Ended)
+    }
+}
