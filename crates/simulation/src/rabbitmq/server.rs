@@ -267,6 +267,9 @@ impl Server {
     /// do not arrive.
     pub(super) fn cut(&mut self, id: u64, loss: ConnectionLoss, now_us: u64) {
         let reads = self.draw(4);
+        if self.connections.get(&id).is_none_or(|it| it.phase == Phase::Ended) {
+            return;
+        }
         for _ in 0..reads {
             self.read_one(id, now_us, Mood::default());
         }
@@ -365,7 +368,7 @@ impl Server {
         if !connection.up_is_cut && is_alive {
             connection.broker_heard_us = now_us;
         }
-        if !connection.down_is_cut && connection.phase == Phase::Open {
+        if !connection.down_is_cut {
             connection.relay_heard_us = now_us;
         }
         if connection.phase == Phase::Open
@@ -373,11 +376,12 @@ impl Server {
         {
             return self.end(id, ConnectionLoss::of("the broker closed the connection"), now_us);
         }
-        let waits = match connection.phase {
+        let is_silent = now_us.saturating_sub(connection.relay_heard_us) > HEARTBEATS_US;
+        let gives_up = match connection.phase {
             Phase::Connecting { since_us } => now_us.saturating_sub(since_us) > CONNECT_WITHIN_US,
-            _ => now_us.saturating_sub(connection.relay_heard_us) > HEARTBEATS_US,
+            _ => is_silent,
         };
-        if !waits || connection.is_left || std::mem::replace(&mut connection.is_timed_out, true) {
+        if !gives_up || connection.is_left || std::mem::replace(&mut connection.is_timed_out, true) {
             return;
         }
         let loss = ConnectionLoss::of("no heartbeat was received");
