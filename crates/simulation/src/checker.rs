@@ -54,6 +54,8 @@ pub(crate) struct Checker {
     pub(crate) allowed_repeats: u64,
     /// A dead letter parks its key.
     parks: bool,
+    /// The first event of each key that was stored as a dead letter and parks it.
+    parked: BTreeMap<Vec<u8>, u64>,
 }
 
 fn number(record: &Record) -> Option<u64> {
@@ -73,6 +75,7 @@ impl Checker {
             if record.is_dead_letter() {
                 self.dead.insert(number);
                 if self.parks {
+                    self.park(record, number);
                     // Later events of the key wait there, also those that come again.
                     let ends = record.key.as_ref().and_then(|key| self.ends.get_mut(key));
                     ends.into_iter().flatten().for_each(|end| end.last = end.last.max(number));
@@ -83,6 +86,7 @@ impl Checker {
             let is_first = self.published.insert(number) && !self.dead.contains(&number);
             self.repeats += u64::from(!is_first);
             let Some(key) = record.key.clone() else { continue };
+            self.judge_parked(&key, number, is_first)?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
             let end = &mut self.ends.entry(key.clone()).or_default()[topic];
             end.last = number;
@@ -104,6 +108,28 @@ impl Checker {
             *newest = (*newest).max(number);
         }
         Ok(())
+    }
+
+    fn park(&mut self, record: &Record, number: u64) {
+        if let Some(key) = record.key.clone().filter(|_| !record.is_parked()) {
+            let first = self.parked.entry(key).or_insert(number);
+            *first = number.min(*first);
+        }
+    }
+
+    /// Nobody releases a key. Where the database has gone back, positions begin again before it was
+    /// parked.
+    fn judge_parked(&self, key: &[u8], number: u64, is_first: bool) -> Result<(), Violation> {
+        match self.parked.get(key) {
+            Some(parks) if is_first && number > *parks && self.excused.is_empty() => {
+                let key = String::from_utf8_lossy(key);
+                let what = format!(
+                    "parked: event {number} of key {key} is published, although the dead letter {parks} parks it"
+                );
+                Err(Violation { what, events: vec![number, *parks] })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_settled(&self, number: u64) -> bool {
@@ -146,6 +172,7 @@ impl Checker {
             self.dead.remove(&event.number);
         }
         self.newest.clear();
+        self.parked.clear();
         self.ends.clear();
     }
 
