@@ -23,6 +23,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::random::{Random, Salt};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
 use crate::sink::{Failure, PublishLimits, SinkReport};
 
@@ -215,7 +216,10 @@ impl Publisher {
     pub fn advance(&mut self, now: Instant, port: &mut impl AmqpPort) {
         if let Connection::Open(OpenConnection { end: Some(_), .. }) = &self.connection {
             // Confirms that arrived before the loss are valid.
-            self.answered(port.disconnect(), now);
+            let last = port.disconnect();
+            if !on(Mutant::RabbitLastAnswersDropped) {
+                self.answered(last, now);
+            }
             self.lost(now);
         }
         match &self.connection {
@@ -239,7 +243,9 @@ impl Publisher {
         self.next_host = facts.host + 1;
         self.status.broker = facts.broker;
         self.status.limits.frame_bytes = facts.frame_bytes;
-        self.channels = PublishChannels::new(self.salt);
+        if !on(Mutant::RabbitTagsOfOldConnection) {
+            self.channels = PublishChannels::new(self.salt);
+        }
         facts.channels.iter().for_each(|number| self.channels.add(*number));
         self.connection = Connection::Open(OpenConnection {
             channels: facts.channels.len(),
