@@ -48,8 +48,10 @@ pub enum FaultKind {
     AmqpHalfOpen,
     /// RabbitMQ takes no messages for a while.
     BrokerAlarm,
-    /// A queue is deleted, and declared again.
+    /// A queue is deleted, or its binding, and declared again.
     QueueDeleted,
+    /// A queue takes no more for a while, and nacks.
+    QueueFull,
     ExchangeDeleted,
     ConfirmsLinger,
 }
@@ -68,6 +70,7 @@ impl FaultKind {
             | FaultKind::AmqpHalfOpen
             | FaultKind::BrokerAlarm
             | FaultKind::QueueDeleted
+            | FaultKind::QueueFull
             | FaultKind::ExchangeDeleted
             | FaultKind::ConfirmsLinger => sink == SinkKind::Rabbitmq,
             _ => true,
@@ -75,7 +78,7 @@ impl FaultKind {
     }
 }
 
-pub const FAULTS: [FaultKind; 33] = [
+pub const FAULTS: [FaultKind; 34] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -107,6 +110,7 @@ pub const FAULTS: [FaultKind; 33] = [
     FaultKind::AmqpHalfOpen,
     FaultKind::BrokerAlarm,
     FaultKind::QueueDeleted,
+    FaultKind::QueueFull,
     FaultKind::ExchangeDeleted,
     FaultKind::ConfirmsLinger,
 ];
@@ -198,6 +202,7 @@ impl Theme {
                 FaultKind::AmqpHalfOpen,
                 FaultKind::BrokerAlarm,
                 FaultKind::QueueDeleted,
+                FaultKind::QueueFull,
                 FaultKind::ExchangeDeleted,
                 FaultKind::ConfirmsLinger,
             ],

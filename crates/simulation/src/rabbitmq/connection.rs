@@ -35,6 +35,23 @@ pub(super) struct Unanswered {
     pub(super) read_us: u64,
 }
 
+/// What the broker has done with a message of which the relay has not heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Unknown,
+    Stored,
+    Returned,
+}
+
+/// Of what happens to the messages of a connection without the knowledge of its relay.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unknown {
+    /// Stored, and the relay may send them again.
+    pub(super) stored: u64,
+    /// Returned, and the confirm has not come.
+    pub(super) returned: u64,
+}
+
 /// A channel as the broker has it.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
@@ -77,9 +94,10 @@ pub(super) struct Connection {
     /// Events that have arrived and are not handed over.
     pub(super) arrived: VecDeque<AmqpEvent>,
     pub(super) channels: BTreeMap<u16, Channel>,
-    /// Messages that the relay has sent and not heard of, by channel and tag: whether the broker has
-    /// stored them.
-    pub(super) unheard: BTreeMap<(u16, u64), bool>,
+    /// Messages that the relay has sent and not heard of, by channel and tag.
+    unheard: BTreeMap<(u16, u64), Fate>,
+    /// Returns that the relay has heard, of messages whose confirm it has not.
+    returns: u64,
     /// The number of messages that were sent on each channel.
     sent: BTreeMap<u16, u64>,
     pub(super) limits: Option<PublishLimits>,
@@ -120,6 +138,7 @@ impl Connection {
             arrived: VecDeque::new(),
             channels: BTreeMap::new(),
             unheard: BTreeMap::new(),
+            returns: 0,
             sent: BTreeMap::new(),
             limits: None,
             is_blocked: false,
@@ -145,7 +164,7 @@ impl Connection {
         if let Frame::Publish(channel, _) = &frame {
             let sent = self.sent.entry(*channel).or_default();
             *sent += 1;
-            self.unheard.insert((*channel, *sent), false);
+            self.unheard.insert((*channel, *sent), Fate::Unknown);
         }
         self.outbox.push_back(frame);
     }
@@ -175,10 +194,17 @@ impl Connection {
     /// The broker has stored the message with this tag. True if the relay has given the connection up
     /// and sends it again.
     pub(super) fn stored(&mut self, channel: u16, tag: u64) -> bool {
-        if let Some(is_stored) = self.unheard.get_mut(&(channel, tag)) {
-            *is_stored = true;
-        }
+        self.decide(channel, tag, Fate::Stored);
         self.sends_again
+    }
+
+    /// The broker has returned the message with this tag.
+    pub(super) fn returned(&mut self, channel: u16, tag: u64) {
+        self.decide(channel, tag, Fate::Returned);
+    }
+
+    fn decide(&mut self, channel: u16, tag: u64, fate: Fate) {
+        self.unheard.get_mut(&(channel, tag)).into_iter().for_each(|it| *it = fate);
     }
 
     /// The broker says whether it has the message.
@@ -229,18 +255,28 @@ impl Connection {
 
     /// The relay hears an answer. Returns how many messages were refused that are stored.
     fn hear(&mut self, channel: u16, answer: &Answer) -> u64 {
-        let Answer::Confirm { tag, multiple, acked } = answer else { return 0 };
-        let first = if *multiple { 0 } else { *tag };
+        let (tag, multiple, acked) = match answer {
+            Answer::Confirm { tag, multiple, acked } => (tag, *multiple, *acked),
+            Answer::Returned(_) => {
+                self.returns += 1;
+                return 0;
+            }
+            Answer::Closed(_) => return 0,
+        };
+        let first = if multiple { 0 } else { *tag };
         let tags: Vec<(u16, u64)> =
             self.unheard.range((channel, first)..=(channel, *tag)).map(|(it, _)| *it).collect();
-        let stored = tags.iter().filter_map(|it| self.unheard.remove(it)).filter(|it| *it);
-        let stored = stored.count() as u64;
-        if *acked { 0 } else { stored }
+        let mut stored = 0;
+        for fate in tags.iter().filter_map(|it| self.unheard.remove(it)) {
+            stored += u64::from(fate == Fate::Stored);
+            self.returns -= u64::from(fate == Fate::Returned);
+        }
+        if acked { 0 } else { stored }
     }
 
-    /// The relay ends the connection. Returns the answers that have arrived, and how many messages are
-    /// stored of which it has not heard.
-    pub(super) fn leave(&mut self) -> (Vec<(u16, Answer)>, u64) {
+    /// The relay ends the connection. Returns the answers that have arrived, and what it does not
+    /// hear.
+    pub(super) fn leave(&mut self) -> (Vec<(u16, Answer)>, Unknown) {
         let mut answers = Vec::new();
         for event in std::mem::take(&mut self.arrived) {
             if let AmqpEvent::Answers(arrived) = event {
@@ -248,10 +284,10 @@ impl Connection {
             }
         }
         let refused: u64 = answers.iter().map(|(channel, it)| self.hear(*channel, it)).sum();
-        let stored = self.unheard.values().filter(|is_stored| **is_stored).count() as u64;
+        let stored = self.unheard.values().filter(|it| **it == Fate::Stored).count() as u64;
         self.sends_again = true;
         self.abandon();
-        (answers, refused + stored)
+        (answers, Unknown { stored: refused + stored, returned: self.returns })
     }
 
     /// The socket of the relay is closed.

@@ -1,37 +1,45 @@
 //! How often the interesting things have happened between relays and RabbitMQ.
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RabbitCounts {
-    /// Connections that were lost, and those that only one end knew to be.
-    pub lost: u64,
-    pub half_open: u64,
-    /// Channels closed over a message.
-    pub closed: u64,
-    pub returned: u64,
-    pub nacked: u64,
-    /// Answers to several messages.
-    pub several: u64,
-    /// Answers behind a close.
-    pub late: u64,
-    pub blocked: u64,
-    /// Messages stored whose confirm was lost, or which another queue has refused.
-    pub explained: u64,
+macro_rules! counts {
+    ($($(#[doc = $what:literal])? $name:ident: $state:literal,)*) => {
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct RabbitCounts {
+            $($(#[doc = $what])? pub $name: u64,)*
+        }
+
+        impl RabbitCounts {
+            /// Each count with the name of its state.
+            #[must_use]
+            pub fn states(&self) -> Vec<(&'static str, u64)> {
+                vec![$((concat!("RabbitMQ: ", $state), self.$name),)*]
+            }
+        }
+    };
 }
 
-impl RabbitCounts {
-    /// Each with its name.
-    #[must_use]
-    pub fn states(&self) -> [(&'static str, u64); 9] {
-        [
-            ("RabbitMQ: connections lost", self.lost),
-            ("RabbitMQ: half-open connections", self.half_open),
-            ("RabbitMQ: channels closed", self.closed),
-            ("RabbitMQ: returned", self.returned),
-            ("RabbitMQ: nacked", self.nacked),
-            ("RabbitMQ: several answered at once", self.several),
-            ("RabbitMQ: answers behind a close", self.late),
-            ("RabbitMQ: blocked", self.blocked),
-            ("RabbitMQ: stored, confirm lost", self.explained),
-        ]
-    }
+counts! {
+    lost: "connections lost",
+    half_open: "half-open connections",
+    logins_refused: "logins refused",
+    further_channels: "further channels opened",
+    channels_refused: "further channels refused",
+    closed: "channels closed",
+    no_exchange: "channels closed over no exchange",
+    forbidden: "channels closed over a permission",
+    returned: "returned",
+    /// The connection was lost after the return and before the confirm.
+    returned_only: "returned, confirm lost",
+    nacked: "nacked",
+    /// Another queue has stored it.
+    nacked_and_stored: "nacked, and stored",
+    full: "nacked by a full queue",
+    held: "nacked behind a silent queue",
+    recovered: "stored by a queue that was silent",
+    several: "several answered at once",
+    late: "answers behind a close",
+    blocked: "blocked",
+    unblocked: "unblocked",
+    /// The relay takes the connection for lost, and sends again what was under way on it.
+    left: "stored from a lost connection",
+    explained: "stored, confirm lost",
 }

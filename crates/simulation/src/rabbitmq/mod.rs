@@ -11,7 +11,9 @@
 
 mod connection;
 mod counts;
+mod queues;
 mod server;
+mod troubles;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use walrelay_core::base::random::Random;
-use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
+use walrelay_core::sink::rabbitmq::answer::Answer;
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 use walrelay_core::sink::rabbitmq::exchanges::Existence;
 use walrelay_core::sink::rabbitmq::port::{AmqpEvent, ConnectionFacts};
 
-use super::connection::{Channel, Connection, Frame, Phase, Publish, Unanswered};
-use super::EXCHANGE;
+use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown};
 use super::counts::RabbitCounts;
-use crate::broker::{Broker, DEAD_LETTERS, Record};
+use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
 use crate::postgres::TOPICS;
 
@@ -20,8 +19,6 @@ use crate::postgres::TOPICS;
 const CONNECT_WITHIN_US: u64 = 5_000_000;
 /// Each end gives up a connection on which it hears nothing for so long.
 const HEARTBEATS_US: u64 = 6_000_000;
-/// So long a channel waits for a queue that does not know it, and then nacks.
-const REGISTERS_WITHIN_US: u64 = 5_000_000;
 const FRAME_BYTES: usize = 32 * 1024;
 
 /// Why a queue does not store what it is sent.
@@ -29,16 +26,18 @@ const FRAME_BYTES: usize = 32 * 1024;
 pub(crate) enum Trouble {
     /// It has no majority: it stores and confirms nothing.
     Silent,
-    /// It is deleted.
+    /// It is deleted, or its binding is.
     Gone,
+    /// It has its most messages, and nacks (`overflow` is `reject-publish`).
+    Full,
 }
 
 /// A queue, and the routing key that leads to it.
 #[derive(Debug, Default)]
-struct Queue {
-    trouble: Option<Trouble>,
+pub(super) struct Queue {
+    pub(super) trouble: Option<Trouble>,
     /// Messages without a majority: the connection, the channel and the tag of each.
-    pending: VecDeque<(u64, u16, u64, Record)>,
+    pub(super) pending: VecDeque<(u64, u16, u64, Record)>,
 }
 
 /// How the broker is while it takes messages.
@@ -65,11 +64,11 @@ pub(crate) struct Server {
     pub(super) connections: BTreeMap<u64, Connection>,
     ids: u64,
     cluster: u64,
-    queues: BTreeMap<&'static str, Queue>,
-    missing_exchange: Option<&'static str>,
+    pub(super) queues: BTreeMap<&'static str, Queue>,
+    pub(super) missing_exchange: Option<&'static str>,
     /// The reason for which it takes no messages.
-    alarm: Option<&'static str>,
-    refuses_logins: bool,
+    pub(super) alarm: Option<&'static str>,
+    pub(super) refuses_logins: bool,
     channels_max: usize,
     /// The channels of all connections of the user.
     user_channels_max: usize,
@@ -77,10 +76,10 @@ pub(crate) struct Server {
     /// By relay: its processes stand still.
     frozen: Vec<bool>,
     /// Stored since they were taken out last.
-    stored: Vec<Record>,
+    pub(super) stored: Vec<Record>,
     /// Repetitions that a lost connection or a refusal explains.
-    explained: u64,
-    counts: RabbitCounts,
+    pub(super) explained: u64,
+    pub(super) counts: RabbitCounts,
     /// What it has done, if that is told.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -128,7 +127,7 @@ impl Server {
         below(&mut self.random, bound)
     }
 
-    fn tell(&mut self, text: impl FnOnce() -> String) {
+    pub(super) fn tell(&mut self, text: impl FnOnce() -> String) {
         if let Some(story) = &mut self.story {
             story.push(text());
         }
@@ -184,8 +183,9 @@ impl Server {
         if !connection.down_is_cut {
             (0..arrives).for_each(|_| connection.deliver());
         }
-        let (answers, explained) = connection.leave();
-        self.explained += explained;
+        let (answers, Unknown { stored, returned }) = connection.leave();
+        self.explained += stored;
+        self.counts.returned_only += returned;
         answers
     }
 
@@ -207,6 +207,7 @@ impl Server {
     /// Lets the relay in, or says why not.
     pub(super) fn log_in(&mut self, id: u64, now_us: u64) -> Result<ConnectionFacts, ConnectionLoss> {
         if self.refuses_logins {
+            self.counts.logins_refused += 1;
             let text = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN";
             return Err(ConnectionLoss::refused(403, text));
         }
@@ -284,7 +285,7 @@ impl Server {
         self.connections.keys().copied().collect()
     }
 
-    fn round(&mut self, round: Round) {
+    pub(super) fn round(&mut self, round: Round) {
         let Round { now_us, is_away, .. } = round;
         if !is_away {
             self.recover();
@@ -435,12 +436,14 @@ impl Server {
         for connection in self.connections.values_mut() {
             if std::mem::take(&mut connection.is_told) {
                 connection.tell(now_us, AmqpEvent::Unblocked);
+                self.counts.unblocked += 1;
             }
         }
     }
 
     fn open_channel(&mut self, id: u64, now_us: u64) {
         if self.channels_used() >= self.user_channels_max {
+            self.counts.channels_refused += 1;
             let loss = self.too_many_channels();
             return self.end(id, loss, now_us);
         }
@@ -448,14 +451,16 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let number = connection.channels.len() as u16 + 1;
         if is_refused || usize::from(number) > self.channels_max {
+            self.counts.channels_refused += 1;
             return connection.tell(now_us, AmqpEvent::ChannelRefused);
         }
+        self.counts.further_channels += 1;
         connection.channels.insert(number, Channel::default());
         connection.tell(now_us, AmqpEvent::ChannelOpened(number));
     }
 
     /// What these connections have under way arrives at its queues now.
-    fn flush(&mut self, now_us: u64, mut is_meant: impl FnMut(&Connection) -> bool) {
+    pub(super) fn flush(&mut self, now_us: u64, mut is_meant: impl FnMut(&Connection) -> bool) {
         for id in self.ids() {
             let Some(connection) = self.connections.get_mut(&id).filter(|it| is_meant(it)) else {
                 continue;
@@ -476,303 +481,7 @@ impl Server {
         }
     }
 
-    fn next_held(&mut self, id: u64, number: u16) -> Option<Publish> {
+    pub(super) fn next_held(&mut self, id: u64, number: u16) -> Option<Publish> {
         self.connections.get_mut(&id)?.channels.get_mut(&number)?.held.pop_front()
-    }
-
-    /// A channel takes a message.
-    fn take(&mut self, id: u64, number: u16, publish: Publish, now_us: u64, mood: Mood) {
-        let is_silent = self.is_silent(&publish.record.topic);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
-            return;
-        };
-        let is_known = channel.queues.contains(&publish.record.topic);
-        if !channel.held.is_empty() || is_silent && !is_known {
-            if channel.held.is_empty() {
-                channel.held_since_us = now_us;
-            }
-            return channel.held.push_back(publish);
-        }
-        self.route(id, number, publish, now_us, mood);
-    }
-
-    fn is_silent(&self, topic: &str) -> bool {
-        self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Silent))
-    }
-
-    /// A channel that waits for a queue goes on when that answers, or gives up.
-    fn release_held(&mut self, id: u64, now_us: u64, mood: Mood) {
-        let numbers: Vec<u16> = match self.connections.get(&id) {
-            Some(connection) => connection.channels.keys().copied().collect(),
-            None => return,
-        };
-        for number in numbers {
-            while let Some(channel) =
-                self.connections.get(&id).and_then(|it| it.channels.get(&number))
-                && let Some(first) = channel.held.front()
-            {
-                let is_silent = self.is_silent(&first.record.topic);
-                let is_known = channel.queues.contains(&first.record.topic);
-                let waited = now_us.saturating_sub(channel.held_since_us);
-                if is_silent && !is_known && waited < REGISTERS_WITHIN_US {
-                    break;
-                }
-                let Some(publish) = self.next_held(id, number) else { break };
-                if is_silent && !is_known {
-                    self.nack_held(id, number, now_us);
-                } else {
-                    self.route(id, number, publish, now_us, mood);
-                }
-            }
-        }
-    }
-
-    fn nack_held(&mut self, id: u64, number: u16, now_us: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(channel) = connection.channels.get_mut(&number) else { return };
-        channel.tag += 1;
-        channel.held_since_us = now_us;
-        channel.unanswered.insert(channel.tag, Unanswered { acked: Some(false), read_us: now_us });
-    }
-
-    /// A message goes to its queue, or back.
-    fn route(&mut self, id: u64, number: u16, publish: Publish, now_us: u64, mood: Mood) {
-        let Publish { exchange, record } = publish;
-        let chance = if mood.refuses && !record.is_dead_letter() { self.draw(16) } else { 16 };
-        let poison = if record.is_poison() { Poison::of(&record.id) } else { None };
-        let is_missing = self.missing_exchange == Some(&exchange);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let by = (connection.relay, connection.sink);
-        let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
-            return;
-        };
-        let topic = record.topic.clone();
-        let close = match (poison, chance) {
-            _ if is_missing => {
-                Some((404, format!("NOT_FOUND - no exchange '{exchange}' in vhost '/'")))
-            }
-            (Some(Poison::Closes), _) => {
-                Some((406, "PRECONDITION_FAILED - invalid expiration".to_owned()))
-            }
-            (None, 0) => Some((
-                403,
-                format!(
-                    "ACCESS_REFUSED - access to topic '{topic}' in exchange '{exchange}' in vhost '/' refused for user 'relay'"
-                ),
-            )),
-            _ => None,
-        };
-        if let Some((code, text)) = close {
-            channel.is_closed = true;
-            channel.held.clear();
-            self.counts.closed += 1;
-            let loss = ConnectionLoss::refused(code, &text);
-            connection.answer(now_us, number, Answer::Closed(loss));
-            return self.tell(|| format!("channel {number} of {by:?} is closed: {text}"));
-        }
-        channel.tag += 1;
-        let tag = channel.tag;
-        channel.queues.insert(topic.clone());
-        let Some(queue) = self.queues.get_mut(&*topic) else { return };
-        let is_returned = matches!(poison, Some(Poison::Returned)) || matches!(chance, 1..=3);
-        let is_nacked = matches!(poison, Some(Poison::Nacked)) || matches!(chance, 4..=7);
-        let (acked, stores) = match queue.trouble {
-            None if is_returned => (Some(true), false),
-            Some(Trouble::Gone) => (Some(true), false),
-            None if is_nacked => (Some(false), chance == 4),
-            None => (Some(true), true),
-            Some(Trouble::Silent) => (None, false),
-        };
-        channel.unanswered.insert(tag, Unanswered { acked, read_us: now_us });
-        if acked == Some(true) && !stores {
-            let returned = ReturnedMessage {
-                id: record.id.clone(),
-                code: 312,
-                text: "NO_ROUTE".to_owned(),
-            };
-            connection.answer(now_us, number, Answer::Returned(returned));
-            self.counts.returned += 1;
-        }
-        self.tell(|| format!("{} on channel {number} of {by:?}: {acked:?}", record.id));
-        let record = Record { by, ..record };
-        if acked.is_none() {
-            if let Some(queue) = self.queues.get_mut(&*topic) {
-                queue.pending.push_back((id, number, tag, record));
-            }
-        } else if stores {
-            self.store(id, number, tag, record);
-        }
-    }
-
-    fn store(&mut self, id: u64, channel: u16, tag: u64, record: Record) {
-        let connection = self.connections.get_mut(&id);
-        let is_sent_again = connection.is_some_and(|it| it.stored(channel, tag));
-        // Of a connection that is over, nobody will hear.
-        let is_over = !self.connections.contains_key(&id);
-        self.explained += u64::from(is_sent_again || is_over);
-        self.stored.push(record);
-    }
-
-    /// Queues that answer again take what has waited for them.
-    fn recover(&mut self) {
-        let names: Vec<&'static str> = self.queues.keys().copied().collect();
-        for name in names {
-            let Some(queue) = self.queues.get_mut(name) else { continue };
-            let trouble = queue.trouble;
-            if trouble == Some(Trouble::Silent) {
-                continue;
-            }
-            for (id, channel, tag, record) in std::mem::take(&mut queue.pending) {
-                let acked = trouble.is_none();
-                if acked {
-                    self.store(id, channel, tag, record);
-                }
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.settle(channel, tag, acked);
-                }
-            }
-        }
-    }
-
-    /// Confirms some of what is stored or refused, one by one or several at once.
-    fn confirm(&mut self, id: u64, now_us: u64, late_us: u64, mood: Mood) {
-        let Some(connection) = self.connections.get(&id).filter(|it| it.phase == Phase::Open)
-        else {
-            return;
-        };
-        let numbers: Vec<u16> = connection.channels.keys().copied().collect();
-        for number in numbers {
-            let mut answers = if mood.lingers { 0 } else { self.draw(4) };
-            while let Some(channel) =
-                self.connections.get(&id).and_then(|it| it.channels.get(&number))
-                && !channel.is_closed
-            {
-                let known = channel.unanswered.iter().filter(|(_, it)| it.acked.is_some());
-                let known: Vec<(u64, Unanswered)> = known.map(|(tag, it)| (*tag, *it)).collect();
-                let is_late = known.iter().any(|(_, it)| it.read_us < late_us) && !mood.lingers;
-                if known.is_empty() || answers == 0 && !is_late {
-                    break;
-                }
-                answers = answers.saturating_sub(1);
-                let (tag, Unanswered { acked, .. }) = known[self.draw(known.len())];
-                self.confirm_one(id, number, (tag, acked == Some(true)), now_us);
-            }
-        }
-    }
-
-    fn confirm_one(&mut self, id: u64, number: u16, (tag, acked): (u64, bool), now_us: u64) {
-        let wants_multiple = self.draw(2) == 0;
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(channel) = connection.channels.get_mut(&number) else { return };
-        let is_same = |it: &Unanswered| it.acked == Some(acked);
-        let multiple = wants_multiple && channel.unanswered.range(..=tag).all(|(_, it)| is_same(it));
-        let before = channel.unanswered.len();
-        channel.unanswered.retain(|it, _| if multiple { *it > tag } else { *it != tag });
-        let answered = (before - channel.unanswered.len()) as u64;
-        connection.answer(now_us, number, Answer::Confirm { tag, multiple, acked });
-        self.counts.several += u64::from(answered > 1);
-        self.counts.nacked += u64::from(!acked);
-    }
-
-    pub(crate) fn refuse_logins(&mut self, refuses: bool) {
-        self.refuses_logins = refuses;
-    }
-
-    pub(crate) fn raise_alarm(&mut self, reason: &'static str) {
-        self.alarm = Some(reason);
-    }
-
-    pub(crate) fn delete_exchange(&mut self) {
-        self.missing_exchange = Some(EXCHANGE);
-    }
-
-    pub(crate) fn declare_exchange(&mut self) {
-        self.missing_exchange = None;
-    }
-
-    /// Connections lose what is sent in one direction or both, and no end knows.
-    pub(crate) fn cut_directions(&mut self, up: bool, down: bool) {
-        for id in self.ids() {
-            let is_meant = self.draw(2) == 0;
-            let connection = self.connections.get_mut(&id);
-            if let Some(connection) = connection.filter(|it| is_meant && it.phase == Phase::Open) {
-                (connection.up_is_cut, connection.down_is_cut) = (up, down);
-            }
-        }
-    }
-
-    /// A queue is in trouble, or no more.
-    pub(crate) fn trouble(&mut self, topic: &str, trouble: Option<Trouble>) {
-        if let Some(queue) = self.queues.get_mut(topic) {
-            queue.trouble = trouble;
-        }
-    }
-
-    pub(crate) fn end_troubles(&mut self, trouble: Trouble) {
-        let queues = self.queues.values_mut().filter(|it| it.trouble == Some(trouble));
-        queues.for_each(|queue| queue.trouble = None);
-    }
-
-    /// The sockets of a process are closed: some of what is under way arrives.
-    pub(super) fn abandon(&mut self, id: u64, is_away: bool) {
-        let arrives = self.draw(4);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.abandon();
-        connection.up.truncate(if is_away || connection.up_is_cut { 0 } else { arrives });
-    }
-}
-
-/// What the broker does with a message that it never takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Poison {
-    Closes,
-    Returned,
-    Nacked,
-}
-
-impl Poison {
-    fn of(id: &str) -> Option<Poison> {
-        let number: u64 = id.strip_prefix('e')?.parse().ok()?;
-        Some([Poison::Closes, Poison::Returned, Poison::Nacked][(number % 3) as usize])
-    }
-}
-
-impl Broker {
-    /// A round of the connections to RabbitMQ, of its queues, and of the relays' ends.
-    pub(crate) fn rabbitmq_round(&mut self, round: Round) {
-        self.rabbitmq.round(round);
-        self.store_rabbitmq();
-    }
-
-    fn store_rabbitmq(&mut self) {
-        for record in std::mem::take(&mut self.rabbitmq.stored) {
-            self.store(record);
-        }
-    }
-
-    /// A relay gets the slot: what others have sent arrives before, where it can.
-    pub(crate) fn rabbitmq_flush_ended(&mut self, relay: usize) {
-        if !self.is_away {
-            let now_us = self.now_us();
-            self.rabbitmq.flush(now_us, |connection| connection.relay != relay);
-            self.store_rabbitmq();
-        }
-    }
-
-    pub(crate) fn end_rabbitmq_alarm(&mut self) {
-        let now_us = self.now_us();
-        self.rabbitmq.end_alarm(now_us);
-    }
-
-    /// Connections are lost, all or some of them.
-    pub(crate) fn cut_rabbitmq(&mut self, all: bool, loss: &ConnectionLoss) {
-        let now_us = self.now_us();
-        for id in self.rabbitmq.ids() {
-            if all || self.rabbitmq.draw(2) == 0 {
-                self.rabbitmq.cut(id, loss.clone(), now_us);
-            }
-        }
-        self.store_rabbitmq();
     }
 }

@@ -15,6 +15,7 @@ use crate::story::About;
 pub(super) struct Mends {
     alarm_us: Option<u64>,
     queue_us: Option<u64>,
+    full_us: Option<u64>,
     exchange_us: Option<u64>,
     logins_us: Option<u64>,
     lingers_until_us: u64,
@@ -73,6 +74,10 @@ impl World {
                 broker.rabbitmq.trouble(topic, Some(Trouble::Gone));
                 ends.queue_us = Some(soon_us);
             }
+            FaultKind::QueueFull => {
+                broker.rabbitmq.trouble(topic, Some(Trouble::Full));
+                ends.full_us = Some(soon_us);
+            }
             FaultKind::ExchangeDeleted => {
                 broker.rabbitmq.delete_exchange();
                 ends.exchange_us = Some(soon_us);
@@ -85,7 +90,7 @@ impl World {
 
     /// Ends what has lasted long enough.
     pub(super) fn mend_rabbitmq(&mut self, now_us: u64) {
-        let Mends { alarm_us, queue_us, exchange_us, logins_us, .. } = &mut self.rabbitmq;
+        let Mends { alarm_us, queue_us, full_us, exchange_us, logins_us, .. } = &mut self.rabbitmq;
         let mut told = Vec::new();
         let mut broker = locked(&self.broker);
         if alarm_us.take_if(|at| *at <= now_us).is_some() {
@@ -95,6 +100,10 @@ impl World {
         if queue_us.take_if(|at| *at <= now_us).is_some() {
             broker.rabbitmq.end_troubles(Trouble::Gone);
             told.push("the queue is declared again");
+        }
+        if full_us.take_if(|at| *at <= now_us).is_some() {
+            broker.rabbitmq.end_troubles(Trouble::Full);
+            told.push("the queue has room again");
         }
         if exchange_us.take_if(|at| *at <= now_us).is_some() {
             broker.rabbitmq.declare_exchange();

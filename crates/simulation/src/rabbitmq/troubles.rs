@@ -1,0 +1,96 @@
+//! What goes wrong at the broker, and what the world does with it.
+
+use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
+
+use super::EXCHANGE;
+use super::connection::Phase;
+use super::server::{Round, Server, Trouble};
+use crate::broker::Broker;
+
+impl Server {
+    pub(crate) fn refuse_logins(&mut self, refuses: bool) {
+        self.refuses_logins = refuses;
+    }
+
+    pub(crate) fn raise_alarm(&mut self, reason: &'static str) {
+        self.alarm = Some(reason);
+    }
+
+    pub(crate) fn delete_exchange(&mut self) {
+        self.missing_exchange = Some(EXCHANGE);
+    }
+
+    pub(crate) fn declare_exchange(&mut self) {
+        self.missing_exchange = None;
+    }
+
+    /// Connections lose what is sent in one direction or both, and no end knows.
+    pub(crate) fn cut_directions(&mut self, up: bool, down: bool) {
+        for id in self.ids() {
+            let is_meant = self.draw(2) == 0;
+            let connection = self.connections.get_mut(&id);
+            if let Some(connection) = connection.filter(|it| is_meant && it.phase == Phase::Open) {
+                (connection.up_is_cut, connection.down_is_cut) = (up, down);
+            }
+        }
+    }
+
+    /// A queue is in trouble, or no more.
+    pub(crate) fn trouble(&mut self, topic: &str, trouble: Option<Trouble>) {
+        if let Some(queue) = self.queues.get_mut(topic) {
+            queue.trouble = trouble;
+        }
+    }
+
+    pub(crate) fn end_troubles(&mut self, trouble: Trouble) {
+        let queues = self.queues.values_mut().filter(|it| it.trouble == Some(trouble));
+        queues.for_each(|queue| queue.trouble = None);
+    }
+
+    /// The sockets of a process are closed: some of what is under way arrives.
+    pub(super) fn abandon(&mut self, id: u64, is_away: bool) {
+        let arrives = self.draw(4);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.abandon();
+        connection.up.truncate(if is_away || connection.up_is_cut { 0 } else { arrives });
+    }
+}
+
+impl Broker {
+    /// A round of the connections to RabbitMQ, of its queues, and of the relays' ends.
+    pub(crate) fn rabbitmq_round(&mut self, round: Round) {
+        self.rabbitmq.round(round);
+        self.store_rabbitmq();
+    }
+
+    fn store_rabbitmq(&mut self) {
+        for record in std::mem::take(&mut self.rabbitmq.stored) {
+            self.store(record);
+        }
+    }
+
+    /// A relay gets the slot: what others have sent arrives before, where it can.
+    pub(crate) fn rabbitmq_flush_ended(&mut self, relay: usize) {
+        if !self.is_away {
+            let now_us = self.now_us();
+            self.rabbitmq.flush(now_us, |connection| connection.relay != relay);
+            self.store_rabbitmq();
+        }
+    }
+
+    pub(crate) fn end_rabbitmq_alarm(&mut self) {
+        let now_us = self.now_us();
+        self.rabbitmq.end_alarm(now_us);
+    }
+
+    /// Connections are lost, all or some of them.
+    pub(crate) fn cut_rabbitmq(&mut self, all: bool, loss: &ConnectionLoss) {
+        let now_us = self.now_us();
+        for id in self.rabbitmq.ids() {
+            if all || self.rabbitmq.draw(2) == 0 {
+                self.rabbitmq.cut(id, loss.clone(), now_us);
+            }
+        }
+        self.store_rabbitmq();
+    }
+}
