@@ -44,7 +44,6 @@ impl Sometimes {
             ("stopped as asked", report.drained),
             ("stored twice", report.repeats),
             ("known from the state file", counts.known_from_file),
-            ("known from a topic", counts.known_from_topic),
             ("tried again", counts.retries),
             ("attempts exhausted", counts.exhausted),
             ("dead letters", counts.dead_letters),
@@ -52,6 +51,9 @@ impl Sometimes {
         ];
         for (state, times) in states {
             self.count(state.to_owned(), times);
+        }
+        if report.sink != SinkKind::Rabbitmq {
+            self.count("known from a topic".to_owned(), counts.known_from_topic);
         }
         if report.sink == SinkKind::Rabbitmq {
             for (state, times) in report.rabbitmq.states() {

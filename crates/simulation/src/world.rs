@@ -14,6 +14,7 @@ use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
+use walrelay_core::health::Phase;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
@@ -149,7 +150,8 @@ pub struct World {
     last_sinks: u64,
     /// What was found outside of the look at the broker.
     violation: Option<Violation>,
-    asked: Option<Asked>,
+    /// By relay.
+    asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its first sink.
     clean_end: Option<(usize, u64)>,
     /// Of the present process of each relay.
@@ -243,7 +245,7 @@ impl World {
             last_session: None,
             last_sinks: 0,
             violation: None,
-            asked: None,
+            asked: vec![None; relays],
             clean_end: None,
             first_sinks: vec![0; relays],
             published_again_us: None,
@@ -354,6 +356,12 @@ impl World {
                 };
                 if self.gap.as_ref().is_some_and(|since| !found(since)) {
                     return Err("gap: the table was unpublished, and no relay has stopped"
+                        .to_owned()
+                        .into());
+                }
+                let shown = self.processes.iter().flatten().map(|it| locked(&it.shown).pass);
+                if shown.into_iter().any(|it| it.phase == Phase::Streaming && !it.sink_reachable) {
+                    return Err("status: all is well, and the broker is shown as away"
                         .to_owned()
                         .into());
                 }

@@ -105,6 +105,8 @@ pub(super) struct Connection {
     pub(super) is_blocked: bool,
     /// The broker has said so.
     pub(super) is_told: bool,
+    /// The sink has heard of it.
+    pub(super) is_heard: bool,
     /// What the relay hears of publishes after a close counts no more.
     has_heard_close: bool,
     /// The loss was handed over.
@@ -143,6 +145,7 @@ impl Connection {
             limits: None,
             is_blocked: false,
             is_told: false,
+            is_heard: false,
             has_heard_close: false,
             has_lost: false,
             is_left: false,
@@ -248,6 +251,8 @@ impl Connection {
                 refused = answers.iter().map(|(channel, answer)| self.hear(*channel, answer)).sum();
             }
             AmqpEvent::Lost(_) => self.has_lost = true,
+            AmqpEvent::Blocked(_) => self.is_heard = true,
+            AmqpEvent::Unblocked => self.is_heard = false,
             _ => {}
         }
         Some((event, refused))

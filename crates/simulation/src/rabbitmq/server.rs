@@ -176,6 +176,12 @@ impl Server {
         Some(event)
     }
 
+    /// The sink of this relay knows that the broker takes no messages for now.
+    pub(crate) fn is_known_to_block(&self, relay: usize) -> bool {
+        let mut all = self.connections.values().filter(|it| it.relay == relay && !it.is_left);
+        all.any(|it| it.is_heard && it.phase == Phase::Open)
+    }
+
     /// The relay ends a connection over which it has more to send.
     pub(super) fn leave(&mut self, id: u64) -> Vec<(u16, Answer)> {
         let arrives = self.draw(4);

@@ -36,12 +36,18 @@ impl World {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let is_due = process.wakes_us <= self.clock.us();
+            let blocks = locked(&self.broker).rabbitmq.is_known_to_block(index);
             let ended = if steps && is_due { process.step() } else { None };
             let shown = locked(&process.shown).pass;
             let died = process.life.is_dead();
             let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
             if in_flight > window {
                 self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+            }
+            let blocks = blocks && locked(&self.broker).rabbitmq.is_known_to_block(index);
+            if steps && is_due && blocks && shown.sink_reachable && !died {
+                let what = "status: the broker takes no messages, and is shown as one that does";
+                self.violates(what.to_owned());
             }
             if steps && is_due {
                 locked(&self.broker).freeze(index, false);

@@ -109,7 +109,8 @@ impl PublishesInFlight {
         };
         // A tag that is missing was answered already.
         let answered: Vec<PublishInFlight> = if multiple {
-            let later = self.publishes.split_off(&(tag + 1));
+            let behind = tag + 1 + u64::from(on(Mutant::RabbitRangeOneMore));
+            let later = self.publishes.split_off(&behind);
             std::mem::replace(&mut self.publishes, later).into_values().collect()
         } else {
             self.publishes.remove(&tag).into_iter().collect()

@@ -22,7 +22,7 @@ impl Publisher {
             return;
         };
         let loss = loss.clone();
-        if loss.is_over_channels() {
+        if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
             // The limit is that of the user: a standby and commands log in with it, too.
             self.channels_max = (channels / 2).max(1);
         }

@@ -194,6 +194,8 @@ impl Publisher {
             AmqpEvent::ChannelRefused => {
                 (open.channels_max, open.is_opening) = (open.channels, false);
             }
+            AmqpEvent::Blocked(_) if on(Mutant::RabbitBlockedForgotten) => {}
+            AmqpEvent::Unblocked if on(Mutant::RabbitUnblockedForgotten) => {}
             AmqpEvent::Blocked(reason) => {
                 self.set_blocked(true, now);
                 self.report_waiting(format!("the broker takes no messages for now: {reason}"));
@@ -425,7 +427,7 @@ impl Publisher {
     }
 
     fn report_reachable(&mut self) {
-        if self.waiting_reason.take().is_some() {
+        if self.waiting_reason.take().is_some() && !on(Mutant::RabbitReachableForgotten) {
             self.reports.push(SinkReport::Reachable);
         }
     }
