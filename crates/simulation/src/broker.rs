@@ -78,7 +78,12 @@ impl Record {
     }
 
     pub(crate) fn is_poison(&self) -> bool {
-        self.value.as_deref() == Some(b"poison") && !self.is_dead_letter()
+        self.has_poison() && !self.is_dead_letter()
+    }
+
+    /// The same of the event of a dead letter.
+    pub(crate) fn has_poison(&self) -> bool {
+        self.value.as_deref() == Some(b"poison")
     }
 }
 

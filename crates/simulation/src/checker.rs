@@ -75,8 +75,7 @@ impl Checker {
         for record in &broker.stored[self.looked..] {
             self.looked += 1;
             let Some(number) = number(record) else { continue };
-            let is_unaware =
-                |it: (usize, i64)| record.by.0 == it.0 && record.stored_unix_us < it.1;
+            let is_unaware = |it: (usize, i64)| record.by.0 == it.0 && record.stored_unix_us < it.1;
             self.allowed_repeats += u64::from(self.unaware.is_some_and(is_unaware));
             if record.is_dead_letter() {
                 self.dead.insert(number);

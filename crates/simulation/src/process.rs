@@ -52,6 +52,7 @@ pub(crate) const SLOT: &str = "relay";
 /// Between two looks at a slot that is in use.
 const LOOK_INTERVAL_MIN_US: u64 = 10_000;
 const LOOK_INTERVAL_MAX_US: u64 = 100_000;
+pub(crate) const ATTEMPTS_MAX: u32 = 3;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a relay has beyond the life of its processes.
@@ -98,7 +99,8 @@ pub(crate) struct Site<'a> {
 
 fn source_settings(machine: &Machine) -> SourceSettings {
     let topic = Template::parse("${aggregatetype}").unwrap_or_else(|_| Template::column("id"));
-    let exchange = (machine.sink == SinkKind::Rabbitmq).then(|| Template::parse(rabbitmq::EXCHANGE));
+    let exchange =
+        (machine.sink == SinkKind::Rabbitmq).then(|| Template::parse(rabbitmq::EXCHANGE));
     let exchange = exchange.and_then(Result::ok);
     let route = Route { topic, exchange, ..Route::default() };
     let outbox = OutboxTable { route, ..OutboxTable::default() };
@@ -115,7 +117,7 @@ fn source_settings(machine: &Machine) -> SourceSettings {
 fn delivery_settings(machine: &Machine) -> DeliverySettings {
     DeliverySettings {
         window_events_max: machine.window,
-        attempts_max: 3,
+        attempts_max: ATTEMPTS_MAX,
         backoff_base: Duration::from_millis(20),
         backoff_cap: Duration::from_millis(500),
         on_dead_letter: machine.policy,

@@ -379,13 +379,6 @@ impl World {
         if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
             text += &format!("; {violation}");
         }
-        for process in self.processes.iter().flatten() {
-            let shown = locked(&process.shown).pass;
-            text += &format!(
-                "; a relay is {:?}, hold {:?}, in flight {}",
-                shown.phase, shown.hold, shown.in_flight_events
-            );
-        }
         Err(text.into())
     }
 

@@ -71,7 +71,9 @@ pub(super) struct Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The relay has asked for a login.
-    Connecting { since_us: u64 },
+    Connecting {
+        since_us: u64,
+    },
     Open,
     /// The broker has ended it: nothing more is read.
     Ended,
@@ -113,8 +115,6 @@ pub(super) struct Connection {
     has_lost: bool,
     /// The relay has given the connection up.
     pub(super) is_left: bool,
-    /// It sends again what it has not heard of.
-    sends_again: bool,
     pub(super) up_is_cut: bool,
     pub(super) down_is_cut: bool,
     /// When each end has heard of the other last.
@@ -149,7 +149,6 @@ impl Connection {
             has_heard_close: false,
             has_lost: false,
             is_left: false,
-            sends_again: false,
             up_is_cut: false,
             down_is_cut: false,
             broker_heard_us: now_us,
@@ -195,10 +194,10 @@ impl Connection {
     }
 
     /// The broker has stored the message with this tag. True if the relay has given the connection up
-    /// and sends it again.
+    /// and may send it again.
     pub(super) fn stored(&mut self, channel: u16, tag: u64) -> bool {
         self.decide(channel, tag, Fate::Stored);
-        self.sends_again
+        self.is_left
     }
 
     /// The broker has returned the message with this tag.
@@ -289,16 +288,25 @@ impl Connection {
             }
         }
         let refused: u64 = answers.iter().map(|(channel, it)| self.hear(*channel, it)).sum();
-        let stored = self.unheard.values().filter(|it| **it == Fate::Stored).count() as u64;
-        self.sends_again = true;
-        self.abandon();
+        let stored = self.abandon();
         (answers, Unknown { stored: refused + stored, returned: self.returns })
     }
 
-    /// The socket of the relay is closed.
-    pub(super) fn abandon(&mut self) {
-        self.is_left = true;
+    /// How many messages are between the relay's publisher and a queue.
+    pub(super) fn under_way(&self) -> u64 {
+        let frames = self.outbox.iter().chain(self.up.iter().map(|(_, frame)| frame));
+        let publishes = frames.filter(|it| matches!(it, Frame::Publish(..))).count();
+        publishes as u64 + self.channels.values().map(|it| it.held.len() as u64).sum::<u64>()
+    }
+
+    /// The socket of the relay is closed. Returns how many messages are stored of which it has not
+    /// heard.
+    pub(super) fn abandon(&mut self) -> u64 {
         self.outbox.clear();
+        if std::mem::replace(&mut self.is_left, true) {
+            return 0;
+        }
+        self.unheard.values().filter(|it| **it == Fate::Stored).count() as u64
     }
 
     /// Nothing of it is to come.

@@ -11,6 +11,7 @@
 
 mod connection;
 mod counts;
+mod letters;
 mod queues;
 mod server;
 mod troubles;

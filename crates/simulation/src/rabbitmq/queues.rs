@@ -52,6 +52,7 @@ impl Server {
                 }
                 let Some(publish) = self.next_held(id, number) else { break };
                 if is_silent && !is_known {
+                    self.refused(&publish.record.id);
                     self.nack_held(id, number, now_us);
                 } else {
                     self.route(id, number, publish, now_us, mood);
@@ -70,7 +71,14 @@ impl Server {
     }
 
     /// A message goes to its queue, or back.
-    pub(super) fn route(&mut self, id: u64, number: u16, publish: Publish, now_us: u64, mood: Mood) {
+    pub(super) fn route(
+        &mut self,
+        id: u64,
+        number: u16,
+        publish: Publish,
+        now_us: u64,
+        mood: Mood,
+    ) {
         let Publish { exchange, record } = publish;
         let chance = if mood.refuses && !record.is_dead_letter() { self.draw(16) } else { 16 };
         let poison = if record.is_poison() { Poison::of(&record.id) } else { None };
@@ -99,6 +107,7 @@ impl Server {
         };
         if let Some((code, text)) = close {
             channel.is_closed = true;
+            self.refused.insert(record.id);
             channel.held.clear();
             self.counts.closed += 1;
             self.counts.no_exchange += u64::from(code == 404);
@@ -124,15 +133,15 @@ impl Server {
             Some(Trouble::Silent) => (None, false),
         };
         channel.unanswered.insert(tag, Unanswered { acked, read_us: now_us });
+        if acked == Some(false) || acked == Some(true) && !stores {
+            self.refused.insert(record.id.clone());
+        }
         let is_full = queue.trouble == Some(Trouble::Full);
         self.counts.full += u64::from(is_full && acked == Some(false));
         self.counts.nacked_and_stored += u64::from(stores && acked == Some(false));
         if acked == Some(true) && !stores {
-            let returned = ReturnedMessage {
-                id: record.id.clone(),
-                code: 312,
-                text: "NO_ROUTE".to_owned(),
-            };
+            let returned =
+                ReturnedMessage { id: record.id.clone(), code: 312, text: "NO_ROUTE".to_owned() };
             connection.returned(number, tag);
             connection.answer(now_us, number, Answer::Returned(returned));
             self.counts.returned += 1;
@@ -169,6 +178,9 @@ impl Server {
             }
             for (id, channel, tag, record) in std::mem::take(&mut queue.pending) {
                 let acked = trouble.is_none();
+                if !acked {
+                    self.refused(&record.id);
+                }
                 if acked {
                     self.counts.recovered += 1;
                     self.store(id, channel, tag, record);
@@ -211,7 +223,8 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(channel) = connection.channels.get_mut(&number) else { return };
         let is_same = |it: &Unanswered| it.acked == Some(acked);
-        let multiple = wants_multiple && channel.unanswered.range(..=tag).all(|(_, it)| is_same(it));
+        let multiple =
+            wants_multiple && channel.unanswered.range(..=tag).all(|(_, it)| is_same(it));
         let before = channel.unanswered.len();
         channel.unanswered.retain(|it, _| if multiple { *it > tag } else { *it != tag });
         let answered = (before - channel.unanswered.len()) as u64;
@@ -223,13 +236,18 @@ impl Server {
 
 /// What the broker does with a message that it never takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Poison {
+pub(super) enum Poison {
     Closes,
     Returned,
     Nacked,
 }
 
 impl Poison {
+    /// That of the event of a dead letter.
+    pub(super) fn of_letter(letter: &Record) -> Option<Poison> {
+        if letter.has_poison() { Poison::of(&letter.id) } else { None }
+    }
+
     fn of(id: &str) -> Option<Poison> {
         let number: u64 = id.strip_prefix('e')?.parse().ok()?;
         Some([Poison::Closes, Poison::Returned, Poison::Nacked][(number % 3) as usize])

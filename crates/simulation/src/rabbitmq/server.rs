@@ -1,6 +1,6 @@
 //! The broker: what it stores of the messages that reach it, and what it answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use walrelay_core::base::random::Random;
@@ -80,6 +80,12 @@ pub(crate) struct Server {
     /// Repetitions that a lost connection or a refusal explains.
     pub(super) explained: u64,
     pub(super) counts: RabbitCounts,
+    /// Events that it has refused.
+    pub(super) refused: BTreeSet<String>,
+    /// A relay was told that the exchange is missing, or may have been.
+    pub(super) has_missed_exchange: bool,
+    /// What is wrong with a dead letter.
+    pub(super) complaint: Option<String>,
     /// What it has done, if that is told.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -113,6 +119,9 @@ impl Server {
             stored: Vec::new(),
             explained: 0,
             counts: RabbitCounts::default(),
+            refused: BTreeSet::new(),
+            has_missed_exchange: false,
+            complaint: None,
             story: None,
             random,
         }
@@ -192,6 +201,7 @@ impl Server {
         let (answers, Unknown { stored, returned }) = connection.leave();
         self.explained += stored;
         self.counts.returned_only += returned;
+        self.tell(|| format!("connection {id} is lost: {stored} stored, of which nobody hears"));
         answers
     }
 
@@ -199,6 +209,17 @@ impl Server {
     pub(crate) fn take_explained(&mut self) -> u64 {
         self.counts.explained += self.explained;
         std::mem::take(&mut self.explained)
+    }
+
+    /// Takes out what is wrong with a dead letter.
+    pub(crate) fn take_complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
+    /// How many messages are with the relays' connections or queues, which may store them yet.
+    pub(crate) fn under_way(&self) -> u64 {
+        let pending: usize = self.queues.values().map(|queue| queue.pending.len()).sum();
+        pending as u64 + self.connections.values().map(Connection::under_way).sum::<u64>()
     }
 
     pub(crate) fn counts(&self) -> RabbitCounts {
@@ -211,7 +232,11 @@ impl Server {
     }
 
     /// Lets the relay in, or says why not.
-    pub(super) fn log_in(&mut self, id: u64, now_us: u64) -> Result<ConnectionFacts, ConnectionLoss> {
+    pub(super) fn log_in(
+        &mut self,
+        id: u64,
+        now_us: u64,
+    ) -> Result<ConnectionFacts, ConnectionLoss> {
         if self.refuses_logins {
             self.counts.logins_refused += 1;
             let text = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN";
@@ -388,7 +413,8 @@ impl Server {
             Phase::Connecting { since_us } => now_us.saturating_sub(since_us) > CONNECT_WITHIN_US,
             _ => is_silent,
         };
-        if !gives_up || connection.is_left || std::mem::replace(&mut connection.is_timed_out, true) {
+        if !gives_up || connection.is_left || std::mem::replace(&mut connection.is_timed_out, true)
+        {
             return;
         }
         let loss = ConnectionLoss::of("no heartbeat was received");

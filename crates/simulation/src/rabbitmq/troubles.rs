@@ -18,6 +18,7 @@ impl Server {
 
     pub(crate) fn delete_exchange(&mut self) {
         self.missing_exchange = Some(EXCHANGE);
+        self.has_missed_exchange = true;
     }
 
     pub(crate) fn declare_exchange(&mut self) {
@@ -51,8 +52,12 @@ impl Server {
     pub(super) fn abandon(&mut self, id: u64, is_away: bool) {
         let arrives = self.draw(4);
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.abandon();
+        let stored = connection.abandon();
+        // The next process knows nothing of them: the slot explains those.
+        let stored = if connection.life.is_dead() { 0 } else { stored };
+        self.explained += stored;
         connection.up.truncate(if is_away || connection.up_is_cut { 0 } else { arrives });
+        self.tell(|| format!("connection {id} is closed: {stored} stored, of which nobody hears"));
     }
 }
 
@@ -65,6 +70,8 @@ impl Broker {
 
     fn store_rabbitmq(&mut self) {
         for record in std::mem::take(&mut self.rabbitmq.stored) {
+            let complaint = self.rabbitmq.complaint(&record);
+            self.rabbitmq.complaint = self.rabbitmq.complaint.take().or(complaint);
             self.store(record);
         }
     }

@@ -40,9 +40,11 @@ impl World {
         broker.rabbitmq_round(Round { now_us, late_us, is_away, mood });
         let explained = broker.rabbitmq.take_explained();
         self.report.rabbitmq = broker.rabbitmq.counts();
+        let complaint = broker.rabbitmq.take_complaint();
         let story = if self.tells { broker.rabbitmq.story.replace(Vec::new()) } else { None };
         drop(broker);
         self.checker.allowed_repeats += explained;
+        complaint.into_iter().for_each(|what| self.violates(what));
         story.into_iter().flatten().for_each(|line| self.tell_of(About::Detail, || line));
     }
 

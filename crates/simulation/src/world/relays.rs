@@ -153,15 +153,25 @@ impl World {
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
         let allowed = if self.last_session != Some(identity) || !is_alone {
-            let in_hand = self.machines[relay].window as u64 + SLACK;
+            let is_alive =
+                |it: (usize, u32, u32)| self.processes[it.0].is_some() && self.starts[it.0] == it.1;
+            let in_hand = match self.sink {
+                // Nothing else is left of a process that is gone.
+                SinkKind::Rabbitmq if !self.last_session.is_some_and(is_alive) => {
+                    broker.rabbitmq.under_way()
+                }
+                _ => self.machines[relay].window as u64 + SLACK,
+            };
             self.checker.stored_since(&postgres, &broker, position) + in_hand
-        } else if self.last_sinks != broker.sinks {
+        } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK
         } else {
             0
         };
-        self.checker.allowed_repeats += allowed;
-        self.last_session = Some(identity);
         self.last_sinks = broker.sinks;
+        drop((postgres, broker));
+        self.checker.allowed_repeats += allowed;
+        self.tell_of(About::Detail, || format!("{allowed} events may be sent again"));
+        self.last_session = Some(identity);
     }
 }

@@ -184,9 +184,10 @@ impl PublishChannels {
         let mut outcomes = Vec::with_capacity(answers.len());
         for (number, answer) in answers {
             let known = outcomes.len();
-            let channel = self.channels.iter_mut().find(|it| {
-                it.number == number || on(Mutant::RabbitChannelIgnored)
-            });
+            let channel = self
+                .channels
+                .iter_mut()
+                .find(|it| it.number == number || on(Mutant::RabbitChannelIgnored));
             let taken = match (answer, channel) {
                 (Answer::Closed(loss), _) => Err(loss),
                 (answer, Some(channel)) => {
