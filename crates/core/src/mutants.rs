@@ -129,6 +129,7 @@ mutants! {
     RabbitUnblockedForgotten: "a broker that takes messages again is not noticed",
     RabbitReachableForgotten: "a broker that is back counts as away",
     RabbitSendsAfterLease: "what waits is published although the relay may have lost the slot",
+    RabbitUnansweredForgotten: "a queue that does not answer holds up what is sent to others",
     RabbitChannelsMaxForgotten: "after a close over the number of channels as many are opened again",
     LaneGoesOn: "behind a refused event the next of its key is sent",
     LaneInParallel: "several events of a key are under way to a broker that may refuse one of them",

@@ -3,12 +3,14 @@
 mod database;
 mod faults;
 mod kafka_faults;
+mod progress;
 mod rabbitmq_faults;
 mod relays;
 mod stops;
 
 use std::sync::{Arc, Mutex};
 
+use self::progress::Standing;
 use self::rabbitmq_faults::Mends;
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
@@ -150,6 +152,8 @@ pub struct World {
     last_sinks: u64,
     /// What was found outside of the look at the broker.
     violation: Option<Violation>,
+    /// The first event that should go on.
+    standing: Option<Standing>,
     /// By relay.
     asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its first sink.
@@ -245,6 +249,7 @@ impl World {
             last_session: None,
             last_sinks: 0,
             violation: None,
+            standing: None,
             asked: vec![None; relays],
             clean_end: None,
             first_sinks: vec![0; relays],
@@ -407,6 +412,7 @@ impl World {
             self.replace_cluster();
         }
         self.relays();
+        self.judge_progress();
         self.violation.take().map_or(Ok(()), Err)
     }
 

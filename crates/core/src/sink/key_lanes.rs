@@ -347,6 +347,9 @@ impl<T: LaneItem> KeyLanes<T> {
     /// The event in flight was left without an answer for long, while the broker may answer others.
     /// Those wait for it no longer: it counts towards no bound, and is no suspect any more.
     pub fn unanswered(&mut self, sequence: Sequence) {
+        if on(Mutant::RabbitUnansweredForgotten) {
+            return;
+        }
         let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
         if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
             entry.unanswered = true;

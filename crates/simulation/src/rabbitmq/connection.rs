@@ -238,6 +238,15 @@ impl Connection {
         self.arrived.push_back(event);
     }
 
+    /// The loss is seen before the answers that have arrived last.
+    pub(super) fn show_loss_first(&mut self) {
+        if let Some(loss) = self.arrived.pop_back_if(|it| matches!(it, AmqpEvent::Lost(_))) {
+            let is_answer = |it: &&AmqpEvent| matches!(it, AmqpEvent::Answers(_));
+            let answers = self.arrived.iter().rev().take_while(is_answer).count();
+            self.arrived.insert(self.arrived.len() - answers, loss);
+        }
+    }
+
     /// The next event for the relay, and how many stored messages were refused, which it may send again.
     pub(super) fn next(&mut self) -> Option<(AmqpEvent, u64)> {
         if self.has_lost {

@@ -38,7 +38,7 @@ use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::life::Life;
 
 /// What the relays publish to.
-pub(crate) const EXCHANGE: &str = "outbox.events";
+pub(crate) const EXCHANGE: &str = "outbox.${aggregatetype}";
 const HOSTS: usize = 2;
 
 /// Builds the next sink of a process. The first has a connection before the relay begins, as the

@@ -10,6 +10,8 @@ use crate::broker::Record;
 
 /// So long a channel waits for a queue that does not know it, and then nacks.
 const REGISTERS_WITHIN_US: u64 = 5_000_000;
+/// A relay looks after a second whether it may publish where it was refused.
+const ASKED_AGAIN_US: u64 = 500_000;
 
 impl Server {
     /// A channel takes a message.
@@ -29,7 +31,8 @@ impl Server {
         self.route(id, number, publish, now_us, mood);
     }
 
-    fn is_silent(&self, topic: &str) -> bool {
+    /// Its queue stores and confirms nothing.
+    pub(crate) fn is_silent(&self, topic: &str) -> bool {
         self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Silent))
     }
 
@@ -83,7 +86,7 @@ impl Server {
         let chance = if mood.refuses && !record.is_dead_letter() { self.draw(16) } else { 16 };
         let poison = if record.is_poison() { Poison::of(&record.id) } else { None };
         let takes_one = self.draw(8) == 0;
-        let is_missing = self.missing_exchange == Some(&exchange);
+        let is_missing = self.missing_exchange.as_ref() == Some(&exchange);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let by = (connection.relay, connection.sink);
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
@@ -106,6 +109,12 @@ impl Server {
             _ => None,
         };
         if let Some((code, text)) = close {
+            let last = self.forbidden.get(&(by, topic.clone()));
+            let is_soon = |(other, at): &(u64, u64)| *other != id && now_us < at + ASKED_AGAIN_US;
+            if code == 403 && last.is_some_and(is_soon) {
+                let what = format!("closes: {by:?} sends to {topic} at once after a refusal");
+                self.complaint.get_or_insert(what);
+            }
             channel.is_closed = true;
             self.refused.insert(record.id);
             channel.held.clear();

@@ -63,9 +63,11 @@ pub(crate) struct Server {
     random: Random,
     pub(super) connections: BTreeMap<u64, Connection>,
     ids: u64,
+    /// When its last round was.
+    now_us: u64,
     cluster: u64,
     pub(super) queues: BTreeMap<&'static str, Queue>,
-    pub(super) missing_exchange: Option<&'static str>,
+    pub(super) missing_exchange: Option<String>,
     /// The reason for which it takes no messages.
     pub(super) alarm: Option<&'static str>,
     pub(super) refuses_logins: bool,
@@ -82,6 +84,9 @@ pub(crate) struct Server {
     pub(super) counts: RabbitCounts,
     /// Events that it has refused.
     pub(super) refused: BTreeSet<String>,
+    /// By sink and routing key: the last connection on which the relay has heard that the login may not
+    /// publish there, and when.
+    pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// A relay was told that the exchange is missing, or may have been.
     pub(super) has_missed_exchange: bool,
     /// What is wrong with a dead letter.
@@ -107,19 +112,21 @@ impl Server {
         Server {
             connections: BTreeMap::new(),
             ids: 0,
+            now_us: 0,
             cluster: 1,
             queues: names.map(|name| (name, Queue::default())).collect(),
             missing_exchange: None,
             alarm: None,
             refuses_logins: false,
             channels_max: [1, 2, 4, 64][below(&mut random, 4)],
-            user_channels_max: [6, usize::MAX, usize::MAX][below(&mut random, 3)],
+            user_channels_max: [5, usize::MAX][below(&mut random, 2)],
             hides_exchanges: below(&mut random, 4) == 0,
             frozen: vec![false; 3],
             stored: Vec::new(),
             explained: 0,
             counts: RabbitCounts::default(),
             refused: BTreeSet::new(),
+            forbidden: BTreeMap::new(),
             has_missed_exchange: false,
             complaint: None,
             story: None,
@@ -182,7 +189,24 @@ impl Server {
     pub(super) fn next(&mut self, id: u64) -> Option<AmqpEvent> {
         let (event, explained) = self.connections.get_mut(&id)?.next()?;
         self.explained += explained;
+        if let AmqpEvent::Answers(answers) = &event {
+            self.hear_refusal(id, answers);
+        }
         Some(event)
+    }
+
+    /// The relay hears where the login may not publish.
+    fn hear_refusal(&mut self, id: u64, answers: &[(u16, Answer)]) {
+        let now_us = self.now_us;
+        let Some(connection) = self.connections.get(&id) else { return };
+        let by = (connection.relay, connection.sink);
+        for (_, answer) in answers {
+            let Answer::Closed(loss) = answer else { continue };
+            let after = loss.text.split_once("topic '").map(|(_, after)| after);
+            if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
+                self.forbidden.insert((by, topic.to_owned()), (id, now_us));
+            }
+        }
     }
 
     /// The sink of this relay knows that the broker takes no messages for now.
@@ -201,6 +225,7 @@ impl Server {
         let (answers, Unknown { stored, returned }) = connection.leave();
         self.explained += stored;
         self.counts.returned_only += returned;
+        self.hear_refusal(id, &answers);
         self.tell(|| format!("connection {id} is lost: {stored} stored, of which nobody hears"));
         answers
     }
@@ -318,6 +343,7 @@ impl Server {
 
     pub(super) fn round(&mut self, round: Round) {
         let Round { now_us, is_away, .. } = round;
+        self.now_us = now_us;
         if !is_away {
             self.recover();
         }
@@ -340,6 +366,7 @@ impl Server {
     fn work(&mut self, id: u64, Round { now_us, late_us, is_away, .. }: Round) {
         let answers = self.draw(2) == 0;
         let arrives = self.draw(4);
+        let overtakes = self.draw(2) == 0;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_left || connection.life.is_dead() {
             return;
@@ -373,6 +400,9 @@ impl Server {
         }
         while is_late(connection) {
             connection.deliver();
+        }
+        if overtakes {
+            connection.show_loss_first();
         }
     }
 
@@ -444,7 +474,7 @@ impl Server {
                 let existence = match () {
                     () if name.is_empty() => Existence::There,
                     () if self.hides_exchanges => Existence::Hidden,
-                    () if self.missing_exchange == Some(&name) => Existence::Missing,
+                    () if self.missing_exchange.as_ref() == Some(&name) => Existence::Missing,
                     () => Existence::There,
                 };
                 connection.tell(now_us, AmqpEvent::ExchangeAnswered(Ok(existence)));

@@ -2,8 +2,7 @@
 
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
-use super::EXCHANGE;
-use super::connection::Phase;
+use super::connection::{Connection, Phase};
 use super::server::{Round, Server, Trouble};
 use crate::broker::Broker;
 
@@ -16,13 +15,32 @@ impl Server {
         self.alarm = Some(reason);
     }
 
-    pub(crate) fn delete_exchange(&mut self) {
-        self.missing_exchange = Some(EXCHANGE);
+    /// The exchange for this topic is deleted.
+    pub(crate) fn delete_exchange(&mut self, topic: &str) {
+        self.missing_exchange = Some(format!("outbox.{topic}"));
         self.has_missed_exchange = true;
     }
 
     pub(crate) fn declare_exchange(&mut self) {
         self.missing_exchange = None;
+    }
+
+    /// It takes logins and messages, and this relay and it hear each other.
+    pub(crate) fn is_well(&self, relay: usize) -> bool {
+        let mut own = self.connections.values().filter(|it| it.relay == relay && !it.is_left);
+        let is_bad =
+            |it: &Connection| it.up_is_cut || it.down_is_cut || it.is_told || it.is_blocked;
+        self.alarm.is_none() && !self.refuses_logins && !own.any(is_bad)
+    }
+
+    /// How many channels this relay has.
+    pub(crate) fn channels_of(&self, relay: usize) -> usize {
+        let own = self.connections.values().filter(|it| it.relay == relay && !it.is_left);
+        own.map(|it| it.channels.len()).max().unwrap_or_default()
+    }
+
+    pub(crate) fn has_silent_queue(&self) -> bool {
+        self.queues.values().any(|queue| queue.trouble == Some(Trouble::Silent))
     }
 
     /// Connections lose what is sent in one direction or both, and no end knows.

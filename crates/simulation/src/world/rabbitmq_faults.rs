@@ -21,6 +21,13 @@ pub(super) struct Mends {
     lingers_until_us: u64,
 }
 
+impl Mends {
+    /// Confirms come as soon as they can.
+    pub(super) fn is_prompt(&self, now_us: u64) -> bool {
+        now_us >= self.lingers_until_us
+    }
+}
+
 impl World {
     /// A round of the broker and of the connections to it.
     pub(super) fn rabbitmq_round(&mut self, late_us: u64) {
@@ -81,7 +88,7 @@ impl World {
                 ends.full_us = Some(soon_us);
             }
             FaultKind::ExchangeDeleted => {
-                broker.rabbitmq.delete_exchange();
+                broker.rabbitmq.delete_exchange(topic);
                 ends.exchange_us = Some(soon_us);
             }
             FaultKind::ConfirmsLinger => ends.lingers_until_us = soon_us,
