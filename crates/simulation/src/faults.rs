@@ -116,6 +116,17 @@ pub const FAULTS: [FaultKind; 34] = [
 ];
 
 impl FaultKind {
+    /// Of several destinations it concerns one.
+    pub(crate) fn leaves_others(self) -> bool {
+        matches!(
+            self,
+            FaultKind::SilentTopic
+                | FaultKind::QueueDeleted
+                | FaultKind::QueueFull
+                | FaultKind::ExchangeDeleted
+        )
+    }
+
     /// Which relay it concerns, for the story.
     pub(crate) fn concerns(self, relay: usize) -> String {
         match self {

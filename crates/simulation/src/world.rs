@@ -145,6 +145,8 @@ pub struct World {
     stored_until: usize,
     /// Rounds in which little is committed and timeouts pass.
     slow_rounds: u64,
+    /// Nothing else goes wrong before.
+    quiet_until_us: u64,
     /// How often each relay was started.
     starts: Vec<u32>,
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
@@ -245,6 +247,7 @@ impl World {
             last_holder: None,
             stored_until: 0,
             slow_rounds: 0,
+            quiet_until_us: 0,
             starts: vec![0; relays],
             last_session: None,
             last_sinks: 0,
@@ -326,7 +329,8 @@ impl World {
             self.draws_for(FAULT);
             if self.planned < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.planned += 1;
-                if self.options.keeps(self.planned - 1) {
+                let is_quiet = self.clock.us() < self.quiet_until_us;
+                if self.options.keeps(self.planned - 1) && !is_quiet {
                     self.fault();
                 }
             }

@@ -17,11 +17,17 @@ impl Server {
 
     /// The exchange for this topic is deleted.
     pub(crate) fn delete_exchange(&mut self, topic: &str) {
+        self.exchange_back_us = self.now_us;
         self.missing_exchange = Some(format!("outbox.{topic}"));
         self.has_missed_exchange = true;
     }
 
+    pub(crate) fn has_no_exchange(&self, topic: &str) -> bool {
+        self.missing_exchange.as_ref().is_some_and(|it| it.ends_with(topic))
+    }
+
     pub(crate) fn declare_exchange(&mut self) {
+        self.exchange_back_us = self.now_us;
         self.missing_exchange = None;
     }
 
@@ -88,7 +94,7 @@ impl Broker {
 
     fn store_rabbitmq(&mut self) {
         for record in std::mem::take(&mut self.rabbitmq.stored) {
-            let complaint = self.rabbitmq.complaint(&record);
+            let complaint = self.rabbitmq.complaint(&record, self.clock.unix_us());
             self.rabbitmq.complaint = self.rabbitmq.complaint.take().or(complaint);
             self.store(record);
         }

@@ -39,6 +39,9 @@ impl World {
             self.slow_rounds = below(&mut self.random, SLOW_ROUNDS_MAX);
             soon_us += below(&mut self.random, LONG_US);
         }
+        if self.sink == SinkKind::Rabbitmq && kind.leaves_others() {
+            soon_us = self.lasts_long(soon_us);
+        }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
         self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));

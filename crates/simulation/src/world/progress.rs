@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::World;
+use super::{SLOW_ROUND_US, World, below};
 use crate::broker::locked;
 use crate::options::SinkKind;
 use crate::postgres::TOPICS;
@@ -10,7 +10,7 @@ use crate::postgres::TOPICS;
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.
 const WAITS_US: u64 = 12_000_000;
-const WAITS_ROUNDS: u64 = 150;
+const WAITS_ROUNDS: u64 = 60;
 /// Not every round looks.
 const EVERY: u64 = 16;
 
@@ -23,7 +23,22 @@ pub(super) struct Standing {
     happened: (usize, u64, Option<(usize, u32, u32)>),
 }
 
+/// What lasts long enough to see that, of so many.
+const LASTS_LONG: u64 = 6;
+const LONG_ROUNDS: u64 = 200;
+
 impl World {
+    /// Some of what leaves other destinations as they are lasts long, and nothing else happens
+    /// meanwhile. Returns until when.
+    pub(super) fn lasts_long(&mut self, soon_us: u64) -> u64 {
+        if below(&mut self.random, LASTS_LONG) > 0 {
+            return soon_us;
+        }
+        self.slow_rounds = LONG_ROUNDS;
+        self.quiet_until_us = self.clock.us() + LONG_ROUNDS * SLOW_ROUND_US;
+        self.quiet_until_us
+    }
+
     pub(super) fn judge_progress(&mut self) {
         if self.sink != SinkKind::Rabbitmq || !self.report.rounds.is_multiple_of(EVERY) {
             return;
@@ -88,15 +103,15 @@ impl World {
         let from = postgres.wal.partition_point(|it| it.commit_lsn < confirmed);
         let events = postgres.wal[from..].iter().flat_map(|it| it.events());
         let mut held: BTreeSet<u8> = BTreeSet::new();
-        // What is stored may be in flight again.
         for event in events.take((self.machines[relay].window / 2).max(1)) {
-            if self.checker.is_settled(event.number) {
-                continue;
-            }
-            // What is refused for ever waits for its attempts.
-            if event.poison || broker.rabbitmq.is_silent(TOPICS[usize::from(event.topic)]) {
+            // What is stored may be in flight again, and what is refused waits for its attempts.
+            let topic = TOPICS[usize::from(event.topic)];
+            let rabbitmq = &broker.rabbitmq;
+            if event.poison || rabbitmq.is_silent(topic) || rabbitmq.has_no_exchange(topic) {
                 held.extend(event.key);
-            } else if event.key.is_none_or(|key| !held.contains(&key)) {
+            } else if !self.checker.is_settled(event.number)
+                && event.key.is_none_or(|key| !held.contains(&key))
+            {
                 return Some(event.number);
             }
         }

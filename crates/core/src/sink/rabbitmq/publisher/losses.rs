@@ -28,6 +28,7 @@ impl Publisher {
         }
         let waiting = self.channels.release_all();
         waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+        self.take_up_doubtful();
         if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
             tracing::warn!(
                 code = "sink.unknown-reply",

@@ -74,6 +74,8 @@ struct OpenConnection {
     /// Since when the broker takes messages.
     flows_since: Instant,
     check_at: Instant,
+    /// It was not checked yet.
+    is_new: bool,
     /// Why it ends.
     end: Option<ConnectionLoss>,
 }
@@ -82,6 +84,8 @@ pub struct Publisher {
     address: AmqpAddress,
     unconfirmed: KeyLanes<AmqpMessage>,
     refusals: Refusals,
+    /// Events that may end the connection, and wait while it is new.
+    doubtful: Vec<Sequence>,
     backoff: Backoff,
     connection: Connection,
     /// Of the connection, as the next two.
@@ -110,6 +114,7 @@ impl Publisher {
             address,
             unconfirmed: KeyLanes::default(),
             refusals: Refusals::default(),
+            doubtful: Vec::new(),
             backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::default(),
@@ -255,6 +260,7 @@ impl Publisher {
             is_opening: false,
             flows_since: now,
             check_at: now + CHECK_EVERY,
+            is_new: true,
             end: None,
         });
     }
@@ -294,6 +300,16 @@ impl Publisher {
             open.is_opening = true;
             port.open_channel();
         }
+    }
+
+    fn is_new(&self) -> bool {
+        matches!(&self.connection, Connection::Open(open) if open.is_new)
+    }
+
+    /// What has waited because it may end the connection is sent like anything else.
+    fn take_up_doubtful(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        doubtful.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
     }
 
     fn release(&mut self, now: Instant) {
@@ -340,6 +356,13 @@ impl Publisher {
             }
             match self.refusals.of(&message, now) {
                 Permission::Unknown => {}
+                // Over it the last connection may have ended: or nothing else would ever be sent, where
+                // the refusal is older than the connection.
+                Permission::Doubtful(_) if self.is_new() && !on(Mutant::RabbitDoubtfulFirst) => {
+                    self.unconfirmed.set_aside(sequence);
+                    self.doubtful.push(sequence);
+                    continue;
+                }
                 // Each close would send what is unanswered again.
                 Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
                     if !self.unconfirmed.is_suspect(sequence) {

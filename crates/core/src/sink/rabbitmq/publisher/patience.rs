@@ -19,7 +19,9 @@ impl Publisher {
             return;
         }
         open.check_at = now + CHECK_EVERY;
+        open.is_new = false;
         let flows_since = open.flows_since;
+        self.take_up_doubtful();
         let flows = self.flows(now);
         self.note_unanswered(flows, now);
         if flows && self.channels.sent_for(UNANSWERED_AFTER, now).next().is_some() {
