@@ -109,7 +109,7 @@ type Answers = Arc<Mutex<VecDeque<(Sequence, Answer)>>>;
 
 #[derive(Debug)]
 pub(crate) struct Broker {
-    pub(crate) clock: WorldClock,
+    clock: WorldClock,
     pub(crate) logs: BTreeMap<String, Vec<Record>>,
     /// All records, in the order in which they were stored.
     pub(crate) stored: Vec<Record>,

@@ -9,9 +9,6 @@ use super::server::Server;
 use crate::broker::Record;
 use crate::process::ATTEMPTS_MAX;
 
-/// A relay sees so soon that an exchange is there again.
-const SEEN_WITHIN_US: u64 = 3_000_000;
-
 impl Server {
     /// The broker has refused an event.
     pub(super) fn refused(&mut self, id: &str) {
@@ -21,7 +18,7 @@ impl Server {
     }
 
     /// Why the event of this dead letter must not be given up, if it must not.
-    pub(super) fn complaint(&self, letter: &Record, unix_us: i64) -> Option<String> {
+    pub(super) fn complaint(&self, letter: &Record) -> Option<String> {
         if !letter.is_dead_letter() || letter.is_parked() {
             return None;
         }
@@ -34,12 +31,6 @@ impl Server {
             || class == close_class(ACCESS_REFUSED).0 && self.counts.forbidden > 0;
         if !is_of_place && !self.refused.contains(id) {
             return Some(format!("letter: {id} is given up ({class}), and was not refused"));
-        }
-        let committed_us = self.now_us as i64 - (unix_us - letter.commit_unix_us);
-        let is_back = self.missing_exchange.is_none()
-            && committed_us > (self.exchange_back_us + SEEN_WITHIN_US) as i64;
-        if class == NO_EXCHANGE && is_back {
-            return Some(format!("letter: {id} is given up ({class}), and its exchange is there"));
         }
         let attempts: u32 = text(letter, ATTEMPTS).parse().unwrap_or_default();
         (attempts < ATTEMPTS_MAX).then(|| {

@@ -64,12 +64,10 @@ pub(crate) struct Server {
     pub(super) connections: BTreeMap<u64, Connection>,
     ids: u64,
     /// When its last round was.
-    pub(super) now_us: u64,
+    now_us: u64,
     cluster: u64,
     pub(super) queues: BTreeMap<&'static str, Queue>,
     pub(super) missing_exchange: Option<String>,
-    /// When the last one was there again.
-    pub(super) exchange_back_us: u64,
     /// The reason for which it takes no messages.
     pub(super) alarm: Option<&'static str>,
     pub(super) refuses_logins: bool,
@@ -118,7 +116,6 @@ impl Server {
             cluster: 1,
             queues: names.map(|name| (name, Queue::default())).collect(),
             missing_exchange: None,
-            exchange_back_us: 0,
             alarm: None,
             refuses_logins: false,
             channels_max: [1, 2, 4, 64][below(&mut random, 4)],

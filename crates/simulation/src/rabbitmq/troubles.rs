@@ -17,7 +17,6 @@ impl Server {
 
     /// The exchange for this topic is deleted.
     pub(crate) fn delete_exchange(&mut self, topic: &str) {
-        self.exchange_back_us = self.now_us;
         self.missing_exchange = Some(format!("outbox.{topic}"));
         self.has_missed_exchange = true;
     }
@@ -27,7 +26,6 @@ impl Server {
     }
 
     pub(crate) fn declare_exchange(&mut self) {
-        self.exchange_back_us = self.now_us;
         self.missing_exchange = None;
     }
 
@@ -94,7 +92,7 @@ impl Broker {
 
     fn store_rabbitmq(&mut self) {
         for record in std::mem::take(&mut self.rabbitmq.stored) {
-            let complaint = self.rabbitmq.complaint(&record, self.clock.unix_us());
+            let complaint = self.rabbitmq.complaint(&record);
             self.rabbitmq.complaint = self.rabbitmq.complaint.take().or(complaint);
             self.store(record);
         }
