@@ -43,6 +43,12 @@ impl Server {
         own.map(|it| it.channels.len()).max().unwrap_or_default()
     }
 
+    /// A channel holds this message behind one for a silent queue.
+    pub(crate) fn holds(&self, id: &str) -> bool {
+        let channels = self.connections.values().flat_map(|it| it.channels.values());
+        channels.flat_map(|it| &it.held).any(|publish| publish.record.id == id)
+    }
+
     pub(crate) fn has_silent_queue(&self) -> bool {
         self.queues.values().any(|queue| queue.trouble == Some(Trouble::Silent))
     }

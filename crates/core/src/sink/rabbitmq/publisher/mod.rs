@@ -74,7 +74,7 @@ struct OpenConnection {
     /// Since when the broker takes messages.
     flows_since: Instant,
     check_at: Instant,
-    /// It was not checked yet.
+    /// It was not checked yet, or there was an open question each time.
     is_new: bool,
     /// Why it ends.
     end: Option<ConnectionLoss>,
