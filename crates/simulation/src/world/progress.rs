@@ -20,7 +20,7 @@ pub(super) struct Standing {
     event: u64,
     since_us: u64,
     since_round: u64,
-    happened: (usize, u64, Option<(usize, u32, u32)>),
+    happened: (usize, u64, Option<(usize, u32, u32)>, usize),
 }
 
 /// What lasts long enough to see that, of so many.
@@ -46,7 +46,8 @@ impl World {
         let counts = self.report.rabbitmq;
         // What was in flight when a channel was closed over a message is sent one by one.
         let lost = counts.lost + counts.half_open + counts.closed - counts.no_exchange;
-        let happened = (self.report.happened.len(), lost, self.last_session);
+        let happened =
+            (self.report.happened.len(), lost, self.last_session, self.stored_meanwhile());
         let (now_us, round) = (self.clock.us(), self.report.rounds);
         let waiting = self.holder_in_order().and_then(|relay| self.waiting_event(relay));
         let Some(event) = waiting else {
@@ -64,6 +65,15 @@ impl World {
                 "progress: event {event} waits for {waited_ms} ms with nothing in its way"
             ));
         }
+    }
+
+    /// Where connections are closed again and again because an exchange is missing, what is stored
+    /// between two closes is enough.
+    fn stored_meanwhile(&self) -> usize {
+        let broker = locked(&self.broker);
+        let is_missing = TOPICS.iter().any(|topic| broker.rabbitmq.has_no_exchange(topic));
+        let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
+        logs.filter(|_| is_missing).map(Vec::len).sum()
     }
 
     /// The relay that has the slot, if nothing is wrong between it, Postgres and the broker.
