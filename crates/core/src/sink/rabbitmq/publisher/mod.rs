@@ -238,6 +238,10 @@ impl Publisher {
                 self.check(now, port);
                 if !self.status.is_blocked && !self.may_not_begin(now) {
                     self.send(now, port);
+                    if !self.is_new() && !self.doubtful.is_empty() {
+                        self.take_up_doubtful();
+                        self.send(now, port);
+                    }
                 }
                 self.open_channel(port);
             }

@@ -21,10 +21,7 @@ impl Publisher {
         open.check_at = now + CHECK_EVERY;
         // What waits for an answer about its exchange could not be sent yet.
         open.is_new &= self.exchanges.asked_at().is_some();
-        let (is_new, flows_since) = (open.is_new, open.flows_since);
-        if !is_new {
-            self.take_up_doubtful();
-        }
+        let flows_since = open.flows_since;
         let flows = self.flows(now);
         self.note_unanswered(flows, now);
         if flows && self.channels.sent_for(UNANSWERED_AFTER, now).next().is_some() {
