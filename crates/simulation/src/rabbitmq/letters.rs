@@ -27,7 +27,7 @@ impl Server {
             return None;
         }
         // One refusal counts for others that were not sent.
-        let is_of_place = class == NO_EXCHANGE && self.has_missed_exchange
+        let is_of_place = class == NO_EXCHANGE && !self.missed.is_empty()
             || class == close_class(ACCESS_REFUSED).0 && self.counts.forbidden > 0;
         if !is_of_place && !self.refused.contains(id) {
             return Some(format!("letter: {id} is given up ({class}), and was not refused"));

@@ -87,8 +87,8 @@ pub(crate) struct Server {
     /// By sink and routing key: the last connection on which the relay has heard that the login may not
     /// publish there, and when.
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
-    /// A relay was told that the exchange is missing, or may have been.
-    pub(super) has_missed_exchange: bool,
+    /// The topics whose exchange was missing at any time.
+    pub(super) missed: BTreeSet<String>,
     /// What is wrong with a dead letter.
     pub(super) complaint: Option<String>,
     /// What it has done, if that is told.
@@ -127,7 +127,7 @@ impl Server {
             counts: RabbitCounts::default(),
             refused: BTreeSet::new(),
             forbidden: BTreeMap::new(),
-            has_missed_exchange: false,
+            missed: BTreeSet::new(),
             complaint: None,
             story: None,
             random,

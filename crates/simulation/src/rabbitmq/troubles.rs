@@ -18,11 +18,17 @@ impl Server {
     /// The exchange for this topic is deleted.
     pub(crate) fn delete_exchange(&mut self, topic: &str) {
         self.missing_exchange = Some(format!("outbox.{topic}"));
-        self.has_missed_exchange = true;
+        self.missed.insert(topic.to_owned());
     }
 
-    pub(crate) fn has_no_exchange(&self, topic: &str) -> bool {
-        self.missing_exchange.as_ref().is_some_and(|it| it.ends_with(topic))
+    /// An exchange is missing, and a relay may remember that messages for this topic were refused.
+    pub(crate) fn is_in_doubt(&self, topic: &str) -> bool {
+        let is_forbidden = self.forbidden.keys().any(|(_, key)| key == topic);
+        self.missing_exchange.is_some() && (is_forbidden || self.missed.contains(topic))
+    }
+
+    pub(crate) fn misses_exchange(&self) -> bool {
+        self.missing_exchange.is_some()
     }
 
     pub(crate) fn declare_exchange(&mut self) {

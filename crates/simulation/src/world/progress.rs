@@ -71,7 +71,7 @@ impl World {
     /// between two closes is enough.
     fn stored_meanwhile(&self) -> usize {
         let broker = locked(&self.broker);
-        let is_missing = TOPICS.iter().any(|topic| broker.rabbitmq.has_no_exchange(topic));
+        let is_missing = TOPICS.iter().any(|topic| broker.rabbitmq.is_in_doubt(topic));
         let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
         logs.filter(|_| is_missing).map(Vec::len).sum()
     }
