@@ -15,6 +15,7 @@ SERVICES := order-service notification-service billing-service
 
 # Tests wait more than they compute.
 TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
+SOAK_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test simulate clean-services
@@ -31,16 +32,16 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SYSTEM
 	env $(JEMALLOC) cargo build --release --workspace --bin walrelay --bin demo --features walrelay/allocator$(if $(SYSTEM),$(comma)walrelay-harness/system $(SERVICES:%=--bin %))
 	@SINK=$(SINK) SYSTEM=$(SYSTEM) $${CARGO_TARGET_DIR:-target}/release/demo
 
-test: setup ## Run all tests against real services (10-15 minutes on two cores, 4-7 more to build them first)
-	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
+test: setup ## Run the tests: what only real services show, and all that needs none (8 minutes on two cores, 5 more to build them first)
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 
-soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
-	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
+soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minutes on two cores)
+	@RUST_TEST_THREADS=$(SOAK_THREADS) scripts/test --soak
 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
-simulate: ## Play seeded schedules to the core, and check what consumers see (100,000 seeds a minute; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
+simulate: ## Play seeded schedules to the core, and check what consumers see (75,000 seeds a minute on two cores; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --release -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
 lint: ## Check formatting and lints
@@ -60,7 +61,7 @@ bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 min
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
 
-bench-micro: ## Measure decoding and the window alone (a minute)
+bench-micro: ## Measure decoding and the table of what is in flight, alone (a minute)
 	cargo bench -p walrelay-micro-benches
 
 dist: ## Make the packages in dist/: tarball, deb, rpm, image, chart, bill of materials, checksums (10-25 minutes; as root; PARTS="binary image": some)

@@ -29,6 +29,8 @@ mod shape;
 mod sql;
 #[path = "tidy/text.rs"]
 mod text;
+#[path = "tidy/tiers.rs"]
+mod tiers;
 
 /// Where the files of the program are, and those of its core. The program re-exports the core's modules.
 const PROGRAM: &str = "src/";
@@ -86,14 +88,14 @@ fn from_root(path: &Path) -> String {
 struct Sources {
     src: Vec<Source>,
     inbox: Vec<Source>,
-    /// Tests, benchmarks and the simulator.
+    /// Tests, benchmarks, examples and the simulator.
     others: Vec<Source>,
 }
 
 fn sources() -> &'static Sources {
     static SOURCES: OnceLock<Sources> = OnceLock::new();
     SOURCES.get_or_init(|| {
-        let folders = ["benches", "crates", "inbox", "src", "tests"];
+        let folders = ["benches", "crates", "examples", "inbox", "src", "tests"];
         let paths = folders.iter().flat_map(|folder| files(folder, "rs"));
         let all = paths.map(|path| Source::new(&path, &read(&path)));
         let is_below =
@@ -116,7 +118,7 @@ fn inbox() -> &'static [Source] {
     &sources().inbox
 }
 
-fn everything() -> impl Iterator<Item = &'static Source> {
+fn everything() -> impl Iterator<Item = &'static Source> + Clone {
     src().iter().chain(inbox()).chain(&sources().others)
 }
 
@@ -167,6 +169,17 @@ fn the_pure_core_knows_no_clock_and_no_socket() {
 fn files_and_functions_are_short() {
     let long = everything().filter_map(shape::long_file);
     assert_none(long.chain(everything().flat_map(shape::long_functions)));
+}
+
+#[test]
+fn every_test_is_run_by_somebody() {
+    let script = read("scripts/test");
+    let parts = tiers::parts(&script);
+    let exists = |path: &str| root().join(path).exists();
+    assert_none(everything().flat_map(|source| tiers::wrongly_ignored(source, &parts)));
+    assert_none(tiers::idle_parts(&parts, everything(), exists));
+    let manifests = files("", "toml").into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    assert_none(manifests.flat_map(|path| tiers::switched_off(&path, &read(&path), everything())));
 }
 
 #[test]

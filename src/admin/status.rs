@@ -9,7 +9,7 @@ use crate::base::service_manager::ServiceManager;
 use crate::base::stop::Stop;
 use crate::base::time::rfc3339;
 use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
-use crate::metrics::{LabelSet, Metrics, Outcome, Point, WalStatus};
+use crate::metrics::{IntakeHold, LabelSet, Metrics, Outcome, Point, WalStatus};
 
 /// Milliseconds since the origin that [`Facts`] are written against.
 pub(crate) type FactsClock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -66,6 +66,8 @@ pub(super) fn to_json(view: &AdminView) -> Value {
         },
         "in_flight": { "events": pass.in_flight_events, "bytes": pass.in_flight_bytes,
             "limit": pass.in_flight_limit },
+        // Why no event is taken in; `null` while events are.
+        "intake_held": pass.hold.map(IntakeHold::code),
         "events": {
             "published": metrics.events.at(Outcome::Published).get(),
             "dead_lettered": metrics.events.at(Outcome::DeadLettered).get(),

@@ -1,9 +1,9 @@
 //! Judges the facts against the clock, and remembers since when the relay is in its state.
 
+use super::Phase;
 use super::facts::Snapshot;
 use super::reason::StateReason;
 use super::wal_growth::WalGrowth;
-use super::{IntakeHold, Phase};
 use crate::metrics::HealthState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,22 +159,17 @@ fn unsettled_for(
         return None;
     }
     // A full window that settles is the usual state of a relay that works through a backlog.
-    let full = facts.pass.hold == Some(IntakeHold::WindowFull);
-    Some(match full {
-        true => (HealthState::Held, StateReason::WindowFull { for_ms, events }),
-        false => (HealthState::Blocked, StateReason::BrokerSilent { for_ms, events }),
+    Some(match facts.pass.hold.filter(|hold| hold.awaits_confirms()) {
+        Some(hold) => (HealthState::Held, StateReason::Full { hold, for_ms, events }),
+        None => (HealthState::Blocked, StateReason::BrokerSilent { for_ms, events }),
     })
 }
 
 /// For longer than `limit_ms` no event was taken in because something must be read first.
 fn unread_for(facts: &Snapshot, now_ms: u64, limit_ms: u64) -> Option<(HealthState, StateReason)> {
     let for_ms = now_ms.saturating_sub(facts.hold_since_ms?);
-    let reason = match facts.pass.hold? {
-        IntakeHold::WindowFull => return None,
-        IntakeHold::LettersUnread => StateReason::LettersUnread(for_ms),
-        IntakeHold::LookupPending => StateReason::LookupPending(for_ms),
-    };
-    (for_ms > limit_ms).then_some((HealthState::Held, reason))
+    let hold = facts.pass.hold.filter(|hold| !hold.awaits_confirms())?;
+    (for_ms > limit_ms).then_some((HealthState::Held, StateReason::Unread { hold, for_ms }))
 }
 
 fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::SilentDestination;
+use super::{IntakeHold, SilentDestination};
 
 /// A cause, and for how many milliseconds it has lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +29,16 @@ pub enum StateReason {
         silent: SilentDestination,
     },
     /// The broker confirms nothing, and there is no room for more events.
-    WindowFull {
+    Full {
+        hold: IntakeHold,
         for_ms: u64,
         events: u64,
     },
-    LettersUnread(u64),
-    LookupPending(u64),
+    /// Something must be read before events are taken in.
+    Unread {
+        hold: IntakeHold,
+        for_ms: u64,
+    },
     Decoding(u64),
     /// The slot's confirmed LSN stands, and so many bytes of WAL were written meanwhile.
     WalUnconfirmed {
@@ -62,9 +66,7 @@ impl StateReason {
             StateReason::LoginRefused { .. } => "login_refused",
             StateReason::BrokerSilent { .. } => "broker_silent",
             StateReason::DestinationSilent { .. } => "destination_silent",
-            StateReason::WindowFull { .. } => "window_full",
-            StateReason::LettersUnread(_) => "letters_unread",
-            StateReason::LookupPending(_) => "lookup_pending",
+            StateReason::Full { hold, .. } | StateReason::Unread { hold, .. } => hold.code(),
             StateReason::Decoding(_) => "postgres_decoding",
             StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
             StateReason::PostgresSilent(_) => "postgres_silent",
@@ -104,12 +106,13 @@ impl fmt::Display for StateReason {
             StateReason::LoginRefused { by, for_ms } => {
                 return write!(f, "{by} has refused the login for {} s", for_ms / 1000);
             }
-            StateReason::WindowFull { for_ms, events } => {
+            StateReason::Full { hold, for_ms, events } => {
                 let for_s = for_ms / 1000;
-                return write!(
-                    f,
-                    "the window is full of {events} events, none settled for {for_s} s"
-                );
+                let full = match hold {
+                    IntakeHold::SinkFull => "the broker client takes no more than",
+                    _ => "the window is full of",
+                };
+                return write!(f, "{full} {events} events, none settled for {for_s} s");
             }
             StateReason::WalUnconfirmed { for_ms, bytes } => {
                 let for_s = for_ms / 1000;
@@ -123,14 +126,17 @@ impl fmt::Display for StateReason {
                 ("no primary", ms, ": the servers that answer are standbys")
             }
             StateReason::SinkDown(ms) => ("broker unreachable", ms, ""),
-            StateReason::LettersUnread(ms) => {
-                ("no event taken in", ms, ": the dead-letter topic is still being read")
+            StateReason::Unread { hold, for_ms } => {
+                let unread = match hold {
+                    IntakeHold::TopicUnread => ": the end of a topic is still being read",
+                    IntakeHold::CatalogUnread => ": the catalog of Postgres is still being read",
+                    IntakeHold::TraceAwaited => {
+                        ": the slot does not show this relay's position yet"
+                    }
+                    _ => ": the dead-letter topic is still being read",
+                };
+                ("no event taken in", for_ms, unread)
             }
-            StateReason::LookupPending(ms) => (
-                "no event taken in",
-                ms,
-                ": the catalog of Postgres, the position of the slot or the end of a topic is still being read",
-            ),
             StateReason::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
             StateReason::PostgresSilent(ms) => ("Postgres has answered nothing", ms, ""),
             StateReason::LoopStuck(ms) => ("the data loop has not come round", ms, ""),

@@ -28,6 +28,9 @@ impl StateWatch {
         // Held until the change is told, so that two changes are told in their order.
         let mut judge = self.judge.lock().unwrap_or_else(PoisonError::into_inner);
         let (health, change) = judge.judge(facts, now_ms);
+        for (reason, gauge) in self.metrics.intake_held.iter() {
+            gauge.set(i64::from(facts.pass.hold == Some(reason)));
+        }
         if let Some(change) = change {
             self.show(health.state, health.since_ms);
             write_line(&health, &change);

@@ -1,5 +1,5 @@
 use super::super::facts::facts;
-use super::super::{Pass, Phase};
+use super::super::{IntakeHold, Pass, Phase};
 use super::*;
 
 #[test]
@@ -19,8 +19,17 @@ fn the_metrics_follow_the_state() {
     recorder
         .pass(&Pass { phase: Phase::Streaming, sink_reachable: true, ..Pass::default() }, 2_500);
     watch.judge(&facts.snapshot(), 2_500);
+    let held = || {
+        let up = metrics.intake_held.iter().filter(|(_, gauge)| gauge.get() == 1);
+        up.map(|(reason, _)| reason).collect::<Vec<_>>()
+    };
+    assert_eq!(held(), []);
     let health = watch.judge(&facts.snapshot(), 4_000);
     // THEN one gauge is up, since the change
     assert_eq!((up(), since()), (vec![HealthState::Streaming], 1_002.5));
     assert_eq!(watch.unix_us(health.since_ms), 1_002_500_000);
+    // WHEN the broker client takes no more events THEN the gauge of that reason is up
+    recorder.pass(&Pass { hold: Some(IntakeHold::SinkFull), ..Pass::default() }, 5_000);
+    watch.judge(&facts.snapshot(), 5_000);
+    assert_eq!(held(), [IntakeHold::SinkFull]);
 }

@@ -165,26 +165,34 @@ fn a_broker_that_refuses_the_login_is_told_from_one_that_is_away() {
     assert_eq!(refused.to_string(), "the broker has refused the login for 4 s");
 }
 
+fn unread(hold: IntakeHold, for_ms: u64) -> StateReason {
+    StateReason::Unread { hold, for_ms }
+}
+
+fn full(hold: IntakeHold, for_ms: u64) -> StateReason {
+    StateReason::Full { hold, for_ms, events: 256 }
+}
+
 #[test]
 fn a_relay_that_takes_in_nothing_is_held_and_after_long_not_ready_although_nothing_is_in_flight() {
     let (mut recorder, facts) = facts(0);
-    let unread = Pass { hold: Some(IntakeHold::LettersUnread), ..streaming() };
-    recorder.pass(&unread, 1_000);
-    recorder.pass(&unread, 31_001);
+    let held = Pass { hold: Some(IntakeHold::LettersUnread), ..streaming() };
+    recorder.pass(&held, 1_000);
+    recorder.pass(&held, 31_001);
     assert_eq!(judged(&facts, 6_000).state, HealthState::Streaming);
     let health = judged(&facts, 31_000);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
-    assert_eq!(health.reason, Some(StateReason::LettersUnread(30_000)));
+    assert_eq!(health.reason, Some(unread(IntakeHold::LettersUnread, 30_000)));
     let health = judged(&facts, 31_001);
     assert_eq!(health.state, HealthState::Held);
-    assert_eq!(health.reasons, [StateReason::LettersUnread(30_001)]);
+    assert_eq!(health.reasons, [unread(IntakeHold::LettersUnread, 30_001)]);
     recorder.pass(&streaming(), 32_000);
     assert_eq!(judged(&facts, 70_000).reasons, []);
 }
 
 #[test]
 fn a_full_window_that_settles_is_streaming_and_one_that_does_not_is_held() {
-    let full = Pass {
+    let window_full = Pass {
         hold: Some(IntakeHold::WindowFull),
         in_flight_events: 256,
         in_flight_limit: 256,
@@ -193,21 +201,21 @@ fn a_full_window_that_settles_is_streaming_and_one_that_does_not_is_held() {
     // GIVEN a backlog: the window is full for a minute, and each second something settles
     let (mut recorder, facts) = facts(0);
     for second in 0..60 {
-        recorder.pass(&Pass { settled_events: second, ..full }, second * 1_000);
+        recorder.pass(&Pass { settled_events: second, ..window_full }, second * 1_000);
         assert_eq!(judged(&facts, second * 1_000 + 999).state, HealthState::Streaming);
     }
     // WHEN nothing settles any more
-    let stands = Pass { settled_events: 59, ..full };
+    let stands = Pass { settled_events: 59, ..window_full };
     recorder.pass(&stands, 64_001);
     assert_eq!(judged(&facts, 64_000).state, HealthState::Streaming);
     // THEN it is held after 5 s, still ready, and not ready after 30 s
     let health = judged(&facts, 64_001);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
-    assert_eq!(health.reason, Some(StateReason::WindowFull { for_ms: 5_001, events: 256 }));
+    assert_eq!(health.reason, Some(full(IntakeHold::WindowFull, 5_001)));
     recorder.pass(&stands, 89_001);
     let health = judged(&facts, 89_001);
     assert_eq!(health.state, HealthState::Held);
-    assert_eq!(health.reasons, [StateReason::WindowFull { for_ms: 30_001, events: 256 }]);
+    assert_eq!(health.reasons, [full(IntakeHold::WindowFull, 30_001)]);
 }
 
 #[test]
@@ -226,14 +234,14 @@ fn a_broker_that_confirms_nothing_blocks_the_relay_although_there_is_room() {
 fn another_hold_begins_anew() {
     let (mut recorder, facts) = facts(0);
     let hold = |hold| Pass { hold: Some(hold), ..streaming() };
-    recorder.pass(&hold(IntakeHold::LookupPending), 1_000);
+    recorder.pass(&hold(IntakeHold::CatalogUnread), 1_000);
     recorder.pass(&hold(IntakeHold::LettersUnread), 5_000);
     assert_eq!(judged(&facts, 10_000).state, HealthState::Streaming);
     let health = judged(&facts, 10_001);
-    assert_eq!(health.reason, Some(StateReason::LettersUnread(5_001)));
-    recorder.pass(&hold(IntakeHold::LookupPending), 11_000);
+    assert_eq!(health.reason, Some(unread(IntakeHold::LettersUnread, 5_001)));
+    recorder.pass(&hold(IntakeHold::CatalogUnread), 11_000);
     let health = judged(&facts, 16_001);
-    assert_eq!(health.reason, Some(StateReason::LookupPending(5_001)));
+    assert_eq!(health.reason, Some(unread(IntakeHold::CatalogUnread, 5_001)));
 }
 
 #[test]

@@ -18,7 +18,8 @@ mod process;
 mod quantile;
 
 pub use walrelay_core::metrics::{
-    HealthState, Ignored, KnownFrom, LabelSet, Outcome, Point, Stage, Version, WalStatus, labels,
+    HealthState, Ignored, IntakeHold, KnownFrom, LabelSet, Outcome, Point, Stage, Version,
+    WalStatus, labels,
 };
 
 pub use self::instrument::{Family, Instrument, MetricKind, MetricSpec};
@@ -111,6 +112,8 @@ table! {
         "1 while the replication stream is open.";
     state: Family<IntGauge, HealthState> = "outbox_state", "0 or 1", NONE,
         "1 for the state of the relay, 0 for the others.";
+    intake_held: Family<IntGauge, IntakeHold> = "outbox_intake_held", "0 or 1", NONE,
+        "1 for the reason why no event is taken in, 0 for the others; all 0 while events are taken in.";
     state_since_timestamp_seconds: Gauge = "outbox_state_since_timestamp_seconds", "seconds", NONE,
         "When the relay came into its state, in seconds since the Unix epoch.";
     backlog: Gauge = "outbox_backlog", "rows", NONE,

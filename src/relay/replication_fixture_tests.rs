@@ -20,14 +20,14 @@ use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
-use crate::base::event::Sequence;
+use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::base::runtime;
 use crate::config;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
-use crate::metrics::{Metrics, PassCounts};
+use crate::metrics::{IntakeHold, Metrics, PassCounts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
@@ -55,6 +55,11 @@ impl Drop for Fixture {
     fn drop(&mut self) {
         std::fs::remove_file(&self.state_file).ok();
     }
+}
+
+/// The packet waits for this.
+pub(crate) fn held(why: IntakeHold) -> PacketOutcome {
+    PacketOutcome::Stopped(IntakeStop::Held(why))
 }
 
 /// An event as a logical message: id, topic, key.
@@ -141,7 +146,7 @@ impl Fixture {
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
         let claim = down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
-        claim.into_iter().for_each(|it| feed.replication().transaction.claim(it));
+        claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
     }
@@ -162,6 +167,11 @@ impl Fixture {
         self.relay.inside().0.replication()
     }
 
+    /// Where an event stands that is in flight.
+    pub(crate) fn position_of(&mut self, event: Sequence) -> Position {
+        self.replication().flights.update(event, |flight| flight.position).unwrap()
+    }
+
     pub(crate) fn set_sink(&mut self, sink: Box<dyn Sink>) {
         self.down().driver.sink = Some(sink);
     }
@@ -172,7 +182,7 @@ impl Fixture {
 
     /// Does the relay expect no further confirm?
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.replication().window.events() <= self.down().policy.unpublishable
+        self.replication().flights.events() <= self.down().policy.unpublishable
     }
 
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {
@@ -185,7 +195,7 @@ impl Fixture {
     pub(crate) fn begins_at(&mut self, floor: u64) {
         let (floor, replication) = (Lsn::from_wire(floor), self.replication());
         replication.starts_at(floor, 0, replication.progress.seen());
-        replication.admitted.begins_at(floor);
+        replication.transactions.begins_at(floor);
         replication.progress.on_connected(floor);
     }
 
@@ -237,8 +247,7 @@ impl Fixture {
     }
 
     pub(crate) fn hear(&mut self, news: TailEvent) -> Result<(), Fault> {
-        let (now, down) = (self.now, self.relay.inside().1);
-        down.policy.on_tail_event(news, down.driver.sink.as_mut(), now)
+        self.relay.on_tail_event(news, self.now)
     }
 
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<PacketOutcome, Fault> {
@@ -266,7 +275,7 @@ impl Fixture {
         number: u64,
         events: &[Event<'_>],
     ) -> Result<PacketOutcome, Fault> {
-        self.replication().admitted.begins_at(Lsn::from_wire(number * 100));
+        self.replication().transactions.begins_at(Lsn::from_wire(number * 100));
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0)?;
         let mut last = PacketOutcome::Done;
         for event in events {
@@ -274,7 +283,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             last = self.give(&head.u32(content.len() as u32).bytes(&content).0)?;
             if last != PacketOutcome::Done {
-                self.replication().admitted.interrupt();
+                self.replication().transactions.interrupt();
                 return Ok(last);
             }
         }
@@ -290,7 +299,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             let packet = head.u32(content.len() as u32).bytes(&content).0;
             let mut taken = self.give(&packet).unwrap();
-            while taken == PacketOutcome::Stopped(IntakeStop::Full) {
+            while matches!(taken, PacketOutcome::Stopped(IntakeStop::Held(_))) {
                 self.settle().unwrap();
                 taken = self.give(&packet).unwrap();
             }
@@ -354,7 +363,7 @@ impl Fixture {
     pub(crate) fn rebuild(&mut self) {
         self.set_sink(open(&self.broker));
         let (feed, down) = self.relay.inside();
-        feed.replication().admitted.interrupt();
+        feed.replication().transactions.interrupt();
         feed.replication().rewind(&mut down.policy);
     }
 

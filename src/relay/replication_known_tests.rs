@@ -2,12 +2,12 @@
 
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
-use super::fixture::{Fixture, failure, pairs};
+use super::fixture::{Fixture, failure, held, pairs};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::STEP;
-use crate::metrics::KnownFrom;
+use crate::metrics::{IntakeHold, KnownFrom};
 use crate::sink::Disposition;
 
 fn passed_over(fixture: &mut Fixture) -> u64 {
@@ -125,7 +125,7 @@ fn what_was_passed_over_stays_so_when_it_is_received_once_more() {
     // GIVEN no room for the second transaction, a new connection, and then a sink that breaks
     second.commit(&sent[..2]).unwrap();
     second.broker.set_full(true);
-    assert_eq!(second.receive(2, &sent[2..]).unwrap(), PacketOutcome::Stopped(IntakeStop::Full));
+    assert_eq!(second.receive(2, &sent[2..]).unwrap(), held(IntakeHold::SinkFull));
     second.receive(1, &sent[..2]).unwrap();
     second.broker.set_full(false);
     second.broker.set_silent(true);
@@ -181,7 +181,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
             admitter.state_file.marks.peer_held();
         }
         admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
-        assert_eq!(admitter.known.is_active(), !peer_held);
+        assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }
 

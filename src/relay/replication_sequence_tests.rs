@@ -1,6 +1,6 @@
 //! A stream in which changes and transactions do not come as Postgres sends them.
 
-use walrelay_core::relay::feed::slot::replication::PacketOutcome;
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
 use super::fixture::Fixture;
 use crate::pgoutput::encoder::{Encoder, insert};
@@ -60,14 +60,14 @@ fn a_change_outside_a_transaction_is_not_admitted() {
 fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
     let mut fixture = Fixture::new(&[]);
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
-    fixture.replication().admitted.interrupt();
+    fixture.replication().transactions.interrupt();
     fixture.peers_confirmed(300);
     fixture.begins_at(300);
-    assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 2));
+    assert_eq!((fixture.forgotten(), fixture.replication().flights.events()), (3, 2));
     // WHEN they settle, and what is before it is sent again THEN neither goes back
     fixture.receive(2, &[("e3", "t", "k")]).unwrap();
     fixture.settle().unwrap();
-    assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 0));
+    assert_eq!((fixture.forgotten(), fixture.replication().flights.events()), (3, 0));
     fixture.receive(4, &[("e4", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     assert_eq!((fixture.forgotten(), fixture.published().join(" ")), (4, "e1 e2 e4".to_owned()));
@@ -75,7 +75,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
 
 /// Another relay has confirmed everything before its third transaction.
 fn taken_over(fixture: &mut Fixture) {
-    fixture.replication().admitted.interrupt();
+    fixture.replication().transactions.interrupt();
     fixture.peers_confirmed(300);
     fixture.begins_at(300);
 }
@@ -83,7 +83,7 @@ fn taken_over(fixture: &mut Fixture) {
 #[test]
 fn what_was_confirmed_before_a_rewind_is_no_other_event_after_a_takeover() {
     let mut fixture = Fixture::new(&[]);
-    let first = fixture.replication().window.next();
+    let first = fixture.replication().flights.next();
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     // GIVEN the second of two events is confirmed, and the sink loses track
     fixture.confirmed(first + 1);
@@ -100,7 +100,7 @@ fn what_was_confirmed_before_a_rewind_is_no_other_event_after_a_takeover() {
 #[test]
 fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     let mut fixture = Fixture::new(&[]);
-    let first = fixture.replication().window.next();
+    let first = fixture.replication().flights.next();
     // GIVEN events that another relay has confirmed, and not this one's broker
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     taken_over(&mut fixture);
@@ -120,15 +120,30 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
 }
 
 #[test]
+fn an_event_in_the_place_of_another_is_not_passed_over() {
+    let mut fixture = Fixture::new(&[]);
+    let first = fixture.replication().flights.next();
+    // GIVEN a transaction of which only the second event is confirmed
+    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    fixture.confirmed(first + 1);
+    fixture.rebuild();
+    // WHEN it comes again without its first, whose table has gone, and another one follows
+    fixture.receive(1, &[("e2", "t", "l")]).unwrap();
+    let taken = fixture.receive(2, &[("e3", "t", "m")]).unwrap();
+    // THEN the event that follows is not taken for the second
+    assert_eq!(taken, PacketOutcome::Stopped(IntakeStop::OtherEvent));
+}
+
+#[test]
 fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_reported() {
     let mut fixture = Fixture::new(&[]);
     fixture.begins_at(50);
-    let first = fixture.replication().window.next();
+    let first = fixture.replication().flights.next();
     fixture.commit(&[("e1", "t", "k")]).unwrap();
     fixture.commit(&[("e2", "t", "k")]).unwrap();
     fixture.confirmed(first);
     assert_eq!(fixture.forgotten(), 1);
-    fixture.replication().admitted.interrupt();
+    fixture.replication().transactions.interrupt();
     // GIVEN a session in which Postgres has gone back, and an event in flight of before
     fixture.begins_at(50);
     fixture.confirmed(first + 1);
@@ -152,7 +167,7 @@ fn when_the_first_relay_comes_back_it_publishes_again_behind_what_another_has_re
     let events = [("e1", "t", "k"), ("e2", "t", "k")];
     fixture.commit(&events).unwrap();
     fixture.receive_part(2, &[("e3", "t", "k")]);
-    fixture.replication().admitted.interrupt();
+    fixture.replication().transactions.interrupt();
     // WHEN another relay has left its trace, and may have repeated the first of them
     fixture.peers_confirmed(51);
     fixture.begins_at(51);

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use walrelay_core::relay::failure_policy::FailureOutcome;
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
-use self::fixture::{Fixture, failure, header, open, pairs};
+use self::fixture::{Fixture, failure, header, held, open, pairs};
 use crate::base::clock::unix_now_us;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
@@ -22,6 +22,7 @@ use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{self, DeadLetterWriter, KeyHash};
+use crate::metrics::IntakeHold;
 use crate::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 #[test]
@@ -214,10 +215,7 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     fixture.settle().unwrap();
     // What is no event holds up those behind it.
-    assert_eq!(
-        fixture.commit(&[("e3", "", "k")]).unwrap(),
-        PacketOutcome::Stopped(IntakeStop::Full)
-    );
+    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap(), held(IntakeHold::LettersUnread));
     assert_eq!((fixture.published(), fixture.letters().len()), (vec!["e2".to_owned()], 0));
     // WHEN one was written by an earlier process THEN there is room for one more
     let failed_unix_us = fixture.now.unix_us;
@@ -422,7 +420,7 @@ fn suspects_are_published_alone_until_they_are_reported() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    let suspect = fixture.replication().position_of(1);
+    let suspect = fixture.position_of(1);
     fixture.down().policy.suspects.insert(suspect);
     for _ in 0..2 {
         fixture.rebuild();
@@ -443,7 +441,7 @@ fn suspects_are_published_alone_until_they_are_reported() {
     assert!(fixture.down().policy.suspects.is_empty());
     // GIVEN another timeline, on which the positions mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    let suspect = fixture.replication().position_of(3);
+    let suspect = fixture.position_of(3);
     fixture.down().policy.suspects.insert(suspect);
     fixture.forget();
     fixture.rebuild();

@@ -14,7 +14,7 @@ const TAB: &str = "\u{E004}";
 const ENTER: &str = "\u{E007}";
 const ESCAPE: &str = "\u{E00C}";
 
-on_both_brokers!(dead_letters_are_grouped_opened_replayed_and_discarded_by_clicks);
+on_both_brokers!(dead_letters_are_grouped_opened_replayed_and_discarded_by_clicks, rabbitmq in soak);
 
 fn dead_letters_are_grouped_opened_replayed_and_discarded_by_clicks(kind: BrokerKind) {
     let console = Console::open(kind, "console", LETTERS);
@@ -168,6 +168,7 @@ fn discard_the_rest_by_cause(console: &Console) {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_job_is_begun_and_stopped_by_keys_alone() {
     let console = Console::open(BrokerKind::Kafka, "console_keys", LETTERS);
     let Console { case, browser, .. } = &console;
@@ -208,6 +209,7 @@ fn a_job_is_begun_and_stopped_by_keys_alone() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_parked_key_is_released_by_clicks_once_nothing_of_it_is_open() {
     // GIVEN a key that is parked, with two dead letters
     let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 1\n";

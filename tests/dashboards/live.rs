@@ -108,6 +108,7 @@ fn insert(case: &DeadLetterFixture, polled: &Fixture, seq: u64) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn every_query_of_dashboards_and_alerts_finds_series() {
     // GIVEN a relay of a slot, whose events go well or nowhere, and one that polls
     let case = DeadLetterFixture::on(

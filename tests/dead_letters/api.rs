@@ -15,7 +15,7 @@ const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 const LETTERS: u64 = 30;
 
-on_both_brokers!(dead_letters_are_listed_replayed_and_discarded_over_http);
+on_both_brokers!(dead_letters_are_listed_replayed_and_discarded_over_http, rabbitmq in soak);
 
 pub(crate) fn request(
     relay: &RelayProcess,

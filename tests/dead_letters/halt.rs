@@ -7,7 +7,7 @@ use crate::support::{LIMIT, on_both_brokers};
 
 const DELIVERY: &str = "on_dead_letter = \"continue\"\nattempts_max = 3\n";
 
-on_both_brokers!(the_relay_halts_before_an_event_that_has_no_route);
+on_both_brokers!(the_relay_halts_before_an_event_that_has_no_route, rabbitmq in soak);
 
 fn the_relay_halts_before_an_event_that_has_no_route(kind: BrokerKind) {
     let mut case = DeadLetterFixture::on(kind, "halt", DELIVERY, "");

@@ -12,7 +12,7 @@ const REPLAY_WINDOW: u64 = 64;
 const DELIVERY: &str = "attempts_max = 3\nbackoff_cap = \"200ms\"\nretry_budget_percent = 1000\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 
-on_both_brokers!(kills_between_failure_and_resolution_lose_nothing);
+on_both_brokers!(kills_between_failure_and_resolution_lose_nothing, rabbitmq in soak);
 
 fn count(relay: &RelayProcess, name: &str) -> f64 {
     metric(relay, name).unwrap_or_default()

@@ -9,7 +9,7 @@ use crate::support::{
     LIMIT, half_machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
 };
 
-on_both_brokers!(a_broker_that_is_down_for_long_under_load_makes_no_dead_letter);
+on_both_brokers!(a_broker_that_is_down_for_long_under_load_makes_no_dead_letter, both in soak);
 
 fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKind) {
     // GIVEN a relay under load
@@ -40,7 +40,7 @@ fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKi
     verdict.assert_exact(events * 2 / 3);
 }
 
-on_both_brokers!(a_route_that_is_missing_for_long_makes_no_dead_letter);
+on_both_brokers!(a_route_that_is_missing_for_long_makes_no_dead_letter, both in soak);
 
 fn a_route_that_is_missing_for_long_makes_no_dead_letter(kind: BrokerKind) {
     let delivery = "attempts_max = 1000\nbackoff_cap = \"2s\"\n";
@@ -79,7 +79,7 @@ fn a_route_that_is_missing_for_long_makes_no_dead_letter(kind: BrokerKind) {
     assert_eq!(case.list(&["--state", "all"]).len(), 0);
 }
 
-on_both_brokers!(poison_waits_for_a_dead_letter_topic_that_is_missing);
+on_both_brokers!(poison_waits_for_a_dead_letter_topic_that_is_missing, rabbitmq in soak);
 
 fn poison_waits_for_a_dead_letter_topic_that_is_missing(kind: BrokerKind) {
     let case = DeadLetterFixture::on(kind, "letters_away", "attempts_max = 2\n", "");

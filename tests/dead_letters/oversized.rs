@@ -88,6 +88,7 @@ fn rows_larger_than_a_record_are_dead_lettered() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn rows_larger_than_a_message_are_dead_lettered_in_rabbitmq() {
     let case = DeadLetterFixture::on(BrokerKind::RabbitMq, "oversized", PARK_KEY, "");
     // AMQP carries a key of 500 kB as little as before.

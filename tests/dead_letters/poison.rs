@@ -104,7 +104,7 @@ fn provenance(case: &DeadLetterFixture, letter: &Value) {
     assert_eq!(row(&format!("pg_lsn '{lsn}' <= pg_current_wal_lsn()")), "t");
 }
 
-on_both_brokers!(rows_that_no_route_can_carry_are_dead_lettered);
+on_both_brokers!(rows_that_no_route_can_carry_are_dead_lettered, rabbitmq in soak);
 
 fn rows_that_no_route_can_carry_are_dead_lettered(kind: BrokerKind) {
     let case = DeadLetterFixture::on(kind, "unroutable_row", "", "");
@@ -135,7 +135,7 @@ fn rows_that_no_route_can_carry_are_dead_lettered(kind: BrokerKind) {
     assert_eq!(case.open(), [broken]);
 }
 
-on_both_brokers!(a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one);
+on_both_brokers!(a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one, both in soak);
 
 fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one(kind: BrokerKind) {
     let case = DeadLetterFixture::on(kind, "waits", "attempts_max = 2\n", "");
@@ -151,7 +151,7 @@ fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one(kind: Brok
     drop(relay);
 }
 
-on_both_brokers!(a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released);
+on_both_brokers!(a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released, rabbitmq in soak);
 
 fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released(kind: BrokerKind) {
     let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 2\n";

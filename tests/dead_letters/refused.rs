@@ -63,6 +63,7 @@ fn a_topic_that_refuses_the_batches_gets_all_that_fits_in_smaller_ones() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn many_events_that_are_too_large_do_not_cost_a_sink_each() {
     const LARGE: u64 = 200;
     let case = DeadLetterFixture::on(BrokerKind::Kafka, "refused_each", "", "burst_max = 1000\n");

@@ -8,7 +8,7 @@ use crate::support::{LIMIT, metric, on_both_brokers, until};
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 
-on_both_brokers!(what_was_mended_is_replayed_in_key_order);
+on_both_brokers!(what_was_mended_is_replayed_in_key_order, rabbitmq in soak);
 
 fn what_was_mended_is_replayed_in_key_order(kind: BrokerKind) {
     let case = DeadLetterFixture::on(kind, "back", DELIVERY, DEAD_LETTER);
@@ -50,7 +50,7 @@ const SMALL_BYTES: u64 = 2_000;
 const LARGE_BYTES: u64 = 400_000;
 const LETTERS: u64 = 8;
 
-on_both_brokers!(a_replay_stops_when_its_destination_refuses_events_again);
+on_both_brokers!(a_replay_stops_when_its_destination_refuses_events_again, rabbitmq in soak);
 
 fn a_replay_stops_when_its_destination_refuses_events_again(kind: BrokerKind) {
     let case = DeadLetterFixture::on(kind, "comes_back", DELIVERY, DEAD_LETTER);

@@ -13,7 +13,7 @@ const DELIVERY: &str = "attempts_max = 1\n";
 const WINDOW: Duration = Duration::from_secs(1);
 const DEAD_LETTER: &str = "burst_max = 7\nburst_window = \"1s\"\n";
 
-on_both_brokers!(a_poison_storm_opens_the_breaker_after_exactly_the_burst);
+on_both_brokers!(a_poison_storm_opens_the_breaker_after_exactly_the_burst, rabbitmq in soak);
 
 fn a_poison_storm_opens_the_breaker_after_exactly_the_burst(kind: BrokerKind) {
     let mut case = DeadLetterFixture::on(kind, "storm", DELIVERY, DEAD_LETTER);

@@ -5,7 +5,7 @@ use walrelay_harness::BrokerKind;
 use super::fixture::DeadLetterFixture;
 use crate::support::{LIMIT, on_both_brokers, start, state, until, wait_looks};
 
-on_both_brokers!(a_key_that_a_peer_has_parked_is_parked_after_a_takeover);
+on_both_brokers!(a_key_that_a_peer_has_parked_is_parked_after_a_takeover, rabbitmq in soak);
 
 fn a_key_that_a_peer_has_parked_is_parked_after_a_takeover(kind: BrokerKind) {
     // GIVEN a relay that has read the dead-letter topic and streamed, and is frozen

@@ -129,7 +129,7 @@ fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     headers.collect()
 }
 
-on_both_brokers!(a_replay_against_a_broken_route_changes_nothing);
+on_both_brokers!(a_replay_against_a_broken_route_changes_nothing, rabbitmq in soak);
 
 fn a_replay_against_a_broken_route_changes_nothing(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_broken");
@@ -152,7 +152,7 @@ fn a_replay_against_a_broken_route_changes_nothing(kind: BrokerKind) {
     bench.judge(bench.site.reader()).assert_exact(0);
 }
 
-on_both_brokers!(commands_to_a_broker_that_is_down_say_so);
+on_both_brokers!(commands_to_a_broker_that_is_down_say_so, kafka in soak);
 
 fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_down");

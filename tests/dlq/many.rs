@@ -13,7 +13,7 @@ const KEYS: usize = 1_000;
 /// What a replay has handed over and not resolved when it is killed.
 const WINDOW: u64 = 64;
 
-on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill);
+on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill, both in soak);
 
 fn many_dead_letters_are_found_and_replayed_across_a_kill(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_many");

@@ -136,7 +136,7 @@ impl Service {
     }
 }
 
-on_both_brokers!(letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone);
+on_both_brokers!(letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone, rabbitmq in soak);
 
 fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kind: BrokerKind) {
     let service = Service::new(kind, "dlq_from");
@@ -186,7 +186,7 @@ fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kin
     assert_eq!(service.bench.records_read(), 0, "nothing is in the relay's own topic");
 }
 
-on_both_brokers!(a_replay_stops_when_the_consumer_fails_again);
+on_both_brokers!(a_replay_stops_when_the_consumer_fails_again, rabbitmq in soak);
 
 fn a_replay_stops_when_the_consumer_fails_again(kind: BrokerKind) {
     let service = Service::new(kind, "dlq_from_again");
@@ -241,7 +241,7 @@ fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     assert!(service.open().is_empty());
 }
 
-on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed);
+on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed, rabbitmq in soak);
 
 fn a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed(kind: BrokerKind) {
     let service = Service::new(kind, "dlq_from_forged");
@@ -269,7 +269,7 @@ fn a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed(kind: BrokerKind
     assert_eq!(service.bench.records_read(), 0);
 }
 
-on_both_brokers!(a_consumer_that_is_not_there_is_told);
+on_both_brokers!(a_consumer_that_is_not_there_is_told, rabbitmq in soak);
 
 fn a_consumer_that_is_not_there_is_told(kind: BrokerKind) {
     let bench = DlqFixture::on(kind, "dlq_from_nobody");

@@ -38,7 +38,7 @@ fn assert_lean(relay: &RelayProcess) {
     assert!(memory.peak_rss_bytes < most, "peak RSS without code {peak}");
 }
 
-on_both_brokers!(a_transaction_larger_than_the_window_passes_through_a_small_process);
+on_both_brokers!(a_transaction_larger_than_the_window_passes_through_a_small_process, rabbitmq in soak);
 
 fn a_transaction_larger_than_the_window_passes_through_a_small_process(kind: BrokerKind) {
     let _machine = half_machine();
@@ -56,7 +56,7 @@ fn a_transaction_larger_than_the_window_passes_through_a_small_process(kind: Bro
     verdict.assert_exact(0);
 }
 
-on_both_brokers!(a_huge_row_leaves_nothing_behind);
+on_both_brokers!(a_huge_row_leaves_nothing_behind, rabbitmq in soak);
 
 fn a_huge_row_leaves_nothing_behind(kind: BrokerKind) {
     // GIVEN a relay that builds a new value for each event
@@ -100,6 +100,7 @@ fn a_rabbitmq_that_blocks_for_long_does_not_grow_the_process() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_rabbitmq_frozen_for_long_does_not_grow_the_process() {
     // The relay gives its connection up after two heartbeats, and publishes again what was in
     // flight: at most one event of each key.

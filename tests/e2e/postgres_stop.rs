@@ -14,6 +14,7 @@ const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
 
 #[test]
+#[ignore = "soak"]
 fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     let _machine = whole_machine();
     let _repeatable = Repeatable::new("e2e::postgres_stop");
@@ -41,7 +42,7 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     verdict.assert_exact(0);
 }
 
-on_both_brokers!(a_fast_shutdown_ends_although_the_broker_is_dead);
+on_both_brokers!(a_fast_shutdown_ends_although_the_broker_is_dead, rabbitmq in soak);
 
 fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     // GIVEN a window full of events whose broker was killed

@@ -110,6 +110,7 @@ fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
 }
 
 #[test]
+#[ignore = "soak"]
 fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_broker() {
     what_the_topic_holds_is_not_repeated("look_append_time", "LogAppendTime");
 }
@@ -160,6 +161,7 @@ fn equal_rows_with_equal_ids_are_all_there() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_relay_that_finds_nothing_to_look_for_looks_at_nothing() {
     let site = Fixture::on(BrokerKind::Kafka, "look_at_rest");
     let (mut relay, reader) = (site.relay(), site.reader());

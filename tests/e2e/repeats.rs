@@ -34,7 +34,7 @@ struct Place {
     broker: Broker,
 }
 
-on_both_brokers!(a_kill_repeats_little);
+on_both_brokers!(a_kill_repeats_little, both in soak);
 
 fn a_kill_repeats_little(kind: BrokerKind) {
     let _repeatable = Repeatable::new("e2e::repeats");

@@ -19,6 +19,7 @@ fn ready(relay: &RelayProcess) -> Option<Response> {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_postgres_that_decodes_in_silence_is_waited_for() {
     let _machine = whole_machine();
     // GIVEN a relay with little patience, and a table that is none of its business

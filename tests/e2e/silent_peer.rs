@@ -10,7 +10,7 @@ const EVENTS: u64 = 1_000;
 /// Of another key, so that the keys get no later event while the transaction lasts.
 const REST: u64 = 4_000;
 
-on_both_brokers!(a_peer_that_repeats_events_and_confirms_none_leaves_a_trace);
+on_both_brokers!(a_peer_that_repeats_events_and_confirms_none_leaves_a_trace, rabbitmq in soak);
 
 /// Without the position in its records no topic is looked at.
 fn config(site: &Fixture, state_file: &str) -> RelayConfig {

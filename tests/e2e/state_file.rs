@@ -20,10 +20,8 @@ const WINDOW_EVENTS: u64 = 200;
 /// Of the word that counts the marks.
 const WRITTEN_OFFSET: u64 = 8 * 8;
 
-on_both_brokers!(
-    what_was_confirmed_before_a_kill_is_not_repeated,
-    nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed
-);
+on_both_brokers!(what_was_confirmed_before_a_kill_is_not_repeated, rabbitmq in soak);
+on_both_brokers!(nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed, both in soak);
 
 /// A relay with a state file, and with nothing else that tells what was published: for want of their
 /// positions events are not looked for in their topic.

@@ -38,7 +38,7 @@ fn assert_status(relay: &RelayProcess, wanted: &str, codes: &[&str]) {
     assert!(status["since"].as_str().is_some_and(|since| since.ends_with('Z')), "{status}");
 }
 
-on_both_brokers!(a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers);
+on_both_brokers!(a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers, rabbitmq in soak);
 
 fn a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers(kind: BrokerKind) {
     // GIVEN a relay that streams

@@ -46,7 +46,7 @@ fn a_sigterm_under_load_repeats_nothing(kind: BrokerKind) {
     verdict.assert_exact(0);
 }
 
-on_both_brokers!(a_sigterm_inside_a_large_transaction_repeats_nothing);
+on_both_brokers!(a_sigterm_inside_a_large_transaction_repeats_nothing, rabbitmq in soak);
 
 fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
@@ -78,7 +78,7 @@ fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     verdict.assert_exact(0);
 }
 
-on_both_brokers!(a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing);
+on_both_brokers!(a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing, both in soak);
 
 fn a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing(kind: BrokerKind) {
     let _machine = half_machine();
@@ -111,6 +111,7 @@ fn a_sigterm_inside_a_transaction_that_outlasts_the_drain_repeats_nothing(kind: 
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let mut broker = RabbitMq::start().unwrap();
     let site = Fixture::new(shared_postgres(), &broker, "stop_without_rabbitmq");

@@ -48,7 +48,7 @@ const KAFKA: [(Fault, usize); 6] = [
 ];
 const RABBITMQ: [(Fault, usize); 3] = [(Fault::Kill, 2), (Fault::Stop, 1), (Fault::Cut, 3)];
 
-on_both_brokers!(takeovers_lose_nothing_and_nobody_gives_up);
+on_both_brokers!(takeovers_lose_nothing_and_nobody_gives_up, rabbitmq in soak);
 
 fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
     let (faults, events): (&[(Fault, usize)], u64) = match kind {

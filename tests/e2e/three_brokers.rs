@@ -30,6 +30,7 @@ struct Cluster {
 }
 
 #[test]
+#[ignore = "soak"]
 fn nothing_is_lost_or_repeated_when_leaders_move() {
     let _repeatable = Repeatable::new("e2e::three_brokers");
     // GIVEN three brokers, a topic on all of them and one on one of them

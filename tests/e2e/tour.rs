@@ -143,7 +143,7 @@ fn is_in_state(relay: &RelayProcess, state: &str) -> String {
     format!("outbox_state{{state=\"{state}\",instance=\"{}\"}} == 1", relay.admin())
 }
 
-on_both_brokers!(every_fault_is_told_by_all_and_taken_back);
+on_both_brokers!(every_fault_is_told_by_all_and_taken_back, both in soak);
 
 fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
     let _half = volume(true, false).then(half_machine);

@@ -92,6 +92,7 @@ fn a_password_of_rabbitmq_is_rotated_under_a_running_relay() {
 }
 
 #[test]
+#[ignore = "soak"]
 fn a_password_of_kafka_is_rotated_under_a_running_relay() {
     let port = free_port().unwrap();
     let mut scene = CliFixture::waiting("rotated_kafka");

@@ -13,12 +13,10 @@ use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::{CliFixture, Ended, OUTBOX_SQL, read};
 use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
 
-on_both_brokers!(
-    a_published_event_is_found,
-    a_dead_letter_is_found,
-    an_event_that_waits_is_told_from_one_in_flight,
-    an_event_is_found_over_http,
-);
+on_both_brokers!(a_published_event_is_found, rabbitmq in soak);
+on_both_brokers!(a_dead_letter_is_found, rabbitmq in soak);
+on_both_brokers!(an_event_that_waits_is_told_from_one_in_flight, rabbitmq in soak);
+on_both_brokers!(an_event_is_found_over_http, rabbitmq in soak);
 
 const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

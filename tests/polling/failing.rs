@@ -61,7 +61,7 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
 }
 
-on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back);
+on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back, rabbitmq in soak);
 
 #[test]
 fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {

@@ -61,7 +61,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
     judge(&site, reader, 0);
 }
 
-on_both_brokers!(an_outage_of_the_broker_costs_no_row_and_no_attempt);
+on_both_brokers!(an_outage_of_the_broker_costs_no_row_and_no_attempt, rabbitmq in soak);
 
 fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
     let mut broker = Broker::start(kind).unwrap();

@@ -33,6 +33,7 @@ fn publish(brokers: &str, topic: &str, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn records_are_read_with_all_that_the_oracle_needs() {
     let brokers = shared_kafka().bootstrap();
     let stamped = [("message.timestamp.type", "LogAppendTime")];
@@ -66,6 +67,7 @@ fn records_are_read_with_all_that_the_oracle_needs() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn the_cheap_mode_measures_and_a_killed_broker_is_waited_out() {
     let mut kafka = Kafka::start().unwrap();
     let brokers = kafka.bootstrap();
@@ -109,6 +111,7 @@ fn publish_rows(brokers: &str, topic: &str, rows: &[&str]) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
     // GIVEN a chaos run with all its nasty payloads
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
@@ -151,6 +154,7 @@ fn read_backlog(key: &str, value: &[u8]) -> (String, u128) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn an_event_written_in_another_way_is_known_by_its_content() {
     // GIVEN a backlog, delivered without ids and without the blanks that jsonb has
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();

@@ -75,6 +75,7 @@ fn assert_emits(name: &str, program: &Program) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn sql() {
     let scene = scene("snippet_sql");
     for statements in ["trace.sql", "emit.sql", "lock.sql"] {
@@ -122,6 +123,7 @@ fn the_function_that_init_makes_is_published_from_on_18() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn rust() {
     let files = ["diesel", "sqlx", "tokio_postgres"].map(|name| format!("src/bin/{name}.rs"));
     let folder =
@@ -137,6 +139,7 @@ fn rust() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn go() {
     let folder = project("go", &["go.mod", "go.sum"], &["main.go"]);
     let build = Program::new("go", &folder)
@@ -150,6 +153,7 @@ fn go() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn java() {
     let folder = project("java", &[], &["PlaceOrder.java"]);
     let jars = format!("{}/*", cached("java", "pom.xml", "lib").display());
@@ -167,6 +171,7 @@ fn java() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn python() {
     let files = ["place_order_django.py", "place_order_sqlalchemy.py"];
     let folder = project("python", &[], &files);
@@ -178,6 +183,7 @@ fn python() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn node() {
     let folder = project("node", &[], &["place-order.mjs"]);
     let modules = folder.join("node_modules");

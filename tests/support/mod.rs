@@ -128,22 +128,36 @@ fn rest(began: Instant) {
     std::thread::sleep((began.elapsed() / 16).clamp(POLL_MIN, POLL_MAX));
 }
 
-/// Declares two tests for each function, `NAME::kafka` and `NAME::rabbitmq`, which call it with the
-/// kind of broker.
+/// Declares two tests for a function, `NAME::kafka` and `NAME::rabbitmq`, which call it with the kind of
+/// broker. `make test` runs both, one of them, or none; `make soak` runs both.
 macro_rules! on_both_brokers {
-    ($($body:ident),+ $(,)?) => {$(
-        mod $body {
+    ($test:ident) => {
+        on_both_brokers!(@$test [] []);
+    };
+    ($test:ident, rabbitmq in soak) => {
+        on_both_brokers!(@$test [] [#[ignore = "soak"]]);
+    };
+    ($test:ident, kafka in soak) => {
+        on_both_brokers!(@$test [#[ignore = "soak"]] []);
+    };
+    ($test:ident, both in soak) => {
+        on_both_brokers!(@$test [#[ignore = "soak"]] [#[ignore = "soak"]]);
+    };
+    (@$test:ident [$($kafka:tt)*] [$($rabbitmq:tt)*]) => {
+        mod $test {
             #[test]
+            $($kafka)*
             fn kafka() {
-                super::$body(walrelay_harness::BrokerKind::Kafka);
+                super::$test(walrelay_harness::BrokerKind::Kafka);
             }
 
             #[test]
+            $($rabbitmq)*
             fn rabbitmq() {
-                super::$body(walrelay_harness::BrokerKind::RabbitMq);
+                super::$test(walrelay_harness::BrokerKind::RabbitMq);
             }
         }
-    )+};
+    };
 }
 pub(crate) use on_both_brokers;
 
@@ -409,7 +423,7 @@ impl Repeatable {
     fn command(&self) -> String {
         let (seed, test) = (seed(), self.0);
         format!(
-            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --test main {test} -- --nocapture"
+            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --test main {test} -- --include-ignored --nocapture"
         )
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn leftovers(source: &Source) -> Vec<String> {
     wrong
 }
 
-fn has_word(text: &str, word: &str) -> bool {
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
 }
 

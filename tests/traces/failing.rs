@@ -11,7 +11,7 @@ use walrelay_harness::stats::human_bytes;
 use super::fixture::{by_event, hex, of, stop, traced};
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::read;
-use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until};
+use crate::support::{Fixture, LIMIT, metric, until};
 
 /// The queue of spans, and one batch.
 const SPANS_KEPT_MAX: f64 = 8192.0 + 512.0;
@@ -29,11 +29,11 @@ fn assert_retries(span: &Span, at_least: u32) {
     assert!(retries >= at_least, "{retries}");
 }
 
-on_both_brokers!(a_span_counts_the_attempts_after_the_first);
-
-fn a_span_counts_the_attempts_after_the_first(kind: BrokerKind) {
+#[test]
+#[ignore = "soak"]
+fn a_span_counts_the_attempts_after_the_first() {
     let delivery = "attempts_max = 1000\nbackoff_cap = \"100ms\"\n";
-    let (case, collector) = traced_case(kind, "trace_retry", delivery);
+    let (case, collector) = traced_case(BrokerKind::Kafka, "trace_retry", delivery);
     let mut relay = case.relay();
     // GIVEN an event that has no route for a while, and one that has
     let good = case.insert_one(&case.site.name, "good", 1);
@@ -56,10 +56,9 @@ fn a_span_counts_the_attempts_after_the_first(kind: BrokerKind) {
     assert!(relay.said(&hex(&span.trace_id)), "{}", relay.tail(30));
 }
 
-on_both_brokers!(the_span_of_a_dead_letter_is_an_error_with_its_class);
-
-fn the_span_of_a_dead_letter_is_an_error_with_its_class(kind: BrokerKind) {
-    let (case, collector) = traced_case(kind, "trace_dead", "attempts_max = 3\n");
+#[test]
+fn the_span_of_a_dead_letter_is_an_error_with_its_class() {
+    let (case, collector) = traced_case(BrokerKind::Kafka, "trace_dead", "attempts_max = 3\n");
     // GIVEN an event that fails in all its attempts, and one that cannot be made of its row
     case.site.execute("alter table outbox alter aggregatetype drop not null");
     let mut relay = case.relay();

@@ -37,7 +37,7 @@ mutants! {
     AckNewest: "the newest confirm is reported, whatever is unconfirmed before it",
     AckBegin: "a transaction is reported when it begins",
     AckOnEnqueue: "an event counts as settled once the sink has taken it",
-    AckFirstEvent: "a transaction is reported once its first event is confirmed",
+    AckBeforeLast: "a transaction is reported before its last event is confirmed",
     EmptySettles: "a transaction without events is reported, whatever is unconfirmed before it",
     KeepaliveInTransaction: "the position of a keepalive is reported inside a transaction",
     KeepaliveUnconfirmed: "the position of a keepalive is reported while events are unconfirmed",

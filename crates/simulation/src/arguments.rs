@@ -14,6 +14,7 @@ Usage: walrelay-simulation [OPTIONS]
   --threads N       how many threads play [all cores]
   --first           stop at the first violation
   --sink KIND       direct, kafka or rabbitmq: what the relays publish through [the seed decides]
+  --digest          print a line `seed fingerprint` for each seed, of what its relays did and when
   --story           print what happens in the first seed, line by line
   --faults 1,4      only these faults of the seed, by their index; none: no fault
   --events N        the seed ends once so many events are committed
@@ -33,6 +34,7 @@ pub struct Arguments {
     pub threads: usize,
     pub stops_at_first: bool,
     pub tells: bool,
+    pub shows_digests: bool,
     pub all_mutants: bool,
     pub wants_help: bool,
     /// Where the smallest schedules are written.
@@ -48,6 +50,7 @@ pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, St
         threads: cores,
         stops_at_first: false,
         tells: false,
+        shows_digests: false,
         all_mutants: false,
         wants_help: false,
         keep: None,
@@ -60,6 +63,7 @@ pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, St
             "--help" | "-h" => read.wants_help = true,
             "--first" => read.stops_at_first = true,
             "--story" => read.tells = true,
+            "--digest" => read.shows_digests = true,
             "--mutants" => read.all_mutants = true,
             "--keep" => read.keep = Some(text(&name, &mut rest)?),
             "--seeds" => seeds = Some(value(&name, &mut rest)?),

@@ -21,6 +21,7 @@ pub struct Fleet {
     pub seeds: u64,
     pub threads: usize,
     pub stops_at_first: bool,
+    pub keeps_digests: bool,
 }
 
 /// What all seeds together have shown.
@@ -32,8 +33,8 @@ pub struct Totals {
     pub rounds: u64,
     pub violations: BTreeMap<u64, Violation>,
     pub sometimes: Sometimes,
-    /// The fingerprint of each seed, combined.
-    pub digest: u64,
+    /// The fingerprint of each seed, where they are kept.
+    pub digests: BTreeMap<u64, u64>,
 }
 
 impl Totals {
@@ -56,7 +57,7 @@ impl Totals {
         self.rounds += other.rounds;
         self.violations.extend(other.violations);
         self.sometimes.merge(other.sometimes);
-        self.digest ^= other.digest;
+        self.digests.extend(other.digests);
     }
 }
 
@@ -112,7 +113,7 @@ impl Fleet {
             totals.faults += report.happened.len() as u64;
             totals.rounds += report.rounds;
             totals.sometimes.add(&report);
-            totals.digest ^= report.digest.rotate_left((seed % 64) as u32);
+            totals.digests.extend(self.keeps_digests.then_some((seed, report.digest)));
             if let Some(violation) = report.violation {
                 if self.stops_at_first {
                     stops.store(true, Ordering::Relaxed);

@@ -3,6 +3,7 @@
 pub mod arguments;
 mod broker;
 mod checker;
+mod digest;
 mod faults;
 mod fleet;
 mod kafka;
@@ -10,6 +11,7 @@ mod life;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
+mod numbers;
 mod options;
 mod postgres;
 mod process;

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         tell_story(&arguments.options);
     }
     let totals = play(&arguments);
+    totals.digests.iter().for_each(|(seed, digest)| println!("{seed} {digest:016x}"));
     print!("how often these states were reached:\n{}", totals.sometimes);
     if let Some((seed, _)) = totals.violations.first_key_value() {
         let options = Options { seed: *seed, ..arguments.options.clone() };
@@ -107,8 +108,9 @@ fn write_regression(folder: &str, shrunk: &Shrunk) {
 }
 
 fn play(arguments: &Arguments) -> Totals {
-    let Arguments { options, seeds, threads, stops_at_first, .. } = arguments.clone();
-    let fleet = Fleet { options, seeds, threads, stops_at_first };
+    let Arguments { options, seeds, threads, stops_at_first, shows_digests, .. } =
+        arguments.clone();
+    let fleet = Fleet { options, seeds, threads, stops_at_first, keeps_digests: shows_digests };
     let mut shown = Shown::new(seeds);
     let totals = fleet.play(|progress| match progress {
         Progress::Played(played) => shown.played(played),

@@ -22,6 +22,7 @@ use walrelay_core::sink::Disposition;
 
 use crate::broker::{Broker, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
+use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
@@ -90,7 +91,7 @@ pub struct Report {
     /// The key of each event, from the first on.
     pub keys: Vec<Option<u8>>,
     pub relays: usize,
-    /// Fingerprint of all that was stored.
+    /// Fingerprint of what was stored, of the positions that were reported, and of the stops.
     pub digest: u64,
 }
 
@@ -112,6 +113,7 @@ pub struct World {
     options: Options,
     /// Of one part of one round: what a fault changes shifts no others.
     random: Random,
+    of_seed: u64,
     /// Faults that were planned, whether they happen or not.
     planned: u32,
     clock: WorldClock,
@@ -128,6 +130,7 @@ pub struct World {
     rates: Rates,
     kinds: Vec<FaultKind>,
     checker: Checker,
+    digest: Digest,
     report: Report,
     tells: bool,
     target: u64,
@@ -214,9 +217,9 @@ impl World {
         let mut machines: Vec<Machine> =
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
         machines.truncate(relays);
-        let kinds = kinds(sink, &mut random);
-        let rates = Rates::drawn(&mut random);
         World {
+            kinds: kinds(sink, &mut random),
+            rates: Rates::drawn(&mut random),
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
             broker,
@@ -226,14 +229,14 @@ impl World {
             frozen_until_us: machines.iter().map(|_| 0).collect(),
             suspended_since_us: machines.iter().map(|_| None).collect(),
             machines,
-            rates,
-            kinds,
             checker: Checker::new(policy == OnDeadLetter::ParkKey),
+            digest: Digest::default(),
             report: Report { relays, sink, ..Report::default() },
             tells,
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
             options: options.clone(),
             random,
+            of_seed: Random::new(options.seed).number(),
             planned: 0,
             postgres_back_us: None,
             broker_back_us: None,
@@ -264,6 +267,7 @@ impl World {
 
     pub fn run(mut self) -> Report {
         let outcome = self.play().and_then(|()| self.settle());
+        self.note_stored();
         if self.tells {
             let lines: Vec<String> = locked(&self.postgres)
                 .wal
@@ -290,7 +294,7 @@ impl World {
         self.report.repeats = self.checker.repeats;
         let broker = locked(&self.broker);
         self.report.parked = broker.stored.iter().filter(|it| it.is_parked()).count() as u64;
-        self.report.digest = digest(&broker);
+        self.report.digest = self.digest.value();
         drop(broker);
         self.report
     }
@@ -309,8 +313,7 @@ impl World {
     /// The numbers for one part of this round.
     fn draws_for(&mut self, part: u64) {
         let round = self.report.rounds << 8 | part;
-        self.random =
-            Random::new(Random::new(self.options.seed).number() ^ Random::new(round).number());
+        self.random = Random::new(self.of_seed ^ Random::new(round).number());
     }
 
     fn chance(&mut self, of_256: u64) -> bool {
@@ -351,14 +354,14 @@ impl World {
             // Where nothing moves, a timeout is waited for.
             self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
-            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
-            let now = (locked(&self.broker).stored.len(), slot);
+            let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+            let slot = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (broker.stored.len(), slot);
             still = if now == seen { still + 1 } else { 0 };
             seen = now;
-            self.checker.look(&locked(&self.broker))?;
-            let is_settled = self.checker.all_settled(&locked(&self.postgres));
-            let is_empty = locked(&self.broker).is_quiet();
-            quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
+            self.checker.look(&broker)?;
+            let is_settled = self.checker.all_settled(&postgres);
+            quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
                 let found = |since: &usize| {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
@@ -374,7 +377,7 @@ impl World {
                         .to_owned()
                         .into());
                 }
-                return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
+                return self.checker.end(&postgres, &broker);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
@@ -410,7 +413,7 @@ impl World {
         }
         self.walsenders()?;
         self.store(jump);
-        self.tell_stored();
+        self.note_stored();
         self.checker.look(&locked(&self.broker))?;
         if std::mem::take(&mut self.replaces_cluster) {
             self.replace_cluster();
@@ -420,12 +423,16 @@ impl World {
         self.violation.take().map_or(Ok(()), Err)
     }
 
-    fn tell_stored(&mut self) {
+    fn note_stored(&mut self) {
+        let broker = locked(&self.broker);
+        let new = &broker.stored[self.stored_until..];
+        new.iter().for_each(|record| self.digest.record(record));
+        self.stored_until = broker.stored.len();
         if !self.tells {
             return;
         }
-        let records = locked(&self.broker).stored[self.stored_until..].to_vec();
-        self.stored_until += records.len();
+        let records = new.to_vec();
+        drop(broker);
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
@@ -448,11 +455,12 @@ impl World {
         let refuses = self.clock.us() < self.refuses_until_us;
         let mut broker = locked(&self.broker);
         for _ in 0..1 + below(&mut self.random, 12) {
-            let takeable = broker.takeable();
-            if takeable.is_empty() {
+            let takeable = broker.takeable().count();
+            if takeable == 0 {
                 return;
             }
-            let index = takeable[below(&mut self.random, takeable.len() as u64) as usize];
+            let index = below(&mut self.random, takeable as u64) as usize;
+            let Some(index) = broker.takeable().nth(index) else { return };
             let refusal = (refuses && below(&mut self.random, 2) == 0).then(|| {
                 match below(&mut self.random, 3) {
                     0 => Disposition::Delayed,
@@ -478,15 +486,4 @@ fn kinds(sink: SinkKind, random: &mut Random) -> Vec<FaultKind> {
 
 fn below(random: &mut Random, bound: u64) -> u64 {
     random.number() % bound.max(1)
-}
-
-fn digest(broker: &Broker) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for record in &broker.stored {
-        for byte in record.id.bytes().chain(record.topic.bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        hash ^= record.stored_unix_us as u64;
-    }
-    hash
 }

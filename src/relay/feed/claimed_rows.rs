@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 use crate::base::event::{Position, Sequence};
-use crate::base::lsn::Lsn;
-use crate::delivery::window::NotInFlight;
+use crate::delivery::flight::{Attempts, Flight, FlightState};
+use crate::delivery::flights::NotInFlight;
+use crate::delivery::known::Fingerprint;
 use crate::polling::batch::{Batch, FailedRow, Late, PolledRow, Verdicts};
 
 /// How long a worker waits for all rows of its batch: one may wait for a destination that does not
@@ -35,14 +36,12 @@ enum RowState {
 struct ClaimedRow {
     row: PolledRow,
     state: RowState,
-    /// Its size at the sink.
-    bytes: usize,
+    flight: Flight,
 }
 
 #[derive(Debug)]
 struct OpenBatch {
     claim: String,
-    lsn: Lsn,
     /// A row has failed or waits for long, so verdicts are sent as soon as they are known.
     broken_up: bool,
     taken_at: Instant,
@@ -73,35 +72,33 @@ pub(super) struct ClaimedRows {
 }
 
 impl ClaimedRows {
-    /// Takes a batch in. Returns the rows that had failed before they were claimed, with their
-    /// attempts.
-    pub(super) fn take(&mut self, batch: Batch) -> Vec<(Sequence, u32)> {
+    /// Takes a batch in.
+    pub(super) fn take(&mut self, batch: Batch, now_unix_us: i64) {
         let Batch { claim, lsn, rows, answer, .. } = batch;
         let first = self.next;
-        let numbered = (first..).zip(&rows).map(|(sequence, row)| (sequence, row.attempts));
-        let failed_before = numbered.filter(|(_, attempts)| *attempts > 0).collect();
         self.unsettled += rows.len();
         self.held_bytes += rows.iter().map(|row| row.tuple.len()).sum::<usize>();
         self.next += rows.len() as Sequence;
         self.queue.extend(first..self.next);
-        let queued = |row| ClaimedRow { row, state: RowState::Queued, bytes: 0 };
+        let queued = |(ordinal, row)| {
+            let flight = flight_of(&row, Position { commit_lsn: lsn, ordinal }, now_unix_us);
+            ClaimedRow { row, state: RowState::Queued, flight }
+        };
         let batch = OpenBatch {
             claim,
-            lsn,
             broken_up: false,
             taken_at: Instant::now(),
             verdicts: Verdicts::default(),
             answer: Some(answer),
-            rows: (first..).zip(rows.into_iter().map(queued)).collect(),
+            rows: (first..).zip((0..).zip(rows).map(queued)).collect(),
         };
         self.batches.insert(first, batch);
-        failed_before
     }
 
     /// Releases the rows of a batch that is not taken in.
     pub(super) fn refuse(&mut self, batch: Batch) {
         let first = self.next;
-        self.take(batch);
+        self.take(batch, 0);
         self.queue.retain(|sequence| *sequence < first);
         if let Some(batch) = self.batches.get_mut(&first) {
             let rows = std::mem::take(&mut batch.rows);
@@ -115,30 +112,43 @@ impl ClaimedRows {
         !self.queue.is_empty()
     }
 
-    /// The row that is handed to the sink next.
-    pub(super) fn next_queued(&self) -> Option<(Sequence, &PolledRow)> {
+    /// The row that is handed to the sink next, and what is known of it.
+    pub(super) fn next_queued(&self) -> Option<(Sequence, &PolledRow, &Flight)> {
         let sequence = *self.queue.front()?;
         let (_, batch) = self.batches.range(..=sequence).next_back()?;
-        batch.rows.get(&sequence).map(|claimed| (sequence, &claimed.row))
+        let ClaimedRow { row, flight, .. } = batch.rows.get(&sequence)?;
+        Some((sequence, row, flight))
     }
 
     /// The sink has taken the row at the head of the queue.
-    pub(super) fn offered(&mut self, bytes: usize) {
+    pub(super) fn offered(&mut self, flight: Flight) {
         let Some(sequence) = self.queue.pop_front() else { return };
         let Some(batch) = self.batch_of(sequence) else { return };
         let Some(claimed) = batch.rows.get_mut(&sequence) else { return };
-        (claimed.state, claimed.bytes) = (RowState::Offered(Instant::now()), bytes);
+        let bytes = flight.bytes;
+        let mut flight = Flight { fingerprint: Fingerprint::NONE, ..flight };
+        flight.resume(&mut claimed.flight);
+        (claimed.state, claimed.flight) = (RowState::Offered(Instant::now()), flight);
         self.in_flight += 1;
         self.bytes += bytes;
     }
 
-    /// The server's LSN when the row was claimed, and the row's place in the claim.
-    pub(super) fn position(&self, sequence: Sequence) -> Position {
-        let found = self.batches.range(..=sequence).next_back();
-        found.map_or(Position::default(), |(first, batch)| Position {
-            commit_lsn: batch.lsn,
-            ordinal: sequence - first,
-        })
+    /// Lets `decide` judge a row that the sink has.
+    pub(super) fn update<T>(
+        &mut self,
+        sequence: Sequence,
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight> {
+        let claimed = self.batch_of(sequence).and_then(|batch| batch.rows.get_mut(&sequence));
+        let claimed = claimed.filter(|claimed| claimed.state != RowState::Queued);
+        claimed.map(|claimed| decide(&mut claimed.flight)).ok_or(NotInFlight(sequence))
+    }
+
+    /// Rows that become dead letters once the dead-letter topic has been read.
+    pub(super) fn given_up(&self) -> Vec<Sequence> {
+        let rows = self.batches.values().flat_map(|batch| &batch.rows);
+        let given_up = |it: &ClaimedRow| matches!(it.flight.state, FlightState::GivenUp(_));
+        rows.filter(|(_, claimed)| given_up(claimed)).map(|(sequence, _)| *sequence).collect()
     }
 
     /// Rows that the sink has had for long without an answer, while it has settled later ones, the
@@ -157,27 +167,8 @@ impl ClaimedRows {
         self.batches.range_mut(..=sequence).next_back().map(|(_, batch)| batch)
     }
 
-    /// The broker has the row. Returns when the application inserted it.
-    pub(super) fn published(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
-        let (row, verdicts) = self.settle(sequence)?;
-        verdicts.published.push(row.id);
-        Ok(row.created_unix_us)
-    }
-
-    /// The dead-letter topic has the row. Returns when the application inserted it.
-    pub(super) fn failed(
-        &mut self,
-        sequence: Sequence,
-        attempts: u32,
-        reason: String,
-    ) -> Result<i64, NotInFlight> {
-        let (row, verdicts) = self.settle(sequence)?;
-        verdicts.failed.push(FailedRow { id: row.id, attempts, reason, wait: Duration::ZERO });
-        Ok(row.created_unix_us)
-    }
-
-    /// Removes a row from its batch. The caller adds its verdict to the returned ones.
-    fn settle(&mut self, sequence: Sequence) -> Result<(PolledRow, &mut Verdicts), NotInFlight> {
+    /// The broker has the row, or its dead letter.
+    pub(super) fn settle(&mut self, sequence: Sequence) -> Result<Flight, NotInFlight> {
         let found = self.batches.range_mut(..=sequence).next_back();
         let (_, batch) = found.ok_or(NotInFlight(sequence))?;
         let Entry::Occupied(entry) = batch.rows.entry(sequence) else {
@@ -186,14 +177,23 @@ impl ClaimedRows {
         if entry.get().state == RowState::Queued {
             return Err(NotInFlight(sequence));
         }
-        let claimed = entry.remove();
+        let ClaimedRow { row, state, flight } = entry.remove();
         self.newest_settled = self.newest_settled.max(sequence);
         self.unsettled -= 1;
-        self.held_bytes -= claimed.row.tuple.len();
+        self.held_bytes -= row.tuple.len();
         self.in_flight -= 1;
-        self.failing -= usize::from(claimed.state == RowState::Failing);
-        self.bytes -= claimed.bytes;
-        Ok((claimed.row, &mut batch.verdicts))
+        self.failing -= usize::from(state == RowState::Failing);
+        self.bytes -= flight.bytes;
+        match &flight.state {
+            FlightState::DeadLetter(cause) => {
+                let wait = Duration::ZERO;
+                let reason = format!("{} ({})", cause.reason, cause.class);
+                let failed = FailedRow { id: row.id, attempts: cause.attempts, reason, wait };
+                batch.verdicts.failed.push(failed);
+            }
+            _ => batch.verdicts.published.push(row.id),
+        }
+        Ok(flight)
     }
 
     /// The row has failed and will be tried again.
@@ -220,6 +220,7 @@ impl ClaimedRows {
         self.queue.clear();
         for (sequence, claimed) in self.batches.values_mut().flat_map(|batch| &mut batch.rows) {
             claimed.state = RowState::Queued;
+            claimed.flight.take_given_up();
             self.queue.push_back(*sequence);
         }
         (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
@@ -252,6 +253,20 @@ impl ClaimedRows {
             !last
         });
         all
+    }
+}
+
+/// What earlier claims have left of a row.
+fn flight_of(row: &PolledRow, position: Position, now_unix_us: i64) -> Flight {
+    let attempts = Attempts { count: row.attempts, ..Attempts::none(now_unix_us) };
+    Flight {
+        position,
+        bytes: 0,
+        commit_unix_us: row.created_unix_us,
+        fingerprint: Fingerprint::NONE,
+        state: FlightState::Sent,
+        attempts: Some(attempts).filter(|attempts| attempts.count > 0),
+        span: None,
     }
 }
 

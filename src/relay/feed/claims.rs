@@ -14,13 +14,12 @@ use super::claimed_rows::ClaimedRows;
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::fingerprint::fingerprint;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::known::Mark;
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::NotInFlight;
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
@@ -101,36 +100,42 @@ impl ClaimFeed {
         self.rows.unsettled <= self.rows_max && self.rows.held_bytes <= self.bytes_max
     }
 
-    fn take_batches(&mut self, policy: &mut FailurePolicy) {
+    fn take_batches(&mut self) {
         while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
             let is_old = batch.claimed_at.elapsed() >= self.shared.lease.length();
             if is_old || batch.claimed_at < self.trusted_from {
                 self.rows.refuse(batch);
                 continue;
             }
-            for (sequence, attempts) in self.rows.take(batch) {
-                policy.retries.has_failed_before(sequence, attempts, unix_now_us());
-            }
+            self.rows.take(batch, unix_now_us());
         }
     }
 
-    /// Offers the next row to the sink, if there are both and events may come in.
-    fn offer(&mut self, down: &mut Downstream) -> Result<Option<Offered>, Fault> {
+    /// Offers the next row to the sink, if there are both and events may come in. False when no other
+    /// can follow.
+    fn offer(&mut self, down: &mut Downstream, now: Instant) -> Result<bool, Fault> {
         let Downstream { admitter, policy, driver, clock, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| policy.gate.admits());
-        let Some(sink) = sink else { return Ok(None) };
-        let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
-        let position = self.rows.position(sequence);
+        let Some(sink) = sink else { return Ok(false) };
+        let Some((sequence, row, flight)) = self.rows.next_queued() else { return Ok(false) };
+        let position = flight.position;
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
         // The crash guard identifies a row by its id, which is the same in every claim.
         admitter.begins(Lsn::from_wire(fingerprint(&row.id)));
-        let number = EventNumber { sequence, position, crash_ordinal: 0 };
+        let number = EventNumber { sequence, position, crash_ordinal: 0, earlier: Some(flight) };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
-        let offered = admitter.offer(&candidate, number, policy, &mut **sink, &**clock)?;
-        if let Offered::Taken { bytes, .. } = offered {
-            self.rows.offered(bytes);
+        match admitter.offer(&candidate, number, policy, &mut **sink, &**clock)? {
+            Offered::Taken(flight) => self.rows.offered(flight),
+            Offered::Known(..) => {}
+            Offered::SinkBroken => {
+                driver.break_sink("it refuses every event", self.rows.in_flight, now);
+            }
+            Offered::Held(why) => {
+                self.hold = Some(why);
+                return Ok(false);
+            }
         }
-        Ok(Some(offered))
+        Ok(true)
     }
 
     fn send_verdicts(&mut self) {
@@ -192,19 +197,12 @@ impl Feed for ClaimFeed {
         now: Instant,
         _closing: bool,
     ) -> Result<bool, Fault> {
-        self.take_batches(&mut down.policy);
-        while let Some(offered) = self.offer(down)? {
-            match offered {
-                Offered::Taken { .. } | Offered::Known(..) => {}
-                Offered::SinkBroken => {
-                    down.driver.break_sink("it refuses every event", self.rows.in_flight, now);
-                }
-                Offered::Full => break,
-            }
+        self.take_batches();
+        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::LettersUnread);
+        while self.offer(down, now)? {}
+        if self.hold.is_none() && !self.has_room() {
+            self.hold = Some(IntakeHold::WindowFull);
         }
-        let gate = &down.policy.gate;
-        let unread = !gate.admits() || (self.rows.has_queued() && gate.awaits_history());
-        self.hold = IntakeHold::of(unread, false, !self.has_room());
         Ok(false)
     }
 
@@ -220,27 +218,24 @@ impl Feed for ClaimFeed {
         self.rows.in_flight > 0 || self.rows.has_queued()
     }
 
-    fn confirmed(
+    fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
+        self.rows.settle(event)
+    }
+
+    fn update<T>(
         &mut self,
         event: Sequence,
-        cause: Option<&DeadLetterCause>,
-    ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        let commit_unix_us = match cause {
-            None => self.rows.published(event),
-            Some(cause) => {
-                let reason = format!("{} ({})", cause.reason, cause.class);
-                self.rows.failed(event, cause.attempts, reason)
-            }
-        };
-        Ok((commit_unix_us?, None))
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight> {
+        self.rows.update(event, decide)
+    }
+
+    fn given_up(&self) -> Vec<Sequence> {
+        self.rows.given_up()
     }
 
     fn retrying(&mut self, event: Sequence, attempts: u32, wait: Duration, reason: &str) {
         self.rows.retrying(event, attempts, wait, reason.to_owned());
-    }
-
-    fn position_of(&self, event: Sequence) -> Position {
-        self.rows.position(event)
     }
 
     fn next(&self) -> (Sequence, bool) {
@@ -251,10 +246,10 @@ impl Feed for ClaimFeed {
         if std::mem::take(&mut self.gives_back) {
             self.rows.give_back();
             policy.suspects.clear();
-            return policy.rewind(true);
+        } else {
+            self.rows.rewind();
         }
-        self.rows.rewind();
-        policy.rewind(false);
+        policy.retries.rewind();
     }
 
     fn report(&mut self, down: &mut Downstream, now: Instant) {
@@ -305,7 +300,7 @@ impl Feed for ClaimFeed {
     fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
         // First the sink ends: it must not send a row of a key that another process claims next.
         down.driver.sink = None;
-        self.take_batches(&mut down.policy);
+        self.take_batches();
         self.rows.give_back();
         self.send_verdicts();
         let deadline = Instant::now() + VERDICTS_TAKEN_WITHIN;

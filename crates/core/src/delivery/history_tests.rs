@@ -4,7 +4,7 @@ use crate::testing::volume;
 use proptest::prelude::*;
 
 use super::*;
-use crate::delivery::admitted::Admitted;
+use crate::delivery::transactions::Transactions;
 
 fn commit(lsn: u64, xid: u32, commit_unix_us: i64) -> CommitId {
     CommitId { commit_lsn: Lsn::from_wire(lsn), xid, commit_unix_us }
@@ -78,24 +78,24 @@ fn what_differs_is_missing_or_was_not_known_is_another_history() {
 #[test]
 fn a_known_transaction_may_come_again_without_events() {
     // GIVEN one whose rows were of a table that does not exist any more
-    let mut admitted = Admitted::default();
-    admitted.starts_at(lsn(100), 1_000, Lsn::ZERO);
-    admitted.begins_at(lsn(100));
+    let mut transactions = Transactions::default();
+    transactions.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    transactions.begins_at(lsn(100));
     let sent = [commit(110, 1, 1_001), commit(120, 2, 1_002)];
     for it in sent {
-        admitted.begin(it);
-        assert_eq!(admitted.check(), Ok(()));
-        admitted.commit();
+        transactions.begin(it);
+        assert_eq!(transactions.check(), Ok(()));
+        transactions.commit(Lsn::ZERO, 0);
     }
     // WHEN it comes again, with nothing that is an event now
-    admitted.begins_at(lsn(110));
-    admitted.begin(sent[0]);
-    admitted.commit();
+    transactions.begins_at(lsn(110));
+    transactions.begin(sent[0]);
+    transactions.commit(Lsn::ZERO, 0);
     // THEN it has come, and what follows it is compared as before
-    assert_eq!(admitted.passes(lsn(120)), Ok(()));
-    admitted.begin(commit(120, 7, 1_002));
-    assert!(admitted.passes(lsn(121)).is_err());
-    assert!(admitted.check().is_err());
+    assert_eq!(transactions.passes(lsn(120)), Ok(()));
+    transactions.begin(commit(120, 7, 1_002));
+    assert!(transactions.passes(lsn(121)).is_err());
+    assert!(transactions.check().is_err());
 }
 
 #[test]
@@ -158,7 +158,7 @@ struct World {
     clock: i64,
     xid: u32,
     put_back: bool,
-    admitted: Admitted,
+    transactions: Transactions,
     published: Vec<CommitId>,
 }
 
@@ -171,15 +171,15 @@ impl World {
             clock: 0,
             xid: 0,
             put_back: false,
-            admitted: Admitted::default(),
+            transactions: Transactions::default(),
             published: Vec::new(),
         };
         (0..earlier).for_each(|_| world.commit(2));
         world.published.clone_from(&world.log);
         world.sending = world.log.len();
         let floor = world.end();
-        world.admitted.starts_at(floor, world.clock, Lsn::ZERO);
-        world.admitted.begins_at(floor);
+        world.transactions.starts_at(floor, world.clock, Lsn::ZERO);
+        world.transactions.begins_at(floor);
         world
     }
 
@@ -197,25 +197,25 @@ impl World {
 
     fn receive(&mut self) -> Result<(), OtherHistory> {
         let Some(next) = self.log.get(self.sending).copied() else {
-            return self.admitted.passes(self.end());
+            return self.transactions.passes(self.end());
         };
         self.sending += 1;
-        self.admitted.begin(next);
-        self.admitted.check()?;
-        if !self.admitted.is_repeat() {
+        self.transactions.begin(next);
+        self.transactions.check()?;
+        if !self.transactions.is_repeat() {
             self.published.push(next);
         }
-        self.admitted.advance();
-        self.admitted.commit();
+        self.transactions.advance();
+        self.transactions.commit(Lsn::ZERO, 0);
         assert!(self.published.contains(&next), "{next:?} was skipped");
         Ok(())
     }
 
     fn reconnect(&mut self, back: usize) {
-        self.admitted.interrupt();
+        self.transactions.interrupt();
         self.sending = self.sending.saturating_sub(back).min(self.log.len());
         let from = self.log.get(self.sending).map_or(self.end(), |next| next.commit_lsn);
-        self.admitted.begins_at(from);
+        self.transactions.begins_at(from);
     }
 
     fn put_back(&mut self, back: usize) {

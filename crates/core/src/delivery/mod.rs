@@ -2,10 +2,10 @@
 //!
 //! | an event is | known to | until |
 //! |---|---|---|
-//! | received | [`admitted`], [`history`] | it turns out to be new; a repetition is skipped |
+//! | received | [`transactions`], [`history`] | it turns out to be new; a repetition is skipped |
 //! | confirmed by an earlier process | [`known`], [`prefix`], [`stored`] | it is received, and passed over |
-//! | admitted | [`window`], [`ledger`] | the sink confirms it |
-//! | settled | [`ledger`] | all of its transaction and of those before it are settled |
+//! | admitted | [`flights`] | the sink confirms it |
+//! | settled | [`transactions`] | all of its transaction and of those before it are settled |
 //! | reported | Postgres | – its commit end LSN is in a status update |
 //!
 //! All of it is pure: no clock, no socket. The model test beside this file checks the invariants:
@@ -19,20 +19,20 @@
 //!   rebuilt sink or a new process may send the last events again.
 //! * I7 A full window stops intake, never status updates.
 
-pub mod admitted;
 pub mod breaker;
 mod confirm_time;
+pub mod flight;
+pub mod flights;
 pub mod history;
 pub mod in_flight_limit;
 pub mod known;
-pub mod ledger;
 mod overtaken;
 pub mod parked;
 pub mod prefix;
 pub mod retry;
 pub mod settings;
 pub mod stored;
-pub mod window;
+pub mod transactions;
 
 #[cfg(test)]
 mod model_tests;

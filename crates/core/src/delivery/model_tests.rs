@@ -4,11 +4,10 @@
 use crate::testing::volume;
 use proptest::prelude::*;
 
-use super::admitted::{Admitted, Transaction};
+use super::flight::{Flight, FlightState};
+use super::flights::{Flights, Rewound};
 use super::history::CommitId;
-use super::known::Fingerprint;
-use super::ledger::Ledger;
-use super::window::Window;
+use super::transactions::Transactions;
 use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::source::progress::Progress;
@@ -54,9 +53,8 @@ struct World {
     confirmed: std::collections::BTreeSet<(usize, u64)>,
     rebuilds: usize,
     // The core under test.
-    window: Window,
-    ledger: Ledger,
-    admitted: Admitted,
+    flights: Flights,
+    transactions: Transactions,
     progress: Progress,
 }
 
@@ -79,9 +77,8 @@ impl World {
             published: Vec::new(),
             confirmed: std::collections::BTreeSet::new(),
             rebuilds: 0,
-            window: Window::new(6, 1 << 20),
-            ledger: Ledger::default(),
-            admitted: Admitted::default(),
+            flights: Flights::new(6, 1 << 20),
+            transactions: Transactions::default(),
             progress: Progress::default(),
         }
     }
@@ -95,41 +92,39 @@ impl World {
                 let xid = transaction as u32;
                 let id =
                     CommitId { commit_lsn: commit_lsn(transaction), xid, ..CommitId::default() };
-                if let Transaction::New { already } = self.admitted.begin(id) {
-                    self.ledger.begin(commit_lsn(transaction), self.window.next(), already);
-                }
+                self.transactions.begin(id);
                 self.row = Some(0);
             }
             Some(row) if row < rows => {
-                self.admitted.check().expect("it is what it was before");
-                if !self.admitted.is_repeat() {
-                    if !self.window.has_room() {
+                self.transactions.check().expect("it is what it was before");
+                if !self.transactions.is_repeat() {
+                    if !self.flights.has_room() {
                         return;
                     }
-                    if self.window.next_is_confirmed() {
+                    if self.flights.earlier().is_some_and(|it| it.state.is_settled()) {
                         assert!(
                             self.confirmed.contains(&(transaction, row)),
                             "passed over unconfirmed"
                         );
-                        self.window.pass_over();
-                        self.admitted.advance();
+                        self.flights.pass_over(self.transactions.next().unwrap());
+                        self.transactions.advance();
                         self.row = Some(row + 1);
                         return;
                     }
                     assert!(!self.confirmed.contains(&(transaction, row)), "published once more");
-                    let sequence = self.window.admit(1, 0, Fingerprint::NONE);
+                    let nothing = Flight::settled(self.transactions.next().unwrap());
+                    let sent = Flight { bytes: 1, state: FlightState::Sent, ..nothing };
+                    let sequence = self.flights.admit(sent);
                     self.in_flight.push((sequence, (transaction, row)));
                     self.published.push((transaction, row));
                 }
-                self.admitted.advance();
+                self.transactions.advance();
                 self.row = Some(row + 1);
             }
             Some(_) => {
                 self.progress.on_wal(end_lsn(transaction));
                 self.progress.on_committed(end_lsn(transaction));
-                if self.admitted.commit() {
-                    self.ledger.commit(end_lsn(transaction), self.window.next());
-                }
+                self.transactions.commit(end_lsn(transaction), self.flights.next());
                 self.sending += 1;
                 self.row = None;
             }
@@ -139,7 +134,7 @@ impl World {
     /// Everything before the next unsent transaction's commit record has been sent.
     fn keepalive(&mut self) {
         let sent = self.sending.checked_sub(1).map_or(Lsn::from_wire(1), end_lsn);
-        self.admitted.passes(sent).expect("all before it was sent");
+        self.transactions.passes(sent).expect("all before it was sent");
         self.progress.on_keepalive(sent);
     }
 
@@ -148,13 +143,13 @@ impl World {
             return;
         }
         let (sequence, event) = self.in_flight.swap_remove(pick % self.in_flight.len());
-        self.window.settle(sequence).expect("it is in flight");
+        self.flights.settle(sequence).expect("it is in flight");
         self.confirmed.insert(event);
     }
 
     fn report(&mut self) {
-        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
-        let lsn = self.progress.reportable(self.ledger.is_clear());
+        self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
+        let lsn = self.progress.reportable(self.transactions.is_clear());
         let before = self.forgotten_below.last().copied().unwrap_or_default();
         assert!(lsn >= before, "I1: never down");
         self.progress.on_reported(lsn);
@@ -170,11 +165,11 @@ impl World {
     }
 
     fn disconnect(&mut self, lost_reports: usize) {
-        self.admitted.interrupt();
+        self.transactions.interrupt();
         let kept = self.forgotten_below.len().saturating_sub(lost_reports).max(1);
         self.forgotten_below.truncate(kept);
         let remembered = self.forgotten_below[kept - 1];
-        self.admitted.begins_at(remembered);
+        self.transactions.begins_at(remembered);
         self.progress.on_connected(remembered);
         self.sending =
             (0..self.rows.len()).find(|n| commit_lsn(*n) >= remembered).unwrap_or(self.rows.len());
@@ -183,17 +178,13 @@ impl World {
 
     fn rebuild(&mut self) {
         self.report();
-        let from = self.ledger.position_of(self.window.settled_below());
-        let unsettled = self.window.settled_below() < self.window.next();
-        self.window.rewind();
-        self.ledger.rewind();
+        let Rewound { from, is_renumbered } = self.flights.rewind();
+        assert!(!is_renumbered);
         self.progress.on_rewound();
         self.in_flight.clear();
         self.disconnect(0);
-        if unsettled {
-            self.admitted.rewind(from.expect("what is unsettled has a position"));
-            self.rebuilds += 1;
-        }
+        self.transactions.rewind(from);
+        self.rebuilds += usize::from(from.is_some());
     }
 
     fn finish(&mut self) {

@@ -8,7 +8,7 @@
 //! A number alone could pass over the wrong events, because which changes count as events depends on
 //! the configuration. So the next process takes the claim on trust only until it has received as many
 //! events: then their digest must be the same, or it begins anew without the claim
-//! ([`OpenTransaction::admitted`]). Until then nothing of the transaction can be reported, since its
+//! ([`Prefixes::admitted`]). Until then nothing of the transaction can be reported, since its
 //! commit comes behind all of its events.
 
 use std::collections::VecDeque;
@@ -38,12 +38,13 @@ impl ConfirmedPrefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixRefuted;
 
-/// The transaction that is being received, as far as its events were admitted.
+/// The prefixes of the transaction that is being received, as far as its events were admitted one after
+/// the other.
 #[derive(Debug, Default)]
-pub struct OpenTransaction {
-    commit_lsn: Lsn,
-    events: u64,
-    /// Of these events; none if one of them was not identified.
+pub struct Prefixes {
+    /// The event behind those.
+    next: Position,
+    /// Of the events before; none if one of them was not identified, or not admitted here.
     digest: Option<u64>,
     /// Its first events were confirmed by another broker: nothing is claimed of it.
     is_unclaimed: bool,
@@ -54,38 +55,36 @@ pub struct OpenTransaction {
     unconfirmed: VecDeque<(Sequence, ConfirmedPrefix)>,
 }
 
-impl OpenTransaction {
+impl Prefixes {
     /// An earlier process has left this.
     pub fn claim(&mut self, claim: ConfirmedPrefix) {
         self.claim = Some(claim);
     }
 
-    /// A transaction begins, of which so many events were `already` admitted.
-    pub fn begins(&mut self, commit_lsn: Lsn, already: u64) {
-        if already == 0 {
-            (self.commit_lsn, self.events) = (commit_lsn, 0);
-            self.digest = Some(commit_lsn.to_wire());
-            self.is_unclaimed = false;
-        } else if self.commit_lsn != commit_lsn || self.events != already {
-            self.digest = None;
-            self.events = already;
-            self.commit_lsn = commit_lsn;
-        }
-    }
-
-    /// The next event was admitted, whose fingerprint is 0 if it was not identified; `next` is the
-    /// number of the one behind it.
+    /// The event at this position was admitted, whose fingerprint is 0 if it was not identified; `next`
+    /// is the number of the one behind it.
     #[inline]
-    pub fn admitted(&mut self, event: u64, next: Sequence) -> Result<(), PrefixRefuted> {
+    pub fn admitted(
+        &mut self,
+        position: Position,
+        event: u64,
+        next: Sequence,
+    ) -> Result<(), PrefixRefuted> {
+        if position.ordinal == 0 {
+            self.digest = Some(position.commit_lsn.to_wire());
+            self.is_unclaimed = false;
+        } else if self.next != position {
+            self.digest = None;
+        }
         let digest = self.digest.filter(|_| event != 0);
         self.digest = digest
             .map(|digest| (digest.rotate_left(5) ^ event).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        self.events += 1;
-        if self.events.is_multiple_of(STEP) { self.step(next) } else { Ok(()) }
+        self.next = Position { ordinal: position.ordinal + 1, ..position };
+        if self.next.ordinal.is_multiple_of(STEP) { self.step(next) } else { Ok(()) }
     }
 
     fn step(&mut self, next: Sequence) -> Result<(), PrefixRefuted> {
-        let OpenTransaction { commit_lsn, events, digest, .. } = *self;
+        let Prefixes { next: Position { commit_lsn, ordinal: events }, digest, .. } = *self;
         if let Some(claim) = self.claim.filter(|claim| claim.commit_lsn == commit_lsn) {
             if events < claim.events {
                 return Ok(());
@@ -122,11 +121,6 @@ impl OpenTransaction {
         }
     }
 
-    /// Events are admitted once more under the same numbers, and some of them not looked at.
-    pub fn rewind(&mut self) {
-        self.digest = None;
-    }
-
     /// Numbers from here on mean other events. A claim is still to be verified: events may have been
     /// passed over for it.
     pub fn renumbered(&mut self) {
@@ -141,7 +135,7 @@ impl OpenTransaction {
     }
 
     pub fn forget(&mut self) {
-        *self = OpenTransaction::default();
+        *self = Prefixes::default();
     }
 }
 

@@ -2,29 +2,36 @@ use super::*;
 
 const LSN: Lsn = Lsn::from_wire(8);
 
-/// So many events, which differ from those of another `kind`.
-fn receive(open: &mut OpenTransaction, kind: u64, events: u64) -> Result<(), PrefixRefuted> {
-    (0..events).try_for_each(|number| open.admitted(kind << 32 | number | 1, open.events + 1))
+/// The next events of the transaction, which differ from those of another `kind`.
+fn receive(open: &mut Prefixes, kind: u64, events: u64) -> Result<(), PrefixRefuted> {
+    let from = open.next;
+    (from.ordinal..from.ordinal + events).try_for_each(|ordinal| {
+        open.admitted(Position { ordinal, ..from }, kind << 32 | ordinal | 1, ordinal + 1)
+    })
+}
+
+fn begin(open: &mut Prefixes, commit_lsn: Lsn) {
+    open.next = Position { commit_lsn, ordinal: 0 };
 }
 
 fn prefix_of(kind: u64, steps: u64) -> ConfirmedPrefix {
-    let mut open = OpenTransaction::default();
-    open.begins(LSN, 0);
+    let mut open = Prefixes::default();
+    begin(&mut open, LSN);
     receive(&mut open, kind, steps * STEP).unwrap();
     open.settled(steps * STEP).unwrap()
 }
 
-fn claimed(steps: u64) -> OpenTransaction {
-    let mut open = OpenTransaction::default();
+fn claimed(steps: u64) -> Prefixes {
+    let mut open = Prefixes::default();
     open.claim(prefix_of(0, steps));
-    open.begins(LSN, 0);
+    begin(&mut open, LSN);
     open
 }
 
 #[test]
 fn a_prefix_is_confirmed_once_all_of_its_events_are() {
-    let mut open = OpenTransaction::default();
-    open.begins(LSN, 0);
+    let mut open = Prefixes::default();
+    begin(&mut open, LSN);
     receive(&mut open, 0, 3 * STEP + 5).unwrap();
     assert_eq!(open.settled(STEP - 1), None);
     let prefix = open.settled(2 * STEP + 7).unwrap();
@@ -56,36 +63,31 @@ fn other_events_in_their_places_or_fewer_refute_it() {
     // One of them was not looked at.
     let mut open = claimed(1);
     receive(&mut open, 0, 1).unwrap();
-    open.rewind();
-    open.begins(LSN, 1);
-    assert_eq!(receive(&mut open, 0, STEP - 1), Err(PrefixRefuted));
+    let at = |ordinal| Position { commit_lsn: LSN, ordinal };
+    let mut rest = 2..STEP;
+    let received = rest.try_for_each(|it| open.admitted(at(it), it | 1, it + 1));
+    assert_eq!(received, Err(PrefixRefuted));
 }
 
 #[test]
-fn a_transaction_goes_on_over_a_new_connection() {
+fn another_transaction_neither_has_the_claim_nor_loses_it() {
     let mut open = claimed(1);
-    (0..10_u64).try_for_each(|number| open.admitted(number | 1, number + 1)).unwrap();
-    open.begins(LSN, 10);
-    (10..STEP).try_for_each(|number| open.admitted(number | 1, number + 1)).unwrap();
-    assert_eq!(open.settled(STEP), Some(prefix_of(0, 1)));
-    // Another transaction neither has the claim nor loses it.
-    let mut open = claimed(1);
-    open.begins(Lsn::from_wire(4), 0);
+    begin(&mut open, Lsn::from_wire(4));
     receive(&mut open, 3, STEP).unwrap();
     assert_eq!(open.ends(Lsn::from_wire(4)), Ok(()));
-    open.begins(LSN, 0);
+    begin(&mut open, LSN);
     assert_eq!(receive(&mut open, 3, STEP), Err(PrefixRefuted));
 }
 
 #[test]
 fn numbers_that_mean_other_events_confirm_nothing() {
     let mut open = claimed(2);
-    open.begins(Lsn::from_wire(4), 0);
+    begin(&mut open, Lsn::from_wire(4));
     receive(&mut open, 3, STEP).unwrap();
     open.renumbered();
     assert_eq!(open.settled(u64::MAX), None);
     // What was passed over for a claim is still to be verified.
-    open.begins(LSN, 0);
+    begin(&mut open, LSN);
     assert_eq!(receive(&mut open, 3, 2 * STEP), Err(PrefixRefuted));
 }
 
@@ -94,10 +96,10 @@ fn what_two_brokers_have_confirmed_is_no_prefix() {
     let mut open = claimed(1);
     receive(&mut open, 0, STEP + 5).unwrap();
     open.forget_prefix();
-    (STEP + 5..2 * STEP).try_for_each(|number| open.admitted(number | 1, number + 1)).unwrap();
+    receive(&mut open, 0, STEP - 5).unwrap();
     assert_eq!(open.settled(u64::MAX), None);
     // WHEN another transaction comes, or all of this one again THEN that is of one broker
-    open.begins(LSN, 0);
+    begin(&mut open, LSN);
     receive(&mut open, 0, STEP).unwrap();
     assert_eq!(open.settled(u64::MAX), Some(prefix_of(0, 1)));
 }

@@ -1,15 +1,16 @@
-//! Which events are tried again, and when.
+//! When events that have failed are tried again.
 //!
 //! An event whose failure may be temporary gets `attempts_max` attempts in all, with
-//! full jitter between them. Attempts belong to the event: a new sink does not give
-//! it new ones. A budget limits all retries together, so that many failing events
+//! full jitter between them. Attempts belong to the event ([`super::flight`]): a new
+//! sink does not give it new ones. A budget limits all retries together, so that many failing events
 //! leave room for those that succeed. A retry that is confirmed costs nothing, so
 //! the rate of retries rises once they succeed. While the window is full the budget
 //! is suspended: nothing new can come in before waiting events are retried.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use super::flight::Attempts;
 use crate::base::backoff::Backoff;
 use crate::base::event::Sequence;
 
@@ -20,75 +21,27 @@ const RESERVE_PER_SECOND: u64 = 10;
 /// The budget is counted in hundredths of a retry: a first attempt earns `percent` of them.
 const RETRY: u64 = 100;
 
-/// The events that have failed and are not settled.
 #[derive(Debug)]
 pub struct Retries {
     attempts_max: u32,
     backoff: Backoff,
-    failed: HashMap<Sequence, Attempts>,
     due: BTreeSet<(Instant, Sequence)>,
     budget: Budget,
-}
-
-/// The failed attempts of one event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempts {
-    pub count: u32,
-    /// Those that are not counted, because the event was not to blame.
-    pub uncounted: u32,
-    /// Microseconds since the Unix epoch.
-    pub first_failed_unix_us: i64,
 }
 
 impl Retries {
     /// There will be at most `budget_percent` retries in a hundred first attempts.
     pub fn new(attempts_max: u32, budget_percent: u32, backoff: Backoff) -> Retries {
-        Retries {
-            attempts_max,
-            backoff,
-            failed: HashMap::new(),
-            due: BTreeSet::new(),
-            budget: Budget::new(budget_percent),
-        }
-    }
-
-    /// An attempt has failed. Returns all that have.
-    pub fn failed(&mut self, sequence: Sequence, now_unix_us: i64) -> Attempts {
-        let attempts = self.so_far(sequence, now_unix_us);
-        let attempts = Attempts { count: attempts.count + 1, ..attempts };
-        self.failed.insert(sequence, attempts);
-        attempts
-    }
-
-    /// An attempt has failed, and the event is not to blame: it is not counted, but the waits grow.
-    /// Returns all that have.
-    pub fn delayed(&mut self, sequence: Sequence, now_unix_us: i64) -> Attempts {
-        let attempts = self.so_far(sequence, now_unix_us);
-        let attempts = Attempts { uncounted: attempts.uncounted.saturating_add(1), ..attempts };
-        self.failed.insert(sequence, attempts);
-        attempts
-    }
-
-    /// `count` attempts were made by an earlier claim of the row.
-    pub fn has_failed_before(&mut self, sequence: Sequence, count: u32, now_unix_us: i64) {
-        let attempts = Attempts { count, uncounted: 0, first_failed_unix_us: now_unix_us };
-        self.failed.insert(sequence, attempts);
-    }
-
-    pub fn so_far(&self, sequence: Sequence, now_unix_us: i64) -> Attempts {
-        let none = Attempts { count: 0, uncounted: 0, first_failed_unix_us: now_unix_us };
-        self.failed.get(&sequence).copied().unwrap_or(none)
+        Retries { attempts_max, backoff, due: BTreeSet::new(), budget: Budget::new(budget_percent) }
     }
 
     pub fn is_exhausted(&self, attempts: Attempts) -> bool {
         attempts.count >= self.attempts_max
     }
 
-    /// An event that has failed waits for its next attempt. Returns the shortest wait.
-    pub fn wait(&mut self, sequence: Sequence, now: Instant) -> Duration {
-        let all = |attempts: &Attempts| attempts.count.saturating_add(attempts.uncounted);
-        let count = self.failed.get(&sequence).map_or(1, all);
-        let wait = self.backoff.delay_after(count.saturating_sub(1));
+    /// An event with these failed attempts waits for its next one. Returns the shortest wait.
+    pub fn wait(&mut self, sequence: Sequence, attempts: Attempts, now: Instant) -> Duration {
+        let wait = self.backoff.delay_after(attempts.all().saturating_sub(1));
         self.due.insert((now + wait, sequence));
         wait
     }
@@ -109,39 +62,19 @@ impl Retries {
         Some(first.1)
     }
 
-    /// Returns how many attempts have failed.
-    #[inline]
-    pub fn settled(&mut self, sequence: Sequence) -> u32 {
-        if self.failed.is_empty() {
-            return 0;
-        }
-        let Some(attempts) = self.failed.remove(&sequence) else { return 0 };
+    /// An event that had failed was confirmed.
+    pub fn refund(&mut self) {
         self.budget.refund();
-        attempts.count
-    }
-
-    pub fn given_up(&mut self, sequence: Sequence) {
-        self.failed.remove(&sequence);
-    }
-
-    /// Whether an event that has failed is still unsettled.
-    pub fn has_unsettled_failures(&self) -> bool {
-        !self.failed.is_empty()
     }
 
     /// Numbers from `next` on will be given to other events than before.
     pub fn forget(&mut self, next: Sequence) {
-        self.failed.retain(|sequence, _| *sequence < next);
         self.due.retain(|(_, sequence)| *sequence < next);
     }
 
-    /// Everything unsettled is published again, so no event waits any more. `renumbered` if the
-    /// numbers mean other events now.
-    pub fn rewind(&mut self, renumbered: bool) {
+    /// Everything unsettled is published again, so no event waits any more.
+    pub fn rewind(&mut self) {
         self.due.clear();
-        if renumbered {
-            self.failed.clear();
-        }
     }
 }
 

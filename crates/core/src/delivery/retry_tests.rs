@@ -8,33 +8,30 @@ fn retries(attempts_max: u32) -> Retries {
     Retries::new(attempts_max, 20, backoff)
 }
 
+const ONCE: Attempts = Attempts { count: 1, uncounted: 0, first_failed_unix_us: 0 };
+
 #[test]
 fn an_event_gets_its_attempts_and_no_more_and_its_first_failure_is_remembered() {
     let (mut retries, mut now) = (retries(5), Instant::now());
+    let mut attempts = Attempts::none(1001);
     for attempt in 1..5 {
-        let attempts = retries.failed(9, 1000 + i64::from(attempt));
+        attempts = attempts.failed();
         assert_eq!(attempts, Attempts { count: attempt, uncounted: 0, first_failed_unix_us: 1001 });
         assert!(!retries.is_exhausted(attempts));
-        let wait = retries.wait(9, now);
+        let wait = retries.wait(9, attempts, now);
         assert!(wait <= BASE * (1 << (attempt - 1)));
         assert_eq!(retries.take_due(now + wait, 0, true), Some(9));
         assert_eq!(retries.take_due(now + wait, 0, true), None, "once per wait");
         now += wait;
     }
-    let attempts = retries.failed(9, 2000);
-    assert!(retries.is_exhausted(attempts));
-    assert_eq!(attempts, Attempts { count: 5, uncounted: 0, first_failed_unix_us: 1001 });
-    assert_eq!(retries.so_far(9, 3000), attempts);
+    assert!(retries.is_exhausted(attempts.failed()));
     assert_eq!(retries.take_due(now + 60 * SECOND, 0, true), None);
 }
 
 #[test]
 fn nobody_is_due_before_the_wait_is_over_and_the_first_comes_first() {
     let (mut retries, now) = (retries(3), Instant::now());
-    let waits = [1, 2, 3].map(|sequence| {
-        retries.failed(sequence, 0);
-        (retries.wait(sequence, now), sequence)
-    });
+    let waits = [1, 2, 3].map(|sequence| (retries.wait(sequence, ONCE, now), sequence));
     let mut expected = waits;
     expected.sort();
     let Some(just_before) = now.checked_add(expected[0].0 - Duration::from_nanos(1)) else {
@@ -48,36 +45,25 @@ fn nobody_is_due_before_the_wait_is_over_and_the_first_comes_first() {
 #[test]
 fn an_attempt_of_which_the_event_is_not_to_blame_is_not_counted_and_is_refunded() {
     let (mut retries, now) = (retries(2), Instant::now());
+    let mut attempts = Attempts::none(1000);
     for uncounted in 1..=10 {
-        let attempts = retries.delayed(1, 1000);
+        attempts = attempts.delayed();
         assert_eq!(attempts, Attempts { count: 0, uncounted, first_failed_unix_us: 1000 });
         assert!(!retries.is_exhausted(attempts));
-        let wait = retries.wait(1, now);
+        let wait = retries.wait(1, attempts, now);
         assert_eq!(retries.take_due(now + wait, 0, true), Some(1));
     }
     let balance = retries.budget.balance;
-    assert_eq!(retries.settled(1), 0);
+    retries.refund();
     assert_eq!(retries.budget.balance, balance + RETRY);
 }
 
 #[test]
-fn attempts_survive_a_new_sink_and_end_with_the_event() {
+fn nothing_waits_behind_a_new_sink() {
     let (mut retries, now) = (retries(2), Instant::now());
-    retries.failed(1, 0);
-    retries.wait(1, now);
-    retries.rewind(false);
+    retries.wait(1, ONCE, now);
+    retries.rewind();
     assert_eq!(retries.take_due(now + BASE, 0, true), None);
-    assert_eq!(retries.failed(1, 0).count, 2);
-    retries.settled(1);
-    assert_eq!(retries.failed(1, 0).count, 1);
-}
-
-#[test]
-fn new_numbers_begin_anew() {
-    let mut retries = retries(3);
-    retries.failed(1, 0);
-    retries.rewind(true);
-    assert_eq!(retries.failed(1, 0).count, 1);
 }
 
 /// How many of `waiting` events may be retried at `now`.
@@ -89,8 +75,7 @@ fn allowed(retries: &mut Retries, now: Instant, published: Sequence) -> u64 {
 fn retries_keep_to_their_share_of_what_is_published_and_to_a_few_a_second() {
     let (mut retries, start) = (retries(1000), Instant::now());
     for sequence in 0..100_000 {
-        retries.failed(sequence, 0);
-        retries.wait(sequence, start);
+        retries.wait(sequence, ONCE, start);
     }
     let now = start + BASE;
     assert_eq!(allowed(&mut retries, now, 0), RESERVE, "a few are always allowed");
@@ -113,8 +98,7 @@ fn retries_keep_to_their_share_of_what_is_published_and_to_a_few_a_second() {
 fn poor(waiting: Sequence) -> (Retries, Instant) {
     let (mut retries, start) = (retries(1000), Instant::now());
     for sequence in 0..waiting {
-        retries.failed(sequence, 0);
-        retries.wait(sequence, start);
+        retries.wait(sequence, ONCE, start);
     }
     let now = start + BASE;
     assert_eq!(allowed(&mut retries, now, 0), RESERVE);
@@ -127,15 +111,14 @@ fn what_is_confirmed_is_refunded_so_that_a_mended_route_recovers_at_once() {
     // GIVEN one retry that is allowed WHEN each is confirmed THEN all of them follow
     let now = now + SECOND / 10;
     let mut recovered = 0;
-    while let Some(sequence) = retries.take_due(now, 0, true) {
-        retries.settled(sequence);
+    while retries.take_due(now, 0, true).is_some() {
+        retries.refund();
         recovered += 1;
     }
     assert_eq!(recovered, 10_000 - RESERVE);
     // WHEN it is given up instead THEN nothing comes back
     let (mut retries, now) = poor(10_000);
-    while let Some(sequence) = retries.take_due(now + SECOND / 10, 0, true) {
-        retries.given_up(sequence);
+    while retries.take_due(now + SECOND / 10, 0, true).is_some() {
         assert_eq!(retries.take_due(now + SECOND / 10, 0, true), None);
     }
 }

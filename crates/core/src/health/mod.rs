@@ -2,4 +2,5 @@
 
 mod pass;
 
-pub use self::pass::{IntakeHold, Pass, Phase, SilentDestination};
+pub use self::pass::{Pass, Phase, SilentDestination};
+pub use crate::metrics::IntakeHold;

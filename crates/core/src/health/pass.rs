@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::lsn::Lsn;
 use crate::base::text::ShortText;
+use crate::metrics::IntakeHold;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
@@ -36,29 +37,6 @@ impl Phase {
             self,
             Starting | Standby | Connecting | LoginRefused | AwaitingPrimary | Halted(_)
         )
-    }
-}
-
-/// Why the feed takes no event in, although there may be some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IntakeHold {
-    /// As many events are unsettled as may be.
-    WindowFull,
-    /// The dead-letter topic must be read first.
-    LettersUnread,
-    /// The catalog, the position of the slot or the end of a topic must be read first.
-    LookupPending,
-}
-
-impl IntakeHold {
-    /// The first of these that holds.
-    pub fn of(letters_unread: bool, lookup_pending: bool, full: bool) -> Option<IntakeHold> {
-        let holds = [
-            (letters_unread, IntakeHold::LettersUnread),
-            (lookup_pending, IntakeHold::LookupPending),
-            (full, IntakeHold::WindowFull),
-        ];
-        holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
     }
 }
 

@@ -11,11 +11,11 @@ pub trait LabelSet: Copy + PartialEq + 'static {
 }
 
 macro_rules! label {
-    ($(#[$doc:meta])* $label:ident $name:literal { $($value:ident = $text:expr),* $(,)? }) => {
+    ($(#[$doc:meta])* $label:ident $name:literal { $($(#[$of:meta])* $value:ident = $text:expr),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum $label {
-            $($value,)*
+            $($(#[$of])* $value,)*
         }
 
         impl LabelSet for $label {
@@ -88,6 +88,36 @@ impl HealthState {
     /// For scripts.
     pub const fn text(self) -> &'static str {
         HealthState::TEXTS[self as usize]
+    }
+}
+
+label! {
+    /// Why no event is taken in, although there may be some.
+    IntakeHold "reason" {
+        /// As many events are unsettled as may be.
+        WindowFull = "window_full",
+        /// The broker client takes no further event until others are confirmed.
+        SinkFull = "sink_full",
+        /// The dead-letter topic must be read first.
+        LettersUnread = "letters_unread",
+        /// The end of an event's topic must be read first.
+        TopicUnread = "topic_unread",
+        /// The catalog of Postgres must be read first.
+        CatalogUnread = "catalog_unread",
+        /// Postgres must show the position that this relay has left in the slot.
+        TraceAwaited = "trace_awaited",
+    }
+}
+
+impl IntakeHold {
+    /// For scripts.
+    pub const fn code(self) -> &'static str {
+        IntakeHold::TEXTS[self as usize]
+    }
+
+    /// Whether it ends when events are confirmed.
+    pub const fn awaits_confirms(self) -> bool {
+        matches!(self, IntakeHold::WindowFull | IntakeHold::SinkFull)
     }
 }
 

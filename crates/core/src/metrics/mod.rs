@@ -3,5 +3,6 @@
 pub mod labels;
 
 pub use self::labels::{
-    HealthState, Ignored, KnownFrom, LabelSet, Outcome, Point, Stage, Version, WalStatus,
+    HealthState, Ignored, IntakeHold, KnownFrom, LabelSet, Outcome, Point, Stage, Version,
+    WalStatus,
 };

@@ -5,19 +5,21 @@
 //! be read of it. So does one that has killed the process before. Nothing is remembered here: the
 //! feed admits an event after the sink has taken it.
 
+use super::earlier::{Earlier, EarlierEvents};
 use super::failure_policy::{FailurePolicy, Reason, SendAs};
 use super::faults;
 use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
 use crate::base::error::Fault;
-use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
+use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
-use crate::delivery::known::{Fingerprint, KnownEvents};
+use crate::delivery::flight::{Flight, FlightState};
+use crate::delivery::known::Fingerprint;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::stored::Stored;
 use crate::format::{self, CloudEvents};
+use crate::health::IntakeHold;
 use crate::metrics::KnownFrom;
 use crate::outbox::settings::{Preset, Route};
 use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
@@ -25,6 +27,7 @@ use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
 use crate::sink::{Disposition, Failure, PublishError, Sink};
 use crate::source::settings::SourceSettings;
+use crate::trace::span::PublishSpan;
 
 /// What may become an event.
 pub enum Candidate<'a> {
@@ -35,21 +38,23 @@ pub enum Candidate<'a> {
 
 /// The number under which the sink will report on an event, and its position in the stream.
 #[derive(Clone, Copy, Debug)]
-pub struct EventNumber {
+pub struct EventNumber<'a> {
     pub sequence: Sequence,
     pub position: Position,
     /// Its number within the transaction that the crash guard was given.
     pub crash_ordinal: u64,
+    /// What an earlier sink has left of it.
+    pub earlier: Option<&'a Flight>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Offered {
-    /// The sink has taken it; `bytes` count towards the window.
-    Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
+    /// The sink has taken it.
+    Taken(Flight),
     /// An earlier process has published it, and it must not be published again.
     Known(KnownFrom, Fingerprint),
-    /// There is no room for it, or it is not known yet whether it must be published; offer it again.
-    Full,
+    /// It cannot be taken for now; offer it again.
+    Held(IntakeHold),
     /// The sink has failed as a whole.
     SinkBroken,
 }
@@ -66,8 +71,7 @@ pub struct Admission<'a> {
 pub struct Admitter {
     pub transaction: CommitStamp,
     pub state_file: StateFile,
-    pub known: KnownEvents,
-    pub read_back: ReadBack,
+    pub earlier: EarlierEvents,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -90,8 +94,7 @@ impl Admitter {
         Admitter {
             transaction: CommitStamp::default(),
             state_file,
-            known: KnownEvents::default(),
-            read_back,
+            earlier: EarlierEvents::new(read_back),
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
@@ -109,20 +112,12 @@ impl Admitter {
         confirmed: Lsn,
     ) -> Option<ConfirmedPrefix> {
         let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
-        let events = self.known.load(left.iter(), confirmed);
-        let prefix = left.prefix.filter(|prefix| prefix.commit_lsn >= confirmed);
-        if let Some(prefix) = prefix {
-            self.known.load_prefix(prefix);
-        }
-        if events > 0 {
-            tracing::info!(events, %confirmed, "an earlier process has marked events after the slot's position as confirmed: they are not published again");
-        }
-        prefix
+        self.earlier.load(&left, confirmed)
     }
 
     /// Before what was confirmed is marked: marks that a topic has overruled go first.
     pub fn forget_overruled(&mut self) {
-        if self.known.takes_overruled() {
+        if self.earlier.takes_overruled() {
             self.state_file.marks.forget();
         }
     }
@@ -130,8 +125,7 @@ impl Admitter {
     /// What is received from here on is no repetition of what an earlier process has marked, and
     /// what this one has marked does not apply any more.
     pub fn forget(&mut self) {
-        self.known.forget();
-        self.read_back.stop();
+        self.earlier.forget();
         self.state_file.marks.forget();
     }
 
@@ -139,39 +133,23 @@ impl Admitter {
     #[inline]
     pub fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.received(commit_lsn);
-        if !self.read_back.is_active() {
-            self.known.begins(commit_lsn);
-        }
-    }
-
-    /// Whether the intake waits until a topic has been read. Everything before this position was
-    /// received.
-    pub fn awaits_topic(&mut self, received: Lsn) -> bool {
-        self.received(received);
-        self.read_back.is_reading()
-    }
-
-    #[inline]
-    fn received(&mut self, position: Lsn) {
-        if !self.read_back.received(position) {
-            self.known.forget_published();
-        }
+        self.earlier.begin(commit_lsn);
     }
 
     #[inline]
     pub fn offer(
         &mut self,
         candidate: &Candidate<'_>,
-        number: EventNumber,
+        number: EventNumber<'_>,
         policy: &mut FailurePolicy,
         sink: &mut dyn Sink,
         clock: &dyn Clock,
     ) -> Result<Offered, Fault> {
-        let fingerprint = Fingerprint::NONE;
         let handover = Handover {
             number,
-            fingerprint,
+            is_marked: self.state_file.marks.is_on(),
+            fingerprint: Fingerprint::NONE,
+            span: None,
             adds_context: false,
             policy: &mut *policy,
             sink,
@@ -188,7 +166,7 @@ impl Admitter {
         };
         self.state_file.crash.lets_go();
         let reserved = self.scratch.take_reserved_headers();
-        if reserved > 0 && matches!(offered, Ok(Offered::Taken { .. })) {
+        if reserved > 0 && matches!(offered, Ok(Offered::Taken(_))) {
             policy.note_reserved_headers(reserved, number.position.commit_lsn);
         }
         self.scratch.give_back();
@@ -204,21 +182,19 @@ impl Admitter {
         candidate: &Candidate<'_>,
         position: Position,
     ) -> Result<bool, Fault> {
-        if !self.read_back.covers(position.commit_lsn) {
+        if !self.earlier.covers(position.commit_lsn) {
             return Ok(true);
         }
-        let Admitter { transaction, scratch, tables, messages, known, read_back, .. } = self;
+        let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let recalled = extracted.map(|event| {
             let noted = format.shape(event, |event| {
-                let stored = read_back.find(event, position.commit_lsn)?;
-                known.passes_over(position, Fingerprint::of(position, event), stored);
-                Some(())
+                earlier.judge(event, position, Fingerprint::of(position, event))
             });
             // What cannot be an event has become a dead letter.
-            noted.map_or(true, |noted| noted.is_some())
+            !matches!(noted, Ok(Earlier::TopicUnread))
         });
         self.scratch.give_back();
         match recalled {
@@ -234,17 +210,14 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter {
-            transaction, scratch, tables, messages, state_file, known, read_back, ..
-        } = self;
-        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let error = match extracted {
             Ok(event) => {
                 handover.adds_context = format.adds_context;
-                match format.shape(event, |event| match handover.identify(event, &mut earlier) {
+                match format.shape(event, |event| match handover.identify(event, earlier) {
                     Some(offered) => Ok(offered),
                     None => handover.publish(event),
                 }) {
@@ -272,8 +245,7 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, state_file, known, read_back, .. } = self;
-        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
+        let Admitter { transaction, scratch, earlier, .. } = self;
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -282,7 +254,7 @@ impl Admitter {
             }
         };
         match remains {
-            Ok(remains) => match handover.identify(&remains, &mut earlier) {
+            Ok(remains) => match handover.identify(&remains, earlier) {
                 Some(offered) => Ok(offered),
                 None => handover.traced(&remains, |it, event| it.dead_letter(event, reason, true)),
             },
@@ -349,19 +321,15 @@ impl EventFormat {
     }
 }
 
-/// What is known of the events of earlier processes.
-struct Earlier<'a> {
-    known: &'a mut KnownEvents,
-    read_back: &'a mut ReadBack,
-    /// Events are marked for the next process.
-    marks: bool,
-}
-
 /// One event on its way to the sink.
 struct Handover<'a> {
-    number: EventNumber,
+    number: EventNumber<'a>,
+    /// Events are marked for the next process.
+    is_marked: bool,
     /// None where events are not marked.
     fingerprint: Fingerprint,
+    /// Of a sampled event that is handed over for the first time.
+    span: Option<Box<PublishSpan>>,
     adds_context: bool,
     policy: &'a mut FailurePolicy,
     sink: &'a mut dyn Sink,
@@ -372,9 +340,9 @@ impl Handover<'_> {
     /// What becomes of an event that an earlier process may have published; none if it must be
     /// published.
     #[inline]
-    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut Earlier<'_>) -> Option<Offered> {
-        let is_active = earlier.known.is_active() || earlier.read_back.is_active();
-        if !earlier.marks && !is_active {
+    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut EarlierEvents) -> Option<Offered> {
+        let is_active = earlier.is_active();
+        if !self.is_marked && !is_active {
             return None;
         }
         let position = self.number.position;
@@ -382,13 +350,11 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        let stored = match earlier.known.asks_topics(self.fingerprint) {
-            true => earlier.read_back.find(event, position.commit_lsn),
-            false => Some(Stored::Unknown),
-        };
-        let Some(stored) = stored else { return Some(Offered::Full) };
-        let known = earlier.known.passes_over(position, self.fingerprint, stored);
-        known.map(|from| Offered::Known(from, self.fingerprint))
+        match earlier.judge(event, position, self.fingerprint) {
+            Earlier::Unknown => None,
+            Earlier::Published(from) => Some(Offered::Known(from, self.fingerprint)),
+            Earlier::TopicUnread => Some(Offered::Held(IntakeHold::TopicUnread)),
+        }
     }
 
     #[inline]
@@ -402,38 +368,43 @@ impl Handover<'_> {
         event: &Outbound<'_>,
         send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
     ) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let Some(start) = self.policy.spans.begin(sequence, position, event, self.clock.unix_us())
-        else {
-            return send(self, event);
-        };
+        let EventNumber { position, earlier, .. } = self.number;
+        let known = earlier.and_then(|earlier| earlier.span.as_deref());
+        let begun = self.policy.spans.begin(known, position, event, self.clock.unix_us());
+        let Some(mut start) = begun else { return send(self, event) };
+        self.span = start.span.take();
         let mut headers = HeaderSlots::new();
         let with_context = self.adds_context.then(|| start.add_to(event, &mut headers));
         let with_context = with_context.filter(|event| self.sink.has_room_for(event));
-        let offered = send(self, with_context.as_ref().unwrap_or(event));
-        if start.is_new && !matches!(offered, Ok(Offered::Taken { .. })) {
-            self.policy.spans.withdraw(sequence);
-        }
-        offered
+        send(self, with_context.as_ref().unwrap_or(event))
     }
 
     #[inline]
     fn send(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let outcome = match self.policy.route(sequence, event, position, self.clock) {
+        let EventNumber { sequence, position, earlier, .. } = self.number;
+        let outcome = match self.policy.route(earlier, event, position, self.clock) {
             SendAs::Normal => self.sink.publish(sequence, event),
             SendAs::Isolated => self.sink.publish_alone(sequence, event),
             SendAs::DeadLetter(cause) => return self.write(event, cause),
         };
-        let commit_unix_us = event.commit_unix_us;
         match outcome {
-            Ok(()) => {
-                let (bytes, fingerprint) = (event.size_bytes(), self.fingerprint);
-                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
-            }
-            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Ok(()) => Ok(self.taken(event, event.size_bytes(), FlightState::Sent)),
+            Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
             Err(PublishError::Failed(failure)) => self.refused(event, &failure),
         }
+    }
+
+    #[inline]
+    fn taken(&mut self, event: &Outbound<'_>, bytes: usize, state: FlightState) -> Offered {
+        Offered::Taken(Flight {
+            position: self.number.position,
+            bytes,
+            commit_unix_us: event.commit_unix_us,
+            fingerprint: self.fingerprint,
+            state,
+            attempts: None,
+            span: self.span.take(),
+        })
     }
 
     #[cold]
@@ -450,7 +421,7 @@ impl Handover<'_> {
             }
         };
         // Without room the event is offered again, and is counted then.
-        if offered != Ok(Offered::Full) {
+        if !matches!(offered, Ok(Offered::Held(_))) {
             self.policy.note_unknown(failure);
         }
         offered
@@ -462,30 +433,31 @@ impl Handover<'_> {
         reason: Reason<'_>,
         incomplete: bool,
     ) -> Result<Offered, Fault> {
-        let EventNumber { sequence, position, .. } = self.number;
-        let cause = self.policy.cause(sequence, event.key, reason, position, self.clock.now());
+        let EventNumber { position, earlier, .. } = self.number;
+        let cause = self.policy.cause(earlier, event.key, reason, position, self.clock.now());
         self.write(event, DeadLetterCause { incomplete, ..cause })
     }
 
     /// Publishes the dead letter of an event in the event's place: behind all older events, and
     /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
-        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
-        if !policy.allow(*sequence, &cause)? {
-            return Ok(Offered::Full);
+        let EventNumber { sequence, earlier, .. } = self.number;
+        if !self.policy.allow(earlier, &cause)? {
+            return Ok(Offered::Held(IntakeHold::LettersUnread));
         }
+        let Handover { policy, sink, .. } = self;
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
-            (sink.publish_dead_letter(*sequence, letter), letter.size_bytes())
+            (sink.publish_dead_letter(sequence, letter), letter.size_bytes())
         });
         match outcome {
             Ok(()) => {
-                let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
-                policy.dead_lettered(*sequence, event.key, &subject, cause);
-                let (commit_unix_us, fingerprint) = (event.commit_unix_us, *fingerprint);
-                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
+                let span = self.span.as_deref().or(earlier.and_then(|it| it.span.as_deref()));
+                let trace_id = span.map(PublishSpan::trace_id);
+                let state = self.policy.dead_lettered(earlier, event, cause, trace_id.as_deref());
+                Ok(self.taken(event, bytes, state))
             }
-            Err(PublishError::QueueFull) => Ok(Offered::Full),
-            Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
+            Err(PublishError::QueueFull) => Ok(Offered::Held(IntakeHold::SinkFull)),
+            Err(PublishError::Failed(failure)) => Err(self.policy.dead_letter_refused(&failure)),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Decides what follows when an event cannot be published: another attempt, a dead letter, or
-//! stopping the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
+//! stopping the relay. What was decided is kept with the event ([`crate::delivery::flight`]).
 //!
 //! * An event that became a dead letter stays one. After the sink is rebuilt its dead letter is
 //!   published again, but neither the breaker nor the parking of its key counts it twice.
 //! * A dead letter that cannot be written for now is retried for ever, and the slot is held. One that
 //!   the broker will never accept stops the relay.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use super::ports::{Clock, Counter, Meters};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::Fault;
-use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::event::{Outbound, Position, Sequence, brief};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
+use crate::delivery::flight::{Attempts, Flight, FlightState};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
 use crate::mutants::{Mutant, on};
@@ -59,26 +59,13 @@ pub struct Reason<'a> {
     pub attempts: u32,
 }
 
-/// An event in the sink that will not be tried again.
-#[derive(Debug)]
-struct FailedEvent {
-    sequence: Sequence,
-    failure: Failure,
-    position: Position,
-}
-
-/// Keeps what was decided about events that are not settled.
 pub struct FailurePolicy {
     pub gate: DeadLetterGate,
     pub retries: Retries,
-    /// Events whose dead letters are not confirmed yet.
-    dead_lettered: HashMap<Sequence, DeadLetterCause>,
     /// Events that were refused together with others: each is published alone whenever it is received.
     /// Two relays of a slot would take turns to find them, if a relay forgot them when its peer has the
     /// slot.
     pub suspects: BTreeSet<Position>,
-    /// Failed events that become dead letters once the dead-letter topic has been read.
-    awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
     pub unpublishable: usize,
     pub spans: EventSpans,
@@ -97,43 +84,43 @@ impl FailurePolicy {
         FailurePolicy {
             gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
-            dead_lettered: HashMap::new(),
             suspects: BTreeSet::new(),
-            awaiting_history: Vec::new(),
             unpublishable: 0,
             spans,
             meters: Arc::clone(meters),
         }
     }
 
+    /// How the event is handed to the sink. `earlier` is what an earlier sink has left of it.
     #[inline]
     pub fn route(
         &self,
-        sequence: Sequence,
+        earlier: Option<&Flight>,
         event: &Outbound<'_>,
         position: Position,
         clock: &dyn Clock,
     ) -> SendAs {
-        let none_written = self.dead_lettered.is_empty() && self.suspects.is_empty();
+        let none_written =
+            earlier.and_then(Flight::dead_letter).is_none() && self.suspects.is_empty();
         if none_written && self.gate.is_open_to(event) {
             return SendAs::Normal;
         }
-        self.route_of(sequence, event, position, clock)
+        self.route_of(earlier, event, position, clock)
     }
 
     #[cold]
     fn route_of(
         &self,
-        sequence: Sequence,
+        earlier: Option<&Flight>,
         event: &Outbound<'_>,
         position: Position,
         clock: &dyn Clock,
     ) -> SendAs {
-        if let Some(cause) = self.dead_lettered.get(&sequence) {
+        if let Some(cause) = earlier.and_then(Flight::dead_letter) {
             SendAs::DeadLetter(cause.clone())
         } else if let Some((class, text)) = self.gate.diverts(event, position) {
             let reason = Reason { class, text, attempts: 0 };
-            SendAs::DeadLetter(self.cause(sequence, event.key, reason, position, clock.now()))
+            SendAs::DeadLetter(self.cause(earlier, event.key, reason, position, clock.now()))
         } else if self.suspects.contains(&position) {
             SendAs::Isolated
         } else {
@@ -144,16 +131,17 @@ impl FailurePolicy {
     /// The cause of a dead letter. An event that is a dead letter already keeps its first cause.
     pub fn cause(
         &self,
-        sequence: Sequence,
+        earlier: Option<&Flight>,
         key: Option<&[u8]>,
         reason: Reason<'_>,
         position: Position,
         now: Moment,
     ) -> DeadLetterCause {
-        if let Some(cause) = self.dead_lettered.get(&sequence) {
+        if let Some(cause) = earlier.and_then(Flight::dead_letter) {
             return cause.clone();
         }
-        let before = self.retries.so_far(sequence, now.unix_us);
+        let before = earlier.and_then(|earlier| earlier.attempts);
+        let before = before.unwrap_or(Attempts::none(now.unix_us));
         DeadLetterCause {
             class: reason.class.to_owned(),
             reason: reason.text.to_owned(),
@@ -169,67 +157,52 @@ impl FailurePolicy {
     /// Whether this dead letter may be written now: only once the dead-letter topic was read, or
     /// found unreadable. Returns a fault if there are too many. Events that follow a dead letter of
     /// their key do not count.
-    pub fn allow(&mut self, sequence: Sequence, cause: &DeadLetterCause) -> Result<bool, Fault> {
-        let counts = !self.dead_lettered.contains_key(&sequence);
-        self.gate.allow(cause, counts)
+    pub fn allow(
+        &mut self,
+        earlier: Option<&Flight>,
+        cause: &DeadLetterCause,
+    ) -> Result<bool, Fault> {
+        self.gate.allow(cause, earlier.and_then(Flight::dead_letter).is_none())
     }
 
-    /// The sink has taken the dead letter. Returns whether its key is parked now.
+    /// The sink has taken the dead letter in the place of its event.
     pub fn dead_lettered(
         &mut self,
-        sequence: Sequence,
-        key: Option<&[u8]>,
-        subject: &str,
+        earlier: Option<&Flight>,
+        event: &Outbound<'_>,
         cause: DeadLetterCause,
-    ) -> bool {
-        if self.dead_lettered.contains_key(&sequence) {
-            return false;
+        trace_id: Option<&str>,
+    ) -> FlightState {
+        if earlier.and_then(Flight::dead_letter).is_none() {
+            let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
+            self.gate.written(event.key, &subject, &cause, trace_id);
         }
-        self.retries.given_up(sequence);
-        let trace_id = self.spans.trace_id(sequence);
-        let parks = self.gate.written(key, subject, &cause, trace_id.as_deref());
-        self.dead_lettered.insert(sequence, cause);
-        parks
+        FlightState::DeadLetter(Box::new(cause))
     }
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
-    pub fn settled(&mut self, sequence: Sequence, now: Moment) -> Option<DeadLetterCause> {
-        let failed = self.retries.settled(sequence);
-        let nothing_failed = self.dead_lettered.is_empty();
-        let cause = if nothing_failed { None } else { self.dead_lettered.remove(&sequence) };
+    pub fn settled(&mut self, flight: Flight, now: Moment) -> Option<DeadLetterCause> {
+        let attempts = flight.attempts;
+        if attempts.is_some() {
+            self.retries.refund();
+        }
+        let cause = match flight.state {
+            FlightState::DeadLetter(cause) => Some(*cause),
+            _ => None,
+        };
         if cause.is_some() {
             self.meters.count(Counter::DeadLettered, 1);
         }
-        if self.spans.is_on() {
-            let attempts = |cause: &DeadLetterCause| cause.attempts.saturating_sub(1);
+        if let Some(span) = flight.span {
             let class = cause.as_ref().map(|cause| cause.class.as_str());
-            let retries = cause.as_ref().map_or(failed, attempts);
-            self.spans.end(sequence, retries, class, now.unix_us);
+            let retries = match &cause {
+                Some(cause) => cause.attempts.saturating_sub(1),
+                None => attempts.map_or(0, |attempts| attempts.count),
+            };
+            self.spans.end(*span, retries, class, now.unix_us);
         }
         cause
-    }
-
-    pub fn on_tail_event(
-        &mut self,
-        event: TailEvent,
-        sink: Option<&mut Box<dyn Sink>>,
-        now: Moment,
-    ) -> Result<(), Fault> {
-        self.gate.on_tail_event(event, now.unix_us)?;
-        let Some(sink) = sink.filter(|_| !self.gate.awaits_history()) else { return Ok(()) };
-        let mut outcome = Ok(());
-        for waiting in std::mem::take(&mut self.awaiting_history) {
-            outcome = outcome.and(self.give_up(waiting, &mut **sink, now).map(drop));
-        }
-        outcome
-    }
-
-    /// Numbers from `next` on are reused for different events: drops what is known about them.
-    pub fn forget(&mut self, next: Sequence) {
-        self.retries.forget(next);
-        self.dead_lettered.retain(|sequence, _| *sequence < next);
-        self.spans.forget(next);
     }
 
     /// Everything committed before this position is confirmed.
@@ -239,30 +212,20 @@ impl FailurePolicy {
         }
     }
 
-    /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,
-    /// unless the numbers mean other events now.
-    pub fn rewind(&mut self, renumbered: bool) {
-        self.retries.rewind(renumbered);
-        self.awaiting_history.clear();
-        if renumbered {
-            self.dead_lettered.clear();
-            self.spans.forget(0);
-        }
-    }
-
     /// The sink could not publish an event or its dead letter, and still holds the one that failed.
     pub fn failed(
         &mut self,
         sequence: Sequence,
+        flight: &mut Flight,
         failure: Failure,
-        position: Position,
         sink: &mut dyn Sink,
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
         self.note_unknown(&failure);
-        if self.dead_lettered.contains_key(&sequence) {
-            return self.dead_letter_failed(sequence, failure, sink, now);
+        if flight.dead_letter().is_some() {
+            return self.dead_letter_failed(sequence, flight, failure, sink, now);
         }
+        let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us));
         if on(Mutant::RefusalIsOutage) {
             return Ok(FailureOutcome::SinkOutage(failure.reason));
         }
@@ -270,80 +233,102 @@ impl FailurePolicy {
             Disposition::Outage => return Ok(FailureOutcome::SinkOutage(failure.reason)),
             Disposition::Halt => return Err(self.count_unpublishable(faults::unable(&failure))),
             Disposition::Delayed => {
-                let attempts = self.retries.delayed(sequence, now.unix_us);
-                return Ok(self.retry_later(sequence, failure, attempts.count, now));
+                return Ok(self.retry_later(sequence, flight, failure, attempts.delayed(), now));
             }
             Disposition::Transient | Disposition::Terminal => {}
         }
         // No attempt was made for an event that waited behind a dead letter of its key.
         if failure.class != CLASS_PARKED {
-            let attempts = self.retries.failed(sequence, now.unix_us);
+            let attempts = attempts.failed();
             if failure.disposition == Disposition::Transient {
                 if !self.retries.is_exhausted(attempts) {
-                    return Ok(self.retry_later(sequence, failure, attempts.count, now));
+                    return Ok(self.retry_later(sequence, flight, failure, attempts, now));
                 }
                 self.meters.count(Counter::RetryExhausted, 1);
                 if on(Mutant::ExhaustedForgotten) {
                     return Ok(FailureOutcome::Handled);
                 }
             }
+            flight.attempts = Some(attempts);
         }
-        self.give_up(FailedEvent { sequence, failure, position }, sink, now)
+        self.give_up(sequence, flight, failure, sink, now)
     }
 
     /// The event's key waits for the next attempt; events of other keys are not held up.
     fn retry_later(
         &mut self,
         sequence: Sequence,
+        flight: &mut Flight,
         failure: Failure,
-        attempts: u32,
+        attempts: Attempts,
         now: Moment,
     ) -> FailureOutcome {
-        let wait = self.retries.wait(sequence, now.instant);
+        flight.attempts = Some(attempts);
+        let wait = self.retries.wait(sequence, attempts, now.instant);
         let Failure { class, subject, reason, mend, .. } = &failure;
         tracing::warn!(
             code = "event.retried",
             class,
             subject,
-            trace_id = self.spans.trace_id(sequence),
-            attempts,
+            trace_id = flight.trace_id(),
+            attempts = attempts.count,
             retry_in_ms = wait.as_millis() as u64,
             "the broker refused an event, which will be retried: {reason}; to mend it: {mend}"
         );
-        FailureOutcome::Retrying { attempts, wait, reason: failure.reason }
+        FailureOutcome::Retrying { attempts: attempts.count, wait, reason: failure.reason }
     }
 
+    /// The event becomes a dead letter, or will once the dead-letter topic was read.
     fn give_up(
         &mut self,
-        event: FailedEvent,
+        sequence: Sequence,
+        flight: &mut Flight,
+        failure: Failure,
         sink: &mut dyn Sink,
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
-        let FailedEvent { sequence, failure, position } = &event;
+        let position = flight.position;
         if self.gate.halts() {
-            let attempts = self.retries.so_far(*sequence, now.unix_us);
-            let fault = faults::refused(failure, position.commit_lsn, attempts.count);
+            let attempts = flight.attempts.map_or(0, |attempts| attempts.count);
+            let fault = faults::refused(&failure, position.commit_lsn, attempts);
             return Err(self.count_unpublishable(fault));
         }
         let reason = Reason { class: &failure.class, text: &failure.reason, attempts: 0 };
         let key = failure.key.as_deref();
-        let cause = self.cause(*sequence, key, reason, *position, now);
-        match self.allow(*sequence, &cause) {
+        let cause = self.cause(Some(flight), key, reason, position, now);
+        match self.gate.allow(&cause, true) {
             Ok(true) => {}
             Ok(false) => {
-                self.awaiting_history.push(event);
+                flight.state = FlightState::GivenUp(Box::new(failure));
                 return Ok(FailureOutcome::Handled);
             }
             Err(fault) => return Err(self.count_unpublishable(fault)),
         }
-        sink.replace_with_dead_letter(*sequence, self.gate.writer(), &cause);
-        let parks = self.dead_lettered(*sequence, key, &failure.subject, cause);
+        sink.replace_with_dead_letter(sequence, self.gate.writer(), &cause);
+        let trace_id = flight.trace_id();
+        let parks = self.gate.written(key, &failure.subject, &cause, trace_id.as_deref());
+        (flight.state, flight.attempts) = (FlightState::DeadLetter(Box::new(cause)), None);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
+    }
+
+    /// The dead-letter topic was read: an event that was given up becomes a dead letter.
+    pub fn write_awaited(
+        &mut self,
+        sequence: Sequence,
+        flight: &mut Flight,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        match flight.take_given_up() {
+            Some(failure) => self.give_up(sequence, flight, failure, sink, now),
+            None => Ok(FailureOutcome::Handled),
+        }
     }
 
     fn dead_letter_failed(
         &mut self,
         sequence: Sequence,
+        flight: &mut Flight,
         failure: Failure,
         sink: &mut dyn Sink,
         now: Moment,
@@ -357,8 +342,9 @@ impl FailurePolicy {
         match failure.disposition {
             // The sink keeps the dead letter; other events in the sink are not affected.
             Disposition::Outage | Disposition::Delayed | Disposition::Transient => {
-                self.retries.failed(sequence, now.unix_us);
-                self.retries.wait(sequence, now.instant);
+                let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
+                flight.attempts = Some(attempts);
+                self.retries.wait(sequence, attempts, now.instant);
                 Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
             }
             Disposition::Terminal | Disposition::Halt => {

@@ -5,7 +5,7 @@
 //!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
 //!  table ──────▶ feed::claims ──┘                                          │ confirm
 //!    ▲                                                                     ▼
-//!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
+//!    └── status update / verdicts ◀── feed: flights, transactions ◀──── collect
 //! ```
 //!
 //! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
@@ -18,21 +18,21 @@
 //! that only to a position that this process has reported: in a status update, or with SQL once the
 //! stream has ended. So it is enough that no position is reported too early:
 //!
-//! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
-//!    until the sink reports the broker's confirm under that number. An event that is refused,
-//!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
+//! 1. An event gets a number when the sink takes it, in commit order, and stays in the table of
+//!    [`crate::delivery::flights`] until the sink reports the broker's confirm under that number.
+//!    An event that is refused, returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
-//! 3. The *ledger* settles a transaction at its commit end LSN once it and all earlier ones are
-//!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
-//!    unsettled and no transaction is half received ([`crate::source::progress`]).
+//! 3. [`crate::delivery::transactions`] settles a transaction at its commit end LSN once it and all
+//!    earlier ones are settled; that LSN may be reported. A keepalive's position is reported only
+//!    while nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
 //!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
-//!    ([`crate::delivery::admitted`]).
+//!    ([`crate::delivery::transactions`]).
 //! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
 //!    received again, under the same numbers; what was confirmed in the meantime is skipped.
 //! 6. The process dies: the next one publishes again what follows the `confirmed_flush_lsn`, except
-//!    what its [`state_file`] or the topics ([`read_back`]) say: [`crate::delivery::known`].
+//!    what its [`state_file`] or the topics say ([`earlier`]).
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
@@ -50,6 +50,8 @@
 pub mod admit;
 pub mod control;
 pub mod dead_letter_gate;
+pub mod earlier;
+mod ending;
 pub mod failure_policy;
 pub mod faults;
 pub mod feed;
@@ -70,6 +72,7 @@ use std::time::{Duration, Instant};
 use self::admit::Admitter;
 use self::control::StopFlags;
 use self::dead_letter_gate::DeadLetterGate;
+use self::ending::Ending;
 use self::failure_policy::{FailureOutcome, FailurePolicy};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
@@ -84,6 +87,7 @@ use crate::base::random::Random;
 use crate::base::text::ShortText;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
+use crate::delivery::flight::Flight;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
@@ -101,7 +105,6 @@ const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Longest wait for a confirm while the relay stops.
 const DRAIN_TICK: Duration = Duration::from_millis(2);
-
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -130,10 +133,7 @@ pub struct Relay<F> {
     feed: F,
     down: Downstream,
     tail_events: Option<Receiver<TailEvent>>,
-    /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
-    ending: Option<Phase>,
-    /// Once the loop is to end.
-    drain: Option<Drain>,
+    life: Life,
     /// It was logged that the dead-letter topic must be read first.
     history_wait_logged: bool,
     drain_timeout: Duration,
@@ -145,15 +145,10 @@ pub struct Relay<F> {
     clock: Arc<dyn Clock>,
 }
 
-/// How far a loop is with its end.
-struct Drain {
-    /// What ends it.
-    outcome: Result<(), Fault>,
-    deadline: Instant,
-    /// The open transaction is read until then.
-    read_until: Instant,
-    /// How many events are settled, and when the last one was.
-    settled: (u64, Instant),
+enum Life {
+    Running,
+    Draining(Ending),
+    Stopped,
 }
 
 impl<F: Feed> Relay<F> {
@@ -177,8 +172,7 @@ impl<F: Feed> Relay<F> {
             feed,
             down,
             tail_events: parts.tail_events,
-            ending: None,
-            drain: None,
+            life: Life::Running,
             history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
             clocks: Clocks::new(now),
@@ -201,8 +195,8 @@ impl<F: Feed> Relay<F> {
 
     /// One pass, and the wait behind it. How the loop has ended, once it has.
     pub fn step(&mut self) -> Option<Result<(), Fault>> {
-        if let Some(drain) = self.drain.take() {
-            return self.drain_step(drain);
+        if let Life::Draining(_) = self.life {
+            return self.drain_step();
         }
         let carried = if self.flags.stop.load(Ordering::Relaxed) {
             Some(Ok(()))
@@ -210,7 +204,9 @@ impl<F: Feed> Relay<F> {
             let pass = self.pass();
             pass.and_then(|more| if more { Ok(()) } else { self.rest() }).err().map(Err)
         };
-        self.drain = carried.map(|carried| self.begin_drain(carried));
+        if let Some(outcome) = carried {
+            self.begin_drain(outcome);
+        }
         None
     }
 
@@ -283,10 +279,33 @@ impl<F: Feed> Relay<F> {
     }
 
     fn read_tail_events(&mut self) -> Result<(), Fault> {
+        let (events, now) = (self.tail_events.take(), self.clock.now());
+        let outcome = events
+            .iter()
+            .flat_map(tail_event::waiting)
+            .try_for_each(|event| self.on_tail_event(event, now));
+        self.tail_events = events;
+        outcome
+    }
+
+    /// Once the dead-letter topic was read, the events that were given up become dead letters. A sink
+    /// that is yet to be built gets them as events. If a stop stands in the topic, they stay unsettled.
+    pub fn on_tail_event(&mut self, event: TailEvent, now: Moment) -> Result<(), Fault> {
         let Downstream { policy, driver, .. } = &mut self.down;
-        let mut events = self.tail_events.iter().flat_map(tail_event::waiting);
-        let now = self.clock.now();
-        events.try_for_each(|it| policy.on_tail_event(it, driver.sink.as_mut(), now))
+        let waited = policy.gate.awaits_history();
+        policy.gate.on_tail_event(event, now.unix_us)?;
+        let Some(sink) = &mut driver.sink else { return Ok(()) };
+        let mut outcome = Ok(());
+        if waited && !policy.gate.awaits_history() {
+            for sequence in self.feed.given_up() {
+                let write =
+                    |flight: &mut Flight| policy.write_awaited(sequence, flight, &mut **sink, now);
+                let written = self.feed.update(sequence, write);
+                let written = written.unwrap_or_else(|error| Err(faults::receipt(&error)));
+                outcome = outcome.and(written.map(drop));
+            }
+        }
+        outcome
     }
 
     /// Another process may publish later events: nothing that waits may be published now.
@@ -361,7 +380,8 @@ impl<F: Feed> Relay<F> {
                     }
                 }
                 SinkReport::Suspect(sequence) => {
-                    policy.suspects.insert(self.feed.position_of(sequence));
+                    let position = self.feed.update(sequence, |flight| flight.position);
+                    policy.suspects.extend(position);
                 }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
@@ -389,15 +409,16 @@ impl<F: Feed> Relay<F> {
     pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
+        let flight = match self.feed.settle(sequence) {
+            Ok(flight) => flight,
+            Err(_) if on(Mutant::LetterBeforeConfirm) => return Ok(()),
+            Err(error) => return Err(faults::receipt(&error)),
+        };
         if !F::RECEIVES_SETTLED && !policy.suspects.is_empty() {
-            policy.suspects.remove(&self.feed.position_of(sequence));
+            policy.suspects.remove(&flight.position);
         }
-        let cause = policy.settled(sequence, now);
-        let settled = self.feed.confirmed(sequence, cause.as_ref());
-        if on(Mutant::LetterBeforeConfirm) && settled.is_err() {
-            return Ok(());
-        }
-        let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
+        let (mark, commit_unix_us) = (flight.mark(), flight.commit_unix_us);
+        let cause = policy.settled(flight, now);
         if let Some(mark) = mark {
             admitter.state_file.marks.push(mark);
         }
@@ -420,8 +441,13 @@ impl<F: Feed> Relay<F> {
     ) -> Result<FailureOutcome, Fault> {
         let Downstream { policy, driver, recorder, .. } = &mut self.down;
         let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
-        let position = self.feed.position_of(sequence);
-        let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        let judge =
+            |flight: &mut Flight| policy.failed(sequence, flight, failure, &mut **sink, now);
+        let outcome = match self.feed.update(sequence, judge) {
+            Ok(judged) => judged?,
+            Err(_) if on(Mutant::LetterBeforeConfirm) => return Ok(FailureOutcome::Handled),
+            Err(error) => return Err(faults::receipt(&error)),
+        };
         if on(Mutant::LetterBeforeConfirm) && outcome == FailureOutcome::Handled {
             self.confirmed(sequence, now)?;
             return Ok(outcome);
@@ -441,47 +467,38 @@ impl<F: Feed> Relay<F> {
     /// Finishes the open transaction, settles what is in flight and reports it. A transaction that
     /// would take longer is left as it is, in time to settle what is in flight of it. After a fault,
     /// what was admitted before it is still settled.
-    fn begin_drain(&mut self, outcome: Result<(), Fault>) -> Drain {
-        self.ending = Some(Phase::Draining);
+    fn begin_drain(&mut self, outcome: Result<(), Fault>) {
         self.feed.close();
-        let now = self.clock.instant();
-        let deadline = now + self.drain_timeout;
-        let read_until = deadline - self.drain_timeout / 4;
-        let settled = (self.down.driver.settled_events, now);
-        Drain { outcome, deadline, read_until, settled }
+        let settled = self.down.driver.settled_events;
+        let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant(), settled);
+        self.life = Life::Draining(ending);
     }
 
-    fn drain_step(&mut self, mut drain: Drain) -> Option<Result<(), Fault>> {
-        let now = self.clock.instant();
-        let has_sink = self.down.driver.sink.is_some();
-        let reads = drain.outcome.is_ok() && has_sink && now < drain.read_until;
-        let reading = reads && self.feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
-        if now >= drain.deadline || self.has_drained(&mut drain, reading, now) {
-            let outcome = self.end(drain.outcome);
-            self.ending = Some(Phase::Stopped);
+    fn drain_step(&mut self) -> Option<Result<(), Fault>> {
+        let Relay { feed, down, life, .. } = self;
+        let Life::Draining(ending) = life else { return None };
+        let now = down.clock.instant();
+        let has_sink = down.driver.sink.is_some();
+        let reads = has_sink && feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
+        let reading = reads && ending.reads(now);
+        let has_settled = !has_sink || feed.in_flight() <= down.policy.unpublishable;
+        // Events that wait behind a refused event of their key will never settle, nor do those that
+        // may not be sent.
+        let is_in_vain = feed.awaits_retries() || now >= feed.publish_limits().begin_until;
+        let settled = down.driver.settled_events;
+        let has_stalled = ending.has_stalled(settled, now, F::LAST_CONFIRM_WITHIN, is_in_vain);
+        if has_stalled || ending.is_late(now) || has_settled && !reading {
+            let outcome = std::mem::replace(&mut ending.outcome, Ok(()));
+            *life = Life::Stopped;
+            let outcome = self.end(outcome);
             self.publish_status();
             return Some(outcome);
         }
-        let step = self.drain_pass(reading);
-        drain.outcome = drain.outcome.and(step);
-        self.drain = Some(drain);
+        let passed = self.drain_pass(reading);
+        if let Life::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.life {
+            *outcome = passed;
+        }
         None
-    }
-
-    /// Whether nothing more can be settled.
-    fn has_drained(&self, drain: &mut Drain, reading: bool, now: Instant) -> bool {
-        let Relay { feed, down, .. } = self;
-        if !reading && (down.driver.sink.is_none() || feed.in_flight() <= down.policy.unpublishable)
-        {
-            return true;
-        }
-        if drain.settled.0 != down.driver.settled_events {
-            drain.settled = (down.driver.settled_events, now);
-        }
-        // Events that wait behind a refused event of their key will never settle, nor do those that
-        // may not be sent.
-        let in_vain = drain.outcome.is_err() || feed.awaits_retries() || self.is_cut_off(now);
-        in_vain && now.saturating_duration_since(drain.settled.1) > F::LAST_CONFIRM_WITHIN
     }
 
     /// Reports what is settled, and closes the source.
@@ -552,7 +569,11 @@ impl<F: Feed> Relay<F> {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
         self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
-        pass.phase = self.ending.unwrap_or(pass.phase);
+        match self.life {
+            Life::Running => {}
+            Life::Draining(_) => pass.phase = Phase::Draining,
+            Life::Stopped => pass.phase = Phase::Stopped,
+        }
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         pass.sink_reachable = driver.is_reachable();
         pass.sink_login_refused = driver.is_login_refused();

@@ -7,13 +7,13 @@
 //! topic. Whatever goes wrong, the events are published again: reading can fail, and it ends after
 //! [`WITHIN`] in all.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
 use super::ports::Link;
 use crate::base::event::Outbound;
+use crate::base::hash::HashSet;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
 use crate::delivery::stored::{Stored, StoredEvents};
@@ -128,11 +128,6 @@ impl ReadBack {
     #[inline]
     pub fn covers(&self, commit_lsn: Lsn) -> bool {
         self.is_active() && commit_lsn >= self.from
-    }
-
-    /// An event waits until its topic has been read.
-    pub fn awaits_topic(&self) -> bool {
-        self.awaited.is_some()
     }
 
     /// What comes is no repetition of what an earlier process has received.

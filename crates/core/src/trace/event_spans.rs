@@ -1,15 +1,12 @@
-//! The spans of the sampled events in flight, by the number of the event: at most one for each event
-//! in the window.
+//! Begins and ends the spans of sampled events.
 //!
 //! A span begins when its event is first handed to a sink, and ends when the broker has confirmed the
-//! event or its dead letter. A sink that is rebuilt gets the events in flight again, and their spans
-//! go on.
+//! event or its dead letter. Until then it is kept with the event. A sink that is rebuilt gets the
+//! events in flight again, and their spans go on.
 //!
 //! The trace id follows from the event, so that a process which publishes it again makes the same
 //! decision, and both spans are in one trace. Span ids are drawn.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 
 use sha2::{Digest as _, Sha256};
@@ -17,8 +14,7 @@ use sha2::{Digest as _, Sha256};
 use super::context::TraceContext;
 use super::sampler::Sampler;
 use super::span::{FinishedSpan, PublishSpan};
-use crate::base::encoding::hex;
-use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, TRACEPARENT};
+use crate::base::event::{HeaderSlots, Outbound, Position, TRACEPARENT};
 use crate::base::random::{Random, Salt};
 
 type ExportSpan = Box<dyn FnMut(FinishedSpan) + Send>;
@@ -31,7 +27,6 @@ pub struct EventSpans {
 
 struct Tracer {
     sampler: Sampler,
-    in_flight: HashMap<Sequence, PublishSpan>,
     span_ids: Salt,
     spans: u64,
     export: ExportSpan,
@@ -39,8 +34,8 @@ struct Tracer {
 
 /// What the hand-over of a sampled event needs of its span.
 pub struct SpanStart {
-    /// The event was not handed over before.
-    pub is_new: bool,
+    /// The span, if the event was not handed over before.
+    pub span: Option<Box<PublishSpan>>,
     traceparent: [u8; 55],
 }
 
@@ -70,7 +65,6 @@ impl EventSpans {
     pub fn new(ratio: f64, export: ExportSpan, seed: u64) -> EventSpans {
         let tracer = Tracer {
             sampler: Sampler::new(ratio),
-            in_flight: HashMap::new(),
             span_ids: Random::new(seed).salt(),
             spans: 0,
             export,
@@ -83,22 +77,19 @@ impl EventSpans {
         self.tracer.is_some()
     }
 
-    /// The event is about to be handed to the sink. None if it is not sampled.
+    /// The event is about to be handed to the sink, which had it before in the span `known`. None if it
+    /// is not sampled.
     pub fn begin(
         &mut self,
-        sequence: Sequence,
+        known: Option<&PublishSpan>,
         position: Position,
         event: &Outbound<'_>,
         now_unix_us: i64,
     ) -> Option<SpanStart> {
-        let Tracer { sampler, in_flight, span_ids, spans, .. } = self.tracer.as_deref_mut()?;
-        let entry = match in_flight.entry(sequence) {
-            Entry::Occupied(known) => {
-                let traceparent = known.get().context.header();
-                return Some(SpanStart { is_new: false, traceparent });
-            }
-            Entry::Vacant(entry) => entry,
-        };
+        let Tracer { sampler, span_ids, spans, .. } = self.tracer.as_deref_mut()?;
+        if let Some(known) = known {
+            return Some(SpanStart { span: None, traceparent: known.context.header() });
+        }
         let row = header_of(event).and_then(TraceContext::parse);
         let trace_id = trace_id_of(event);
         // Where the application has recorded the trace, so that the two have the same traces.
@@ -109,44 +100,23 @@ impl EventSpans {
         *spans += 1;
         let span_id = span_ids.hash_one(*spans).max(1).to_be_bytes();
         let context = TraceContext::sampled(trace_id, span_id);
-        entry.insert(PublishSpan::of(event, position.commit_lsn, context, row, now_unix_us));
-        Some(SpanStart { is_new: true, traceparent: context.header() })
-    }
-
-    /// The sink has not taken the event: its span begins when it is offered again.
-    pub fn withdraw(&mut self, sequence: Sequence) {
-        if let Some(tracer) = &mut self.tracer {
-            tracer.in_flight.remove(&sequence);
-        }
+        let span = PublishSpan::of(event, position.commit_lsn, context, row, now_unix_us);
+        Some(SpanStart { span: Some(Box::new(span)), traceparent: context.header() })
     }
 
     /// The event is settled. `dead_letter` is the class of its error, if it became a dead letter.
     pub fn end(
         &mut self,
-        sequence: Sequence,
+        span: PublishSpan,
         retries: u32,
         dead_letter: Option<&str>,
         now_unix_us: i64,
     ) {
         let Some(tracer) = &mut self.tracer else { return };
-        let Some(span) = tracer.in_flight.remove(&sequence) else { return };
         // The clock may have been set back.
         let end_unix_us = now_unix_us.max(span.start_unix_us);
         let dead_letter = dead_letter.map(Box::from);
         (tracer.export)(FinishedSpan { span, end_unix_us, retries, dead_letter });
-    }
-
-    /// For log lines about an event.
-    pub fn trace_id(&self, sequence: Sequence) -> Option<String> {
-        let span = self.tracer.as_ref()?.in_flight.get(&sequence)?;
-        Some(hex(&span.context.trace_id))
-    }
-
-    /// Numbers from `next` on will be given to other events than before.
-    pub fn forget(&mut self, next: Sequence) {
-        if let Some(tracer) = &mut self.tracer {
-            tracer.in_flight.retain(|sequence, _| *sequence < next);
-        }
     }
 }
 

@@ -33,9 +33,14 @@ fn event<'a>(id: &'a str, headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
     }
 }
 
-fn begin(spans: &mut EventSpans, sequence: Sequence, event: &Outbound<'_>) -> Option<SpanStart> {
+fn begin(spans: &mut EventSpans, event: &Outbound<'_>) -> Option<SpanStart> {
     let position = Position { commit_lsn: Lsn::from_wire(7), ordinal: 0 };
-    spans.begin(sequence, position, event, 2_000)
+    spans.begin(None, position, event, 2_000)
+}
+
+/// The span of an event that is handed over for the first time.
+fn span(spans: &mut EventSpans, event: &Outbound<'_>) -> PublishSpan {
+    *begin(spans, event).and_then(|start| start.span).expect("it is sampled")
 }
 
 fn only(ended: &Ended) -> FinishedSpan {
@@ -54,33 +59,27 @@ fn sent(start: &SpanStart, event: &Outbound<'_>) -> Vec<(String, Vec<u8>)> {
 fn nothing_is_traced_while_traces_are_off() {
     let mut spans = EventSpans::default();
     assert!(!spans.is_on());
-    assert!(begin(&mut spans, 0, &event("a", &[])).is_none());
-    spans.end(0, 0, None, 3_000);
-    assert_eq!(spans.trace_id(0), None);
+    assert!(begin(&mut spans, &event("a", &[])).is_none());
 }
 
 #[test]
 fn a_span_lasts_from_the_hand_over_until_the_event_is_settled() {
     let (mut spans, ended) = spans(1.0);
-    let start = begin(&mut spans, 5, &event("a", &[("id", b"a")])).unwrap();
-    assert!(start.is_new);
-    let trace_id = spans.trace_id(5).unwrap();
-    spans.end(5, 2, Some("kafka.no"), 9_000);
+    let begun = span(&mut spans, &event("a", &[("id", b"a")]));
+    let trace_id = begun.trace_id();
+    spans.end(begun, 2, Some("kafka.no"), 9_000);
     let FinishedSpan { span, end_unix_us, retries, dead_letter } = only(&ended);
     assert_eq!((span.start_unix_us, end_unix_us, retries), (2_000, 9_000, 2));
     assert_eq!(dead_letter.as_deref(), Some("kafka.no"));
-    assert_eq!((hex(&span.context.trace_id), span.link), (trace_id, None));
+    assert_eq!((span.trace_id(), span.link), (trace_id, None));
     assert_eq!((&*span.topic, span.key.as_deref(), &*span.event_id), ("orders", Some("o-1"), "a"));
-    // Settled once, it has no span any more.
-    spans.end(5, 0, None, 9_000);
-    assert_eq!(ended.lock().unwrap().len(), 1);
 }
 
 #[test]
 fn a_clock_that_was_set_back_makes_no_negative_span() {
     let (mut spans, ended) = spans(1.0);
-    begin(&mut spans, 0, &event("a", &[])).unwrap();
-    spans.end(0, 0, None, 1);
+    let begun = span(&mut spans, &event("a", &[]));
+    spans.end(begun, 0, None, 1);
     assert_eq!(only(&ended).end_unix_us, 2_000);
 }
 
@@ -88,9 +87,9 @@ fn a_clock_that_was_set_back_makes_no_negative_span() {
 fn a_record_without_a_context_gets_that_of_its_span() {
     let (mut spans, ended) = spans(1.0);
     let event = event("a", &[("id", b"a"), ("lsn", b"0/7")]);
-    let start = begin(&mut spans, 0, &event).unwrap();
+    let mut start = begin(&mut spans, &event).unwrap();
     let headers = sent(&start, &event);
-    spans.end(0, 0, None, 3_000);
+    spans.end(*start.span.take().unwrap(), 0, None, 3_000);
     let context = only(&ended).span.context;
     assert!(context.is_sampled());
     let own = ("traceparent".to_owned(), context.header().to_vec());
@@ -104,9 +103,9 @@ fn a_record_with_any_context_stays_as_it_is() {
         let (mut spans, ended) = spans(1.0);
         let headers = [("traceparent", row)];
         let event = event("a", &headers);
-        let start = begin(&mut spans, 0, &event).unwrap();
+        let mut start = begin(&mut spans, &event).unwrap();
         assert_eq!(sent(&start, &event), [("traceparent".to_owned(), row.to_vec())]);
-        spans.end(0, 0, None, 3_000);
+        spans.end(*start.span.take().unwrap(), 0, None, 3_000);
         // THEN the span is in a trace of its own, and linked to a valid one of the row
         let span = only(&ended).span;
         assert_eq!(span.link, TraceContext::parse(row));
@@ -120,7 +119,7 @@ fn a_record_with_as_many_headers_as_may_be_stays_as_it_is() {
     let (mut spans, _) = spans(1.0);
     let headers = [("h", &b"v"[..]); crate::base::event::HEADERS_MAX];
     let event = event("a", &headers);
-    let start = begin(&mut spans, 0, &event).unwrap();
+    let start = begin(&mut spans, &event).unwrap();
     assert_eq!(sent(&start, &event).len(), headers.len());
 }
 
@@ -128,40 +127,20 @@ fn a_record_with_as_many_headers_as_may_be_stays_as_it_is() {
 fn a_span_goes_on_when_its_event_is_handed_to_a_new_sink() {
     let (mut spans, ended) = spans(1.0);
     let event = event("a", &[]);
-    let first = begin(&mut spans, 0, &event).unwrap();
-    let again = spans.begin(0, Position::default(), &event, 5_000).unwrap();
-    assert!(!again.is_new);
+    let mut first = begin(&mut spans, &event).unwrap();
+    let begun = first.span.take().unwrap();
+    let again = spans.begin(Some(&begun), Position::default(), &event, 5_000).unwrap();
+    assert!(again.span.is_none());
     assert_eq!(first.traceparent, again.traceparent);
-    spans.end(0, 1, None, 6_000);
+    spans.end(*begun, 1, None, 6_000);
     assert_eq!(only(&ended).span.start_unix_us, 2_000);
-}
-
-#[test]
-fn an_event_that_was_not_taken_begins_anew() {
-    let (mut spans, ended) = spans(1.0);
-    begin(&mut spans, 0, &event("a", &[])).unwrap();
-    spans.withdraw(0);
-    assert!(spans.begin(0, Position::default(), &event("a", &[]), 4_000).unwrap().is_new);
-    spans.end(0, 0, None, 6_000);
-    assert_eq!(only(&ended).span.start_unix_us, 4_000);
-}
-
-#[test]
-fn numbers_that_mean_other_events_forget_their_spans() {
-    let (mut spans, ended) = spans(1.0);
-    assert!((0..3).all(|sequence| begin(&mut spans, sequence, &event("a", &[])).is_some()));
-    spans.forget(1);
-    (0..3).for_each(|sequence| spans.end(sequence, 0, None, 3_000));
-    assert_eq!(ended.lock().unwrap().len(), 1);
 }
 
 #[test]
 fn one_event_has_one_trace_id_in_every_process_and_other_span_ids() {
     let trace = |(seed, id): (u64, &str)| {
-        let (mut spans, ended) = process(1.0, seed);
-        begin(&mut spans, 0, &event(id, &[])).unwrap();
-        spans.end(0, 0, None, 3_000);
-        only(&ended).span.context
+        let (mut spans, _) = process(1.0, seed);
+        span(&mut spans, &event(id, &[])).context
     };
     let [first, second, other] = [(1, "a"), (2, "a"), (1, "b")].map(trace);
     assert_eq!(first.trace_id, second.trace_id);
@@ -172,8 +151,8 @@ fn one_event_has_one_trace_id_in_every_process_and_other_span_ids() {
 #[test]
 fn the_trace_id_is_the_same_in_every_version() {
     let (mut spans, _) = spans(1.0);
-    begin(&mut spans, 0, &event("a", &[])).unwrap();
-    assert_eq!(spans.trace_id(0).as_deref(), Some("66729a6b9026d4baaed21a13d2a316ba"));
+    let begun = span(&mut spans, &event("a", &[]));
+    assert_eq!(begun.trace_id(), "66729a6b9026d4baaed21a13d2a316ba");
 }
 
 #[test]
@@ -181,7 +160,7 @@ fn a_tenth_is_sampled_and_always_the_same() {
     let sampled = || -> Vec<bool> {
         let (mut spans, _) = spans(0.1);
         let ids = (0..10_000_u64).map(|n| n.to_string());
-        (0..).zip(ids).map(|(n, id)| begin(&mut spans, n, &event(&id, &[])).is_some()).collect()
+        ids.map(|id| begin(&mut spans, &event(&id, &[])).is_some()).collect()
     };
     let first = sampled();
     let count = first.iter().filter(|sampled| **sampled).count();
@@ -197,9 +176,7 @@ fn the_trace_of_a_recorded_row_decides() {
     let sampled = |row: &[u8]| {
         let (mut spans, _) = spans(0.5);
         let headers = [("traceparent", row)];
-        (0..100)
-            .filter(|n| begin(&mut spans, *n, &event(&n.to_string(), &headers)).is_some())
-            .count()
+        (0..100).filter(|n| begin(&mut spans, &event(&n.to_string(), &headers)).is_some()).count()
     };
     assert_eq!((sampled(low), sampled(high)), (100, 0));
     // One that the application has not recorded does not.
@@ -209,10 +186,9 @@ fn the_trace_of_a_recorded_row_decides() {
 
 #[test]
 fn long_texts_of_a_row_are_cut() {
-    let (mut spans, ended) = spans(1.0);
+    let (mut spans, _) = spans(1.0);
     let long = "x".repeat(100_000);
-    begin(&mut spans, 0, &Outbound { key: Some(long.as_bytes()), ..event(&long, &[]) }).unwrap();
-    spans.end(0, 0, None, 3_000);
-    let span = only(&ended).span;
+    let event = Outbound { key: Some(long.as_bytes()), ..event(&long, &[]) };
+    let span = span(&mut spans, &event);
     assert!(span.event_id.len() < 300 && span.key.unwrap().len() < 300);
 }

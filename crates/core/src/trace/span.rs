@@ -1,6 +1,7 @@
 //! What a span tells of its event. No payload, and of no text more than its beginning.
 
 use super::context::TraceContext;
+use crate::base::encoding::hex;
 use crate::base::event::{Outbound, brief};
 use crate::base::lsn::Lsn;
 
@@ -46,6 +47,11 @@ impl PublishSpan {
             commit_lsn,
             commit_unix_us: event.commit_unix_us,
         }
+    }
+
+    #[must_use]
+    pub fn trace_id(&self) -> String {
+        hex(&self.context.trace_id)
     }
 }
 

@@ -42,6 +42,6 @@ impl Server {
 }
 
 fn text<'a>(record: &'a Record, name: &str) -> &'a str {
-    let header = record.headers.iter().find(|(header, _)| header == name);
+    let header = record.headers.iter().find(|(header, _)| *header == name);
     header.and_then(|(_, value)| str::from_utf8(value).ok()).unwrap_or_default()
 }

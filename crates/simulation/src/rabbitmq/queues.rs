@@ -116,7 +116,7 @@ impl Server {
                 self.complaint.get_or_insert(what);
             }
             channel.is_closed = true;
-            self.refused.insert(record.id);
+            self.refused.insert(record.id.clone());
             channel.held.clear();
             self.counts.closed += 1;
             self.counts.no_exchange += u64::from(code == 404);

@@ -71,7 +71,7 @@ impl World {
     /// between two closes is enough.
     fn stored_meanwhile(&self) -> usize {
         let broker = locked(&self.broker);
-        let is_missing = TOPICS.iter().any(|topic| broker.rabbitmq.is_in_doubt(topic));
+        let is_missing = broker.rabbitmq.misses_exchange();
         let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
         logs.filter(|_| is_missing).map(Vec::len).sum()
     }
@@ -117,7 +117,7 @@ impl World {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
             let rabbitmq = &broker.rabbitmq;
-            if event.poison || rabbitmq.is_silent(topic) || rabbitmq.has_no_exchange(topic) {
+            if event.poison || rabbitmq.is_silent(topic) || rabbitmq.is_in_doubt(topic) {
                 held.extend(event.key);
             } else if !self.checker.is_settled(event.number)
                 && event.key.is_none_or(|key| !held.contains(&key))

@@ -10,11 +10,10 @@ use super::failure_policy::FailurePolicy;
 use super::ports::{Clock, PassMeter, Recorder};
 use super::sink_driver::SinkDriver;
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
-use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::known::Mark;
+use crate::base::event::Sequence;
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
-use crate::delivery::window::NotInFlight;
 use crate::health::Pass;
 use crate::sink::PublishLimits;
 
@@ -74,14 +73,18 @@ pub trait Feed {
 
     fn awaits_confirms(&self) -> bool;
 
-    /// The broker has confirmed this event, or its dead letter for this cause. Returns when the
-    /// event was committed, in microseconds since the Unix epoch, for the latency metric, and its
-    /// mark for the state file.
-    fn confirmed(
+    /// The broker has confirmed this event, or its dead letter. Returns what was known of the event.
+    fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight>;
+
+    /// Lets `decide` judge an event that the sink has.
+    fn update<T>(
         &mut self,
         event: Sequence,
-        cause: Option<&DeadLetterCause>,
-    ) -> Result<(i64, Option<Mark>), NotInFlight>;
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight>;
+
+    /// The events that become dead letters once the dead-letter topic has been read, in order.
+    fn given_up(&self) -> Vec<Sequence>;
 
     /// What is confirmed of a transaction since the last call.
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
@@ -93,8 +96,6 @@ pub trait Feed {
 
     /// The event has failed and will be tried again.
     fn retrying(&mut self, _event: Sequence, _attempts: u32, _wait: Duration, _reason: &str) {}
-
-    fn position_of(&self, event: Sequence) -> Position;
 
     /// The number of the next new event, and whether there is room for it.
     fn next(&self) -> (Sequence, bool);

@@ -18,21 +18,25 @@ impl SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.awaits_topic(self.replication.progress.sent());
-        let looks_up =
-            self.catalog.is_some() || reads_topic || self.trace.is_awaited(self.clock.instant());
-        let full = !self.replication.window.has_room();
-        IntakeHold::of(!down.policy.gate.admits(), looks_up, full)
+        let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
+        if !down.policy.gate.admits() {
+            Some(IntakeHold::LettersUnread)
+        } else if self.catalog.is_some() {
+            Some(IntakeHold::CatalogUnread)
+        } else if reads_topic {
+            Some(IntakeHold::TopicUnread)
+        } else if self.trace.is_awaited(self.clock.instant()) {
+            Some(IntakeHold::TraceAwaited)
+        } else {
+            (!self.replication.flights.has_room()).then_some(IntakeHold::WindowFull)
+        }
     }
 
     /// The packet waits, or the session ends.
     pub(super) fn intake_stopped(&mut self, why: IntakeStop, down: &mut Downstream, now: Instant) {
         match why {
-            IntakeStop::Full => {
-                let room = self.replication.window.has_room();
-                let looks_up = down.admitter.read_back.awaits_topic();
-                let unread = room && !looks_up && down.policy.gate.awaits_history();
-                self.hold = IntakeHold::of(unread, looks_up, true);
+            IntakeStop::Held(why) => {
+                self.hold = Some(why);
                 self.hold(now);
             }
             IntakeStop::TextModeNeeded => {
@@ -41,19 +45,19 @@ impl SlotFeed {
             }
             IntakeStop::CatalogNeeded => {
                 self.catalog = Some(self.database.read_catalog());
-                self.hold = Some(IntakeHold::LookupPending);
+                self.hold = Some(IntakeHold::CatalogUnread);
                 self.hold(now);
             }
-            IntakeStop::ClaimRefuted => {
+            IntakeStop::ClaimRefuted | IntakeStop::OtherEvent => {
                 tracing::info!(
-                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                    "what was confirmed of a transaction before is not what comes now: the slot is read again, and what was published may be repeated"
                 );
                 self.replication.forget(&mut down.admitter, &mut down.policy);
                 self.slot = None;
                 self.disconnect(Connection::Closed);
             }
             IntakeStop::SinkBroken => {
-                let in_flight = self.replication.window.events();
+                let in_flight = self.replication.flights.events();
                 down.driver.break_sink("it refuses every event", in_flight, now);
             }
         }

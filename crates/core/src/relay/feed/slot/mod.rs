@@ -22,14 +22,13 @@ use self::status_updates::StatusUpdates;
 use self::trace::TraceCheck;
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::error::{Exit, Fault};
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::known::Mark;
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::NotInFlight;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
@@ -48,8 +47,6 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 pub struct SlotFeed {
     pub(in crate::relay) replication: Replication,
     connection: Connection,
-    /// What the control runtime waits for while there is no session.
-    awaited: Phase,
     slot: Option<KnownSlot>,
     text_only: bool,
     hold: Option<IntakeHold>,
@@ -60,8 +57,6 @@ pub struct SlotFeed {
     trace: TraceCheck,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
-    /// A session that may be behind that of a peer, which waits until what is in flight was withdrawn.
-    opened: Option<Box<OpenedSession>>,
     database: Box<dyn Database>,
     source: Arc<SourceSettings>,
     stops: Arc<dyn StopKeeper>,
@@ -90,7 +85,10 @@ enum Connection {
     Closed,
     /// The last session broke, and no other was requested.
     Lost,
-    Requested,
+    /// The control runtime opens a session, and this is what it waits for.
+    Requested(Phase),
+    /// A session that may be behind that of a peer: it waits until what is in flight was withdrawn.
+    Found(Box<OpenedSession>),
     Open(Stream),
 }
 
@@ -102,7 +100,6 @@ impl SlotFeed {
         let mut feed = SlotFeed {
             replication: Replication::new(&source, &delivery, random)?,
             connection: Connection::Closed,
-            awaited: Phase::Connecting,
             slot: None,
             text_only: !source.binary,
             hold: None,
@@ -112,7 +109,6 @@ impl SlotFeed {
             lease: SessionLease::new(database.walsender(), now),
             trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
-            opened: None,
             sessions: database.sessions(),
             database,
             source,
@@ -129,7 +125,7 @@ impl SlotFeed {
     fn request_session(&mut self, at_once: bool) {
         let (text_only, confirmed) = (self.text_only, self.replication.progress.reported());
         self.sessions.request(SessionRequest { text_only, at_once, confirmed });
-        self.connection = Connection::Requested;
+        self.connection = Connection::Requested(Phase::Connecting);
     }
 
     fn is_connected(&self) -> bool {
@@ -180,7 +176,7 @@ impl SlotFeed {
             Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
         }
         if start.reads_topics(is_takeover) {
-            admitter.read_back.start(floor..opened.wal_end);
+            admitter.earlier.look_for(floor..opened.wal_end);
         }
         if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
             policy.gate.read_again();
@@ -193,13 +189,13 @@ impl SlotFeed {
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
         if admitter.state_file.marks.broker(driver.broker()) {
-            self.replication.transaction.forget_prefix();
+            self.replication.prefixes.forget_prefix();
         }
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
         let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
-        claim.into_iter().for_each(|claim| self.replication.transaction.claim(claim));
+        claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
         policy.gate.learn_system(&place.system_id);
         let timeline = place.timeline;
         let own_pid = walsender.pid;
@@ -246,10 +242,9 @@ impl SlotFeed {
     fn disconnect(&mut self, left: Connection) {
         if self.is_connected() {
             self.connection = left;
-            self.awaited = Phase::Connecting;
             self.meters.count(Counter::Reconnect, 1);
         }
-        self.replication.admitted.interrupt();
+        self.replication.transactions.interrupt();
         self.catalog = None;
         self.stall.disconnected();
         self.lease.session_ended(self.clock.instant());
@@ -267,7 +262,7 @@ impl SlotFeed {
         let OpenedSession { slot_confirmed, seen, .. } = opened;
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
         let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
-        follows && !self.replication.window.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
+        follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
@@ -311,24 +306,24 @@ impl Feed for SlotFeed {
             }
             return Ok(());
         }
-        let lost = matches!(self.connection, Connection::Closed | Connection::Lost);
-        if lost && down.driver.sink.is_some() {
-            let at_once = matches!(self.connection, Connection::Closed);
-            self.request_session(at_once);
-        }
-        if let Some(opened) = self.opened.take() {
-            return self.adopt(*opened, down, now);
+        match std::mem::replace(&mut self.connection, Connection::Lost) {
+            Connection::Found(opened) => return self.adopt(*opened, down, now),
+            Connection::Closed if down.driver.sink.is_some() => self.request_session(true),
+            Connection::Lost if down.driver.sink.is_some() => self.request_session(false),
+            connection => self.connection = connection,
         }
         match self.sessions.answer() {
             Some(SessionNews::Opened(opened)) if self.follows_a_peer(&opened) => {
                 self.withdrawal = Some("another relay has had the slot");
-                self.opened = Some(opened);
+                self.connection = Connection::Found(opened);
             }
             Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
-                self.awaited = phase;
-                let keeps = self.replication.window.is_empty() || on(Mutant::StandbyKeepsSink);
+                if let Connection::Requested(awaited) = &mut self.connection {
+                    *awaited = phase;
+                }
+                let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
                 if phase == Phase::Standby && !keeps {
                     self.withdrawal = Some("another relay has the slot");
                 }
@@ -340,7 +335,7 @@ impl Feed for SlotFeed {
 
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
         if let Connection::Open(stream) = &self.connection {
-            let is_read = self.hold.is_none() && self.replication.window.has_room();
+            let is_read = self.hold.is_none() && self.replication.flights.has_room();
             self.lease.observe(now, stream.lived_at(), is_read);
         }
         if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
@@ -364,7 +359,7 @@ impl Feed for SlotFeed {
         if !has_expired {
             return known.map(str::to_owned);
         }
-        let in_flight = !self.replication.window.is_empty();
+        let in_flight = !self.replication.flights.is_empty();
         in_flight.then(|| match known {
             Some(reason) => reason.to_owned(),
             None => format!("there has been no sign of the session for {unheard_ms} ms"),
@@ -389,7 +384,7 @@ impl Feed for SlotFeed {
             return Ok(false);
         };
         let reading = clock.instant();
-        stream.set_confirm_time(self.replication.window.confirm_time());
+        stream.set_confirm_time(self.replication.flights.confirm_time());
         let filled = stream.fill(now);
         let read = *read_at.insert(clock.instant());
         meter.stage(Stage::Read, read - reading);
@@ -420,7 +415,7 @@ impl Feed for SlotFeed {
                     self.replication.progress.on_traced(position);
                     admission.admitter.state_file.marks.traced(position);
                     self.trace.sent(position, now);
-                    self.hold = Some(IntakeHold::LookupPending);
+                    self.hold = Some(IntakeHold::TraceAwaited);
                     self.hold(now);
                     return Ok(false);
                 }
@@ -443,7 +438,7 @@ impl Feed for SlotFeed {
 
     fn wait(&mut self, tick: Duration, has_sink: bool) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
-        if !has_sink || self.hold.is_some() || !self.replication.window.has_room() {
+        if !has_sink || self.hold.is_some() || !self.replication.flights.has_room() {
             return false;
         }
         if let Err(error) = stream.wait(tick) {
@@ -453,32 +448,36 @@ impl Feed for SlotFeed {
     }
 
     fn awaits_confirms(&self) -> bool {
-        !self.replication.window.is_empty() || self.status_updates.requested
+        !self.replication.flights.is_empty() || self.status_updates.requested
     }
 
-    fn confirmed(
+    fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
+        self.replication.settle(event)
+    }
+
+    fn update<T>(
         &mut self,
         event: Sequence,
-        cause: Option<&DeadLetterCause>,
-    ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        self.replication.confirmed(event, cause.is_some())
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight> {
+        self.replication.flights.update(event, decide)
+    }
+
+    fn given_up(&self) -> Vec<Sequence> {
+        self.replication.flights.given_up()
     }
 
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
-        let Replication { transaction, window, .. } = &mut self.replication;
-        transaction.settled(window.settled_below())
+        let Replication { prefixes, flights, .. } = &mut self.replication;
+        prefixes.settled(flights.settled_below())
     }
 
     fn forget_prefix(&mut self) {
-        self.replication.transaction.forget_prefix();
-    }
-
-    fn position_of(&self, event: Sequence) -> Position {
-        self.replication.position_of(event)
+        self.replication.prefixes.forget_prefix();
     }
 
     fn next(&self) -> (Sequence, bool) {
-        (self.replication.window.next(), self.replication.window.has_room())
+        (self.replication.flights.next(), self.replication.flights.has_room())
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
@@ -488,8 +487,8 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.replication.window.set_reachable(down.driver.is_reachable());
-        self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
+        self.replication.flights.set_reachable(down.driver.is_reachable());
+        self.replication.flights.adapt(now);
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
@@ -507,17 +506,21 @@ impl Feed for SlotFeed {
     }
 
     fn in_flight(&self) -> usize {
-        self.replication.window.events()
+        self.replication.flights.events()
     }
 
     fn overtaken(&self) -> Vec<Sequence> {
-        self.replication.window.overtaken().collect()
+        self.replication.flights.overtaken().collect()
     }
 
     fn status(&self, now: Instant) -> FeedStatus {
         let connected = self.is_connected();
         let pass = Pass {
-            phase: if connected { Phase::Streaming } else { self.awaited },
+            phase: match self.connection {
+                Connection::Open(_) => Phase::Streaming,
+                Connection::Requested(phase) => phase,
+                Connection::Closed | Connection::Lost | Connection::Found(_) => Phase::Connecting,
+            },
             hold: self.hold,
             decoding_for: self
                 .stall
@@ -529,9 +532,9 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
-        self.opened = None;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
+            self.connection = Connection::Closed;
             self.sessions.close();
         }
     }
@@ -542,10 +545,10 @@ impl Feed for SlotFeed {
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
         if on(Mutant::StopUnreported) {
-            return self.replication.window.events();
+            return self.replication.flights.events();
         }
         self.send_status(down, false);
-        let ending = std::mem::replace(&mut self.connection, Connection::Requested);
+        let ending = std::mem::replace(&mut self.connection, Connection::Closed);
         let reported = if let Connection::Open(stream) = ending {
             session::end(stream, &*self.clock)
         } else {
@@ -559,6 +562,6 @@ impl Feed for SlotFeed {
             session::confirm_over_sql(&*self.database, slot, lsn);
             down.admitter.state_file.marks.reported(lsn);
         }
-        self.replication.window.events()
+        self.replication.flights.events()
     }
 }

@@ -4,17 +4,16 @@
 use std::fmt::Display;
 
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
+use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
-use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::flight::Flight;
+use crate::delivery::flights::{Flights, NotInFlight};
 use crate::delivery::history::{CommitId, OtherHistory};
-use crate::delivery::known::{Fingerprint, Mark};
-use crate::delivery::ledger::Ledger;
-use crate::delivery::prefix::{OpenTransaction, PrefixRefuted};
+use crate::delivery::prefix::{PrefixRefuted, Prefixes};
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::{NotInFlight, SettledEvent, Window};
-use crate::health::Pass;
+use crate::delivery::transactions::Transactions;
+use crate::health::{IntakeHold, Pass};
 use crate::metrics::Ignored;
 use crate::mutants::{Mutant, on};
 use crate::outbox::{NEEDS_TEXT, Outboxes};
@@ -46,8 +45,8 @@ pub enum PacketOutcome {
 /// Why no packet can be taken in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntakeStop {
-    /// There is no room, or something is not known yet; offer it again.
-    Full,
+    /// Offer it again.
+    Held(IntakeHold),
     /// Its columns can only be read from a stream in text mode.
     TextModeNeeded,
     /// The catalog must be read first; offer it again then.
@@ -56,15 +55,17 @@ pub enum IntakeStop {
     /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
     /// since its begin may be reported.
     ClaimRefuted,
+    /// The event that comes is not the one that this process had in its place, as when a table has left
+    /// the publication in between: what is known under its number is that of another event.
+    OtherEvent,
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
 pub struct Replication {
-    pub window: Window,
+    pub flights: Flights,
+    pub transactions: Transactions,
+    pub prefixes: Prefixes,
     pub progress: Progress,
-    pub admitted: Admitted,
-    pub transaction: OpenTransaction,
-    ledger: Ledger,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
     pub sent_lsn: Lsn,
@@ -72,9 +73,6 @@ pub struct Replication {
     catalog: Catalog,
     /// The catalog was read for the next packet.
     catalog_is_fresh: bool,
-    /// The transaction that is being received, or was received last.
-    commit_lsn: Lsn,
-    xid: u32,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
     source: SourceSettings,
@@ -89,18 +87,15 @@ impl Replication {
     ) -> Result<Replication, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
-            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
+            flights: Flights::new(delivery.window_events_max, delivery.window_bytes_max),
+            transactions: Transactions::default(),
+            prefixes: Prefixes::default(),
             progress: Progress::default(),
-            transaction: OpenTransaction::default(),
-            ledger: Ledger::default(),
-            admitted: Admitted::default(),
             outboxes: outboxes?,
             sent_lsn: Lsn::ZERO,
             binary: true,
             catalog: Catalog::default(),
             catalog_is_fresh: false,
-            commit_lsn: Lsn::ZERO,
-            xid: 0,
             untraced: None,
             source: source.clone(),
             random,
@@ -114,7 +109,7 @@ impl Replication {
         self.outboxes.forget();
         self.refresh(catalog);
         self.catalog_is_fresh = false;
-        self.admitted.begins_at(slot_confirmed);
+        self.transactions.begins_at(slot_confirmed);
         self.progress.on_connected(slot_confirmed);
     }
 
@@ -129,103 +124,78 @@ impl Replication {
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
     pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
-        self.window.forget();
+        self.flights.forget();
         admitter.forget();
-        policy.forget(self.window.next());
-        self.admitted.rewind(Position { commit_lsn: floor, ordinal: 0 });
-        self.transaction.forget();
-        self.ledger.forget();
+        policy.retries.forget(self.flights.next());
+        self.transactions.taken_over(floor);
+        self.prefixes.forget();
         self.progress.taken_over(floor);
     }
 
     /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
     /// `until_us`. Everything before `received` was received by this relay.
     pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
-        self.admitted.starts_at(floor, until_us, received);
+        self.transactions.starts_at(floor, until_us, received);
         self.progress.on_reported(floor);
     }
 
     /// Another timeline: its positions cannot be compared with those known here.
     pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
-        self.admitted.forget();
-        self.window.forget();
-        policy.forget(self.window.next());
+        self.transactions.forget();
+        self.flights.forget();
+        policy.retries.forget(self.flights.next());
         policy.suspects.clear();
-        self.ledger.forget();
-        self.transaction.forget();
+        self.prefixes.forget();
         self.progress.forget();
     }
 
     /// Everything from the first unsettled event on will be received and admitted again.
     pub fn rewind(&mut self, policy: &mut FailurePolicy) {
-        let settled_below = self.window.settled_below();
-        if let Some(position) = self.ledger.position_of(settled_below)
-            && !on(Mutant::RewindForgotten)
-        {
-            self.admitted.rewind(position);
-        }
-        self.progress.on_settled(self.ledger.settle(settled_below));
+        self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
         self.progress.on_rewound();
-        self.ledger.rewind();
-        // Else nothing is admitted once more.
-        if settled_below != self.window.next() {
-            self.transaction.rewind();
+        let rewound = self.flights.rewind();
+        self.transactions.rewind(rewound.from.filter(|_| !on(Mutant::RewindForgotten)));
+        if rewound.is_renumbered {
+            self.prefixes.renumbered();
         }
-        let renumbered = self.window.rewind();
-        if renumbered {
-            self.transaction.renumbered();
-        }
-        policy.rewind(renumbered);
+        policy.retries.rewind();
         policy.forget_suspects(self.progress.reported());
     }
 
     pub fn between_transactions(&self) -> bool {
-        self.admitted.next().is_none()
+        self.transactions.receiving().is_none()
     }
 
     /// The newest position that may be reported to Postgres.
     pub fn reportable(&mut self) -> Lsn {
         if on(Mutant::AckOnEnqueue) {
-            self.progress.on_settled(self.ledger.settle(self.window.next()));
+            self.progress.on_settled(self.transactions.settle(self.flights.next()));
         }
-        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
-        self.progress.reportable(self.ledger.is_clear())
+        self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
+        self.progress.reportable(self.transactions.is_clear())
     }
 
-    /// The broker has confirmed this event, or its dead letter. Returns when it was committed, and
-    /// its mark.
-    pub fn confirmed(
-        &mut self,
-        event: Sequence,
-        is_dead_letter: bool,
-    ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
+    /// The broker has confirmed this event, or its dead letter.
+    pub fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
+        let flight = self.flights.settle(event)?;
         if on(Mutant::AckNewest) {
-            self.progress.on_settled(self.ledger.settle(event + 1));
+            self.progress.on_settled(self.transactions.settle(event + 1));
         }
-        let is_marked = fingerprint != Fingerprint::NONE;
-        let position = self.position_of(event);
-        let mark = is_marked.then_some(Mark { position, fingerprint, is_dead_letter });
-        Ok((commit_unix_us, mark))
+        Ok(flight)
     }
 
     pub fn status(&self) -> Pass {
-        let Replication { window, progress, sent_lsn, .. } = self;
+        let Replication { flights, progress, sent_lsn, .. } = self;
         Pass {
-            in_flight_events: window.events() as u64,
-            in_flight_bytes: window.bytes() as u64,
-            in_flight_limit: window.limit() as u64,
+            in_flight_events: flights.events() as u64,
+            in_flight_bytes: flights.bytes() as u64,
+            in_flight_limit: flights.limit() as u64,
             received_lsn: progress.seen(),
             sent_lsn: *sent_lsn,
             confirmed_lsn: progress.reported(),
             ..Pass::default()
         }
-    }
-
-    pub fn position_of(&self, event: Sequence) -> Position {
-        let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
-        self.ledger.position_of(event).unwrap_or(open)
     }
 
     pub fn take(
@@ -235,7 +205,7 @@ impl Replication {
     ) -> Result<PacketOutcome, Fault> {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
-                self.admitted.passes(wal_end).map_err(|other| self.went_back(&other))?;
+                self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
                 self.progress.on_keepalive(wal_end);
                 if reply_requested {
                     return Ok(PacketOutcome::ReplyRequested);
@@ -266,33 +236,28 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
-                self.admitted.passes(final_lsn).map_err(|other| self.went_back(&other))?;
+                self.transactions.passes(final_lsn).map_err(|other| self.went_back(&other))?;
                 if let Some(trace) = self.trace_before(final_lsn) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
-                (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
                 let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
-                if let Known::New { already } = self.admitted.begin(commit) {
-                    self.ledger.begin(final_lsn, self.window.next(), already);
-                    self.transaction.begins(final_lsn, already);
-                    if on(Mutant::AckBegin) {
-                        let end = Lsn::from_wire(final_lsn.to_wire() + 8);
-                        self.progress.on_committed(end);
-                        self.progress.on_settled(end);
-                    }
+                self.transactions.begin(commit);
+                if on(Mutant::AckBegin) {
+                    let end = Lsn::from_wire(final_lsn.to_wire() + 8);
+                    self.progress.on_committed(end);
+                    self.progress.on_settled(end);
                 }
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
-                if commit_lsn != self.commit_lsn {
+                if self.transactions.receiving().is_none_or(|it| it.commit_lsn != commit_lsn) {
                     return Err(self.garbled("commit of another transaction"));
                 }
-                if self.transaction.ends(commit_lsn).is_err() {
+                if self.prefixes.ends(commit_lsn).is_err() {
                     return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
-                if self.admitted.commit() {
-                    self.ledger.commit(end_lsn, self.window.next());
+                if self.transactions.commit(end_lsn, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }
                 self.progress.on_committed(end_lsn);
@@ -311,10 +276,10 @@ impl Replication {
                     admission.meter.ignored(Ignored::Message);
                     return Ok(PacketOutcome::Done);
                 };
-                self.admitted.check().map_err(|other| self.went_back(&other))?;
+                self.transactions.check().map_err(|other| self.went_back(&other))?;
                 let candidate = Candidate::Message(plan, lsn, content);
-                let Replication { window, admitted, transaction, .. } = self;
-                return admit((window, admitted, transaction), &candidate, admission);
+                let Replication { flights, transactions, prefixes, .. } = self;
+                return admit((flights, transactions, prefixes), &candidate, admission);
             }
             Message::Origin | Message::Type => {}
         }
@@ -375,7 +340,9 @@ impl Replication {
         if !self.outboxes.resembles_outbox(relation, self.binary) {
             return PacketOutcome::Done;
         }
-        if !is_fresh && !self.catalog.is_after(self.xid) {
+        let receiving = self.transactions.receiving();
+        let is_after = receiving.is_some_and(|commit| self.catalog.is_after(commit.xid));
+        if !is_fresh && !is_after {
             return PacketOutcome::Stopped(IntakeStop::CatalogNeeded);
         }
         if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
@@ -398,9 +365,9 @@ impl Replication {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(PacketOutcome::Done);
         };
-        self.admitted.check().map_err(|other| self.went_back(&other))?;
-        let Replication { window, admitted, transaction, .. } = self;
-        admit((window, admitted, transaction), &Candidate::Row(plan, tuple), admission)
+        self.transactions.check().map_err(|other| self.went_back(&other))?;
+        let Replication { flights, transactions, prefixes, .. } = self;
+        admit((flights, transactions, prefixes), &Candidate::Row(plan, tuple), admission)
     }
 
     /// A change that is not an event.
@@ -439,50 +406,52 @@ impl Replication {
 /// Offers a candidate, unless it was admitted before or there is no room for it.
 #[inline]
 fn admit(
-    (window, admitted, transaction): (&mut Window, &mut Admitted, &mut OpenTransaction),
+    (flights, transactions, prefixes): (&mut Flights, &mut Transactions, &mut Prefixes),
     candidate: &Candidate<'_>,
     admission: &mut Admission<'_>,
 ) -> Result<PacketOutcome, Fault> {
-    let is_repeat = admitted.is_repeat();
-    if !is_repeat && !window.has_room() {
-        return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+    let is_repeat = transactions.is_repeat();
+    if !is_repeat && !flights.has_room() {
+        return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::WindowFull)));
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
-    let position = admitted.next().unwrap_or_default();
-    if is_repeat || window.next_is_confirmed() {
+    let position = transactions.next().unwrap_or_default();
+    let earlier = flights.earlier().filter(|_| !is_repeat);
+    if earlier.is_some_and(|earlier| earlier.position != position) {
+        return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
+    }
+    if is_repeat || earlier.is_some_and(|earlier| earlier.state.is_settled()) {
         if !admission.admitter.recalls(candidate, position)? {
-            return Ok(PacketOutcome::Stopped(IntakeStop::Full));
+            return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::TopicUnread)));
         }
         if !is_repeat {
-            window.pass_over();
+            flights.pass_over(position);
         }
-        admitted.advance();
+        transactions.advance();
         return Ok(PacketOutcome::Done);
     }
-    let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
+    let sequence = flights.next();
+    let number = EventNumber { sequence, position, crash_ordinal: position.ordinal, earlier };
     let Admission { admitter, policy, sink, meter, clock } = admission;
     let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
-        Offered::Taken { bytes, commit_unix_us, fingerprint } => {
-            window.admit(bytes, commit_unix_us, fingerprint);
+        Offered::Taken(flight) => {
             if on(Mutant::MarkOnEnqueue) {
-                admitter.state_file.marks.push(Mark {
-                    position,
-                    fingerprint,
-                    is_dead_letter: false,
-                });
+                flight.mark().into_iter().for_each(|it| admitter.state_file.marks.push(it));
             }
+            let fingerprint = flight.fingerprint;
+            flights.admit(flight);
             fingerprint
         }
         Offered::Known(from, fingerprint) => {
             meter.known(from);
-            window.pass_over();
+            flights.pass_over(position);
             fingerprint
         }
-        Offered::Full => return Ok(PacketOutcome::Stopped(IntakeStop::Full)),
+        Offered::Held(why) => return Ok(PacketOutcome::Stopped(IntakeStop::Held(why))),
         Offered::SinkBroken => return Ok(PacketOutcome::Stopped(IntakeStop::SinkBroken)),
     };
-    admitted.advance();
-    Ok(match transaction.admitted(fingerprint.event, window.next()) {
+    transactions.advance();
+    Ok(match prefixes.admitted(position, fingerprint.event, flights.next()) {
         Ok(()) => PacketOutcome::Done,
         Err(PrefixRefuted) => PacketOutcome::Stopped(IntakeStop::ClaimRefuted),
     })

@@ -1,7 +1,5 @@
 //! What the order service answers: done, to be corrected by the client, to be repeated, or a defect.
 
-#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -11,8 +9,8 @@ use walrelay_harness::program::{Launch, Program};
 use walrelay_harness::{Postgres, PostgresOptions, free_port};
 
 const LIMIT: Duration = Duration::from_secs(30);
-const OUTBOX: &str = include_str!("../../../sql/outbox.sql");
-const ORDERS: &str = include_str!("../sql/orders.sql");
+const OUTBOX: &str = include_str!("../../../../sql/outbox.sql");
+const ORDERS: &str = include_str!("../../sql/orders.sql");
 
 struct OrderService {
     program: Program,

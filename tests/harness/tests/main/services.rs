@@ -1,7 +1,5 @@
 //! The `services` program, and that nothing survives the death of a starter.
 
-#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -79,6 +77,7 @@ fn assert_gone(pid: u32, folder: &Path) {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn services_end_when_their_starter_is_killed() {
     // GIVEN a starter with three guards, so that one could hold another's pipe open
     let run = RunFolder::new("k");
@@ -96,6 +95,7 @@ fn services_end_when_their_starter_is_killed() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn a_frozen_service_ends_too_when_its_starter_is_killed() {
     let run = RunFolder::new("f");
     let (mut starter, services) = start_in_foreground(&run, &["postgres"]);
@@ -108,6 +108,7 @@ fn a_frozen_service_ends_too_when_its_starter_is_killed() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn up_status_down() {
     // GIVEN nothing
     let run = RunFolder::new("u");
@@ -133,6 +134,7 @@ fn up_status_down() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn bad_usage_is_told_apart() {
     let run = RunFolder::new("b");
     for arguments in [&["up", "mysql"][..], &["sideways"], &[]] {
@@ -141,6 +143,7 @@ fn bad_usage_is_told_apart() {
 }
 
 #[test]
+#[ignore = "scripts/test, when it has changed"]
 fn a_missing_installation_says_what_to_run() {
     let run = RunFolder::new("m");
     let mut command = run.services(&["run", "kafka"]);

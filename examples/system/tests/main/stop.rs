@@ -1,7 +1,5 @@
 //! SIGTERM ends a consumer whatever it is doing, also before it has begun to consume.
 
-#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
-
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

@@ -1,0 +1,138 @@
+//! One event in flight: what a sink has of it, and what its attempts have come to.
+
+use super::known::{Fingerprint, Mark};
+use crate::base::event::Position;
+use crate::dead_letter::writer::DeadLetterCause;
+use crate::sink::Failure;
+use crate::trace::span::PublishSpan;
+
+/// An event from its first hand-over to a sink until its confirm.
+#[derive(Debug)]
+pub struct Flight {
+    pub position: Position,
+    /// Bytes that the sink holds of it.
+    pub bytes: usize,
+    pub commit_unix_us: i64,
+    /// None for an event that must not be marked.
+    pub fingerprint: Fingerprint,
+    pub state: FlightState,
+    /// Those of the event that have failed, or of its dead letter.
+    pub attempts: Option<Attempts>,
+    /// Of a sampled event.
+    pub span: Option<Box<PublishSpan>>,
+}
+
+#[derive(Debug, Default)]
+pub enum FlightState {
+    /// A sink has it, or had it when the sink broke. If attempts have failed, another one follows.
+    #[default]
+    Sent,
+    /// It is not tried again, and becomes a dead letter once the dead-letter topic has been read.
+    GivenUp(Box<Failure>),
+    /// Its dead letter is published in its place. It stays a dead letter in every further sink.
+    DeadLetter(Box<DeadLetterCause>),
+    /// The broker has the event or its dead letter.
+    Settled,
+}
+
+/// The failed attempts of one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    pub count: u32,
+    /// Those that are not counted, because the event was not to blame.
+    pub uncounted: u32,
+    /// Microseconds since the Unix epoch.
+    pub first_failed_unix_us: i64,
+}
+
+impl Attempts {
+    /// No attempt has failed before `now_unix_us`.
+    #[must_use]
+    pub fn none(now_unix_us: i64) -> Attempts {
+        Attempts { count: 0, uncounted: 0, first_failed_unix_us: now_unix_us }
+    }
+
+    /// An attempt has failed.
+    #[must_use]
+    pub fn failed(self) -> Attempts {
+        Attempts { count: self.count.saturating_add(1), ..self }
+    }
+
+    /// An attempt has failed, and the event is not to blame: it is not counted, but the waits grow.
+    #[must_use]
+    pub fn delayed(self) -> Attempts {
+        Attempts { uncounted: self.uncounted.saturating_add(1), ..self }
+    }
+
+    #[must_use]
+    pub fn all(self) -> u32 {
+        self.count.saturating_add(self.uncounted)
+    }
+}
+
+impl Flight {
+    /// An event that was settled before it came.
+    pub(super) fn settled(position: Position) -> Flight {
+        Flight {
+            position,
+            bytes: 0,
+            commit_unix_us: 0,
+            fingerprint: Fingerprint::NONE,
+            state: FlightState::Settled,
+            attempts: None,
+            span: None,
+        }
+    }
+
+    /// Takes over what an earlier sink has left of the same event.
+    pub fn resume(&mut self, earlier: &mut Flight) {
+        self.span = self.span.take().or(earlier.span.take());
+        let was_dead_letter = earlier.dead_letter().is_some();
+        if matches!(self.state, FlightState::Sent) {
+            self.state = std::mem::take(&mut earlier.state);
+            self.attempts = earlier.attempts;
+        } else if was_dead_letter {
+            self.attempts = earlier.attempts;
+        }
+    }
+
+    /// Why it is a dead letter, if it is.
+    #[must_use]
+    pub fn dead_letter(&self) -> Option<&DeadLetterCause> {
+        match &self.state {
+            FlightState::DeadLetter(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Why the event was given up, if its dead letter is still to be written.
+    pub fn take_given_up(&mut self) -> Option<Failure> {
+        if !matches!(self.state, FlightState::GivenUp(_)) {
+            return None;
+        }
+        match std::mem::take(&mut self.state) {
+            FlightState::GivenUp(failure) => Some(*failure),
+            _ => None,
+        }
+    }
+
+    /// For the state file; none for an event that must not be marked.
+    #[must_use]
+    pub fn mark(&self) -> Option<Mark> {
+        let Flight { position, fingerprint, .. } = *self;
+        let is_dead_letter = self.dead_letter().is_some();
+        (fingerprint != Fingerprint::NONE).then_some(Mark { position, fingerprint, is_dead_letter })
+    }
+
+    /// For log lines about the event, if it is sampled.
+    #[must_use]
+    pub fn trace_id(&self) -> Option<String> {
+        self.span.as_deref().map(PublishSpan::trace_id)
+    }
+}
+
+impl FlightState {
+    pub fn is_settled(&self) -> bool {
+        matches!(self, FlightState::Settled)
+    }
+}

@@ -1,0 +1,309 @@
+//! The table of the events in flight, in commit order: one slot an event, from its first hand-over to a
+//! sink until it and all before it are settled.
+//!
+//! Confirms arrive in any order, and Postgres may discard only what precedes the first unconfirmed
+//! event. So the table is a ring: `admit` appends, `settle` marks, and the settled prefix is removed
+//! from the front. What is unsettled is limited, so that a broker that stalls does not grow the
+//! process: a full table stops intake, and nothing else. The ring may be several times as long, so
+//! that one event that waits for long stops no other.
+//!
+//! When the sink breaks, the table keeps its slots, and every event that is not settled in order is
+//! received again under its number: the slots behind `admitted` are those of events that are still to
+//! come, with what is known of them.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::confirm_time::ConfirmTime;
+use super::flight::{Flight, FlightState};
+use super::in_flight_limit::InFlightLimit;
+use super::known::Fingerprint;
+use super::overtaken::Overtaken;
+use crate::base::event::{Position, Sequence};
+use crate::mutants::{Mutant, on};
+
+/// How many times as many events as may be unsettled the ring has room for.
+const SPAN_FACTOR: usize = 4;
+
+#[derive(Debug)]
+pub struct Flights {
+    /// Every event below this one is settled.
+    settled_below: Sequence,
+    ring: VecDeque<Flight>,
+    /// How many slots are of events that this sink has, or that are settled. The others are of events
+    /// that an earlier sink had: they come next.
+    admitted: usize,
+    /// Events below this number will not be received again under the same numbers: they are of
+    /// another timeline, or a peer has confirmed them.
+    forgotten_below: Sequence,
+    /// Unsettled events of this sink, and their bytes.
+    events: usize,
+    bytes: usize,
+    /// Events with failed attempts that are unsettled. They and those of their keys wait, and do not
+    /// keep the broker busy: then only the upper bound applies, and not the measured limit.
+    failing: usize,
+    /// Most unsettled events.
+    limit: InFlightLimit,
+    /// The limit was reached since it was adapted last.
+    was_full: bool,
+    /// An event had failed when the limit was adapted last.
+    is_retrying: bool,
+    confirm_time: ConfirmTime,
+    overtaken: Overtaken,
+    /// The broker can be reached, as far as is known.
+    is_reachable: bool,
+    /// Something waits for a destination that does not answer.
+    is_lifted: bool,
+    /// Since the start of the process.
+    confirmed: u64,
+    span_max: usize,
+    bytes_max: usize,
+}
+
+/// What follows from a rewind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rewound {
+    /// The first event that must be received again.
+    pub from: Option<Position>,
+    /// Numbers mean other events from here on.
+    pub is_renumbered: bool,
+}
+
+/// A report on an event that is not in flight. This is a bug in a sink, and stops the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the sink reported event {0}, which is not in flight")]
+pub struct NotInFlight(pub Sequence);
+
+impl Flights {
+    pub fn new(events_max: usize, bytes_max: usize) -> Flights {
+        Flights {
+            settled_below: 0,
+            ring: VecDeque::new(),
+            admitted: 0,
+            forgotten_below: 0,
+            events: 0,
+            bytes: 0,
+            failing: 0,
+            limit: InFlightLimit::new(events_max),
+            was_full: false,
+            is_retrying: false,
+            confirm_time: ConfirmTime::default(),
+            overtaken: Overtaken::default(),
+            is_reachable: true,
+            is_lifted: false,
+            confirmed: 0,
+            span_max: events_max.saturating_mul(SPAN_FACTOR),
+            bytes_max,
+        }
+    }
+
+    /// Adapts the limit to how fast events are confirmed, and whether any of them has failed and is
+    /// retried. Called in each pass of the loop.
+    pub fn adapt(&mut self, now: Instant) {
+        let is_retrying = self.failing > 0;
+        let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
+        self.limit.observe(now, self.confirmed, full && !is_retrying && !self.is_lifted);
+        self.is_retrying = is_retrying;
+        let (settled_below, next) = (self.settled_below, self.next());
+        self.confirm_time.observe(now, next, settled_below);
+        self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
+        let is_overtaken = settled_below < self.overtaken.below();
+        self.is_lifted = is_overtaken || (self.is_reachable && self.overtaken.stands(now));
+        self.is_lifted &= !on(Mutant::SilentHoldsAll);
+    }
+
+    /// Whether the broker can be reached. While it cannot, more events in flight help nobody.
+    pub fn set_reachable(&mut self, is_reachable: bool) {
+        self.is_reachable = is_reachable;
+    }
+
+    /// The unsettled events that wait while the broker confirms later ones, oldest first.
+    pub fn overtaken(&self) -> impl Iterator<Item = Sequence> {
+        let old = self.overtaken.below().saturating_sub(self.settled_below) as usize;
+        let unsettled =
+            self.handed().take(old).enumerate().filter(|(_, it)| !it.state.is_settled());
+        unsettled.map(|(index, _)| self.settled_below + index as Sequence)
+    }
+
+    /// How long the broker usually takes to confirm.
+    pub fn confirm_time(&self) -> Duration {
+        self.confirm_time.usual()
+    }
+
+    /// How many events may be unsettled. Those that wait for another attempt, or for a destination
+    /// that does not answer, say nothing of what keeps the broker busy: then only the upper bound
+    /// applies.
+    pub fn limit(&self) -> usize {
+        if self.is_retrying || self.is_lifted { self.limit.max() } else { self.limit.limit() }
+    }
+
+    /// Whether one more event may come in. The last one may exceed the limit of bytes.
+    pub fn has_room(&self) -> bool {
+        on(Mutant::WindowUnbounded)
+            || self.events < self.limit()
+                && self.admitted < self.span_max
+                && self.bytes < self.bytes_max
+    }
+
+    /// The number that the next admitted event will get.
+    pub fn next(&self) -> Sequence {
+        self.settled_below + self.admitted as Sequence
+    }
+
+    /// What an earlier sink has left of the next event.
+    pub fn earlier(&self) -> Option<&Flight> {
+        self.ring.get(self.admitted)
+    }
+
+    /// The sink has taken the next event.
+    pub fn admit(&mut self, mut flight: Flight) -> Sequence {
+        let sequence = self.next();
+        self.events += 1;
+        self.bytes += flight.bytes;
+        if let Some(earlier) = self.ring.get_mut(self.admitted) {
+            self.failing -= usize::from(earlier.attempts.is_some());
+            flight.resume(earlier);
+        }
+        self.place(flight);
+        self.was_full |= self.events >= self.limit();
+        sequence
+    }
+
+    /// The next event is settled already.
+    pub fn pass_over(&mut self, position: Position) {
+        if let Some(earlier) = self.ring.get(self.admitted) {
+            self.failing -= usize::from(earlier.attempts.is_some());
+        }
+        self.place(Flight::settled(position));
+        self.advance();
+    }
+
+    fn place(&mut self, flight: Flight) {
+        self.failing += usize::from(flight.attempts.is_some());
+        match self.ring.get_mut(self.admitted) {
+            Some(slot) => *slot = flight,
+            None => self.ring.push_back(flight),
+        }
+        self.admitted += 1;
+    }
+
+    /// Lets `decide` judge an event that the sink has.
+    pub fn update<T>(
+        &mut self,
+        sequence: Sequence,
+        decide: impl FnOnce(&mut Flight) -> T,
+    ) -> Result<T, NotInFlight> {
+        let index = self.index_of(sequence)?;
+        let flight = &mut self.ring[index];
+        self.failing -= usize::from(flight.attempts.is_some());
+        let outcome = decide(flight);
+        self.failing += usize::from(flight.attempts.is_some());
+        Ok(outcome)
+    }
+
+    /// The broker has the event, or its dead letter. Returns what was known of the event.
+    pub fn settle(&mut self, sequence: Sequence) -> Result<Flight, NotInFlight> {
+        let index = self.index_of(sequence)?;
+        let settled = Flight::settled(self.ring[index].position);
+        let flight = std::mem::replace(&mut self.ring[index], settled);
+        self.failing -= usize::from(flight.attempts.is_some());
+        self.events -= 1;
+        self.confirmed += 1;
+        self.overtaken.confirmed(sequence);
+        self.bytes -= flight.bytes;
+        self.advance();
+        Ok(flight)
+    }
+
+    fn index_of(&self, sequence: Sequence) -> Result<usize, NotInFlight> {
+        let index = sequence.checked_sub(self.settled_below);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        index
+            .filter(|index| *index < self.admitted && !self.ring[*index].state.is_settled())
+            .ok_or(NotInFlight(sequence))
+    }
+
+    /// The events that the sink has, and those that are settled before the last of them.
+    fn handed(&self) -> impl Iterator<Item = &Flight> {
+        self.ring.iter().take(self.admitted)
+    }
+
+    /// The events that become dead letters once the dead-letter topic has been read.
+    pub fn given_up(&self) -> Vec<Sequence> {
+        let given_up = |it: &&Flight| matches!(it.state, FlightState::GivenUp(_));
+        let numbered = (self.settled_below..).zip(self.handed());
+        numbered.filter(|(_, it)| given_up(it)).map(|(sequence, _)| sequence).collect()
+    }
+
+    /// Everything that is not settled in order will be admitted again, in the same order and under
+    /// the same numbers, for a sink that was rebuilt. What was decided about an event stays decided.
+    /// But if some of it will not be received again, the numbers are reused for other events.
+    pub fn rewind(&mut self) -> Rewound {
+        let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
+        let from = self.ring.get(forgotten as usize).map(|flight| flight.position);
+        let is_renumbered = forgotten > 0;
+        if is_renumbered {
+            self.truncate(0);
+            self.forgotten_below = self.settled_below;
+        }
+        for flight in &mut self.ring {
+            flight.take_given_up();
+            if on(Mutant::SettledRepublished) && flight.state.is_settled() {
+                flight.state = FlightState::Sent;
+            }
+        }
+        self.admitted = 0;
+        self.events = 0;
+        self.bytes = 0;
+        self.overtaken.forget();
+        self.is_lifted = false;
+        Rewound { from, is_renumbered }
+    }
+
+    /// What is received from here on is no repetition of these events: it is another timeline, or a
+    /// peer has confirmed events.
+    pub fn forget(&mut self) {
+        if on(Mutant::NumbersReused) {
+            return;
+        }
+        self.truncate(self.admitted);
+        self.forgotten_below = self.next();
+        self.ring.iter_mut().for_each(|flight| flight.fingerprint = Fingerprint::NONE);
+    }
+
+    fn truncate(&mut self, slots: usize) {
+        let dropped = self.ring.drain(slots..);
+        self.failing -= dropped.filter(|it| it.attempts.is_some()).count();
+    }
+
+    fn advance(&mut self) {
+        while self.admitted > 0 && self.ring.front().is_some_and(|it| it.state.is_settled()) {
+            self.ring.pop_front();
+            self.admitted -= 1;
+            self.settled_below += 1;
+        }
+    }
+
+    /// Every event below this one is settled.
+    pub fn settled_below(&self) -> Sequence {
+        self.settled_below
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.events == 0
+    }
+
+    /// Unsettled events.
+    pub fn events(&self) -> usize {
+        self.events
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+#[path = "flights_tests.rs"]
+mod tests;
