@@ -196,6 +196,9 @@ impl World {
         let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
         let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
         let relays = options.relays.unwrap_or(drawn);
+        if relays > 1 {
+            locked(&broker).rabbitmq.lift_user_limit();
+        }
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
         let sink = options.sink.unwrap_or(drawn);
         let policy = match below(&mut random, 4) {

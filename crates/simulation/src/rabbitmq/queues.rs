@@ -32,7 +32,7 @@ impl Server {
     }
 
     /// Its queue stores and confirms nothing.
-    pub(crate) fn is_silent(&self, topic: &str) -> bool {
+    pub(super) fn is_silent(&self, topic: &str) -> bool {
         self.queues.get(topic).is_some_and(|queue| queue.trouble == Some(Trouble::Silent))
     }
 

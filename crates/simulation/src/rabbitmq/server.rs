@@ -73,7 +73,7 @@ pub(crate) struct Server {
     pub(super) refuses_logins: bool,
     channels_max: usize,
     /// The channels of all connections of the user.
-    user_channels_max: usize,
+    pub(super) user_channels_max: usize,
     hides_exchanges: bool,
     /// By relay: its processes stand still.
     frozen: Vec<bool>,
@@ -119,7 +119,7 @@ impl Server {
             alarm: None,
             refuses_logins: false,
             channels_max: [1, 2, 4, 64][below(&mut random, 4)],
-            user_channels_max: [5, usize::MAX][below(&mut random, 2)],
+            user_channels_max: [2, usize::MAX][below(&mut random, 2)],
             hides_exchanges: below(&mut random, 4) == 0,
             frozen: vec![false; 3],
             stored: Vec::new(),

@@ -11,6 +11,12 @@ impl Server {
         self.refuses_logins = refuses;
     }
 
+    /// The user may have any number of channels. A relay that has no slot keeps those that it has
+    /// opened, and would leave another one without any.
+    pub(crate) fn lift_user_limit(&mut self) {
+        self.user_channels_max = usize::MAX;
+    }
+
     pub(crate) fn raise_alarm(&mut self, reason: &'static str) {
         self.alarm = Some(reason);
     }
@@ -53,6 +59,11 @@ impl Server {
     pub(crate) fn holds(&self, id: &str) -> bool {
         let channels = self.connections.values().flat_map(|it| it.channels.values());
         channels.flat_map(|it| &it.held).any(|publish| publish.record.id == id)
+    }
+
+    /// What is sent to its queue is not stored, or not always.
+    pub(crate) fn is_troubled(&self, topic: &str) -> bool {
+        self.queues.get(topic).is_some_and(|queue| queue.trouble.is_some())
     }
 
     pub(crate) fn has_silent_queue(&self) -> bool {

@@ -67,13 +67,13 @@ impl World {
         }
     }
 
-    /// Where connections are closed again and again because an exchange is missing, what is stored
-    /// between two closes is enough.
+    /// Where connections are closed again and again because an exchange is missing, or where messages are
+    /// sent one by one since a channel was closed over one, it is enough that anything is stored.
     fn stored_meanwhile(&self) -> usize {
         let broker = locked(&self.broker);
-        let is_missing = broker.rabbitmq.misses_exchange();
+        let is_slow = broker.rabbitmq.misses_exchange() || self.report.rabbitmq.closed > 0;
         let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
-        logs.filter(|_| is_missing).map(Vec::len).sum()
+        logs.filter(|_| is_slow).map(Vec::len).sum()
     }
 
     /// The relay that has the slot, if nothing is wrong between it, Postgres and the broker.
@@ -117,7 +117,7 @@ impl World {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
             let rabbitmq = &broker.rabbitmq;
-            if event.poison || rabbitmq.is_silent(topic) || rabbitmq.is_in_doubt(topic) {
+            if event.poison || rabbitmq.is_troubled(topic) || rabbitmq.is_in_doubt(topic) {
                 held.extend(event.key);
             } else if !self.checker.is_settled(event.number)
                 && event.key.is_none_or(|key| !held.contains(&key))
