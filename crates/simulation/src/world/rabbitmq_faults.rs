@@ -62,7 +62,7 @@ impl World {
         let ends = &mut self.rabbitmq;
         match kind {
             FaultKind::AmqpConnectionLost => {
-                let loss = if drawn % 2 == 0 {
+                let loss = if drawn.is_multiple_of(2) {
                     ConnectionLoss::of("Connection reset by peer")
                 } else {
                     let text = "CONNECTION_FORCED - Closed via management plugin";
