@@ -331,7 +331,10 @@ impl Server {
             self.read_one(id, now_us, Mood::default());
         }
         let keeps = self.draw(4);
-        if let Some(connection) = self.connections.get_mut(&id) {
+        // What it has read may have ended it, and the relay must hear of that.
+        if let Some(connection) =
+            self.connections.get_mut(&id).filter(|it| it.phase != Phase::Ended)
+        {
             connection.down.truncate(keeps);
         }
         self.end(id, loss, now_us);

@@ -103,10 +103,10 @@ impl World {
     /// destination that is silent.
     fn waiting_event(&self, relay: usize) -> Option<u64> {
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        // Where there are fewer channels, destinations share them.
-        if broker.rabbitmq.has_silent_queue()
-            && broker.rabbitmq.channels_of(relay) < TOPICS.len() + 1
-        {
+        // Where there are fewer channels, destinations share them. What may have closed one is sent alone,
+        // also to a silent queue.
+        let is_shared = broker.rabbitmq.channels_of(relay) < TOPICS.len() + 1;
+        if broker.rabbitmq.has_silent_queue() && (is_shared || self.report.rabbitmq.closed > 0) {
             return None;
         }
         let confirmed = postgres.slot.as_ref()?.confirmed;
