@@ -10,7 +10,7 @@ use walrelay_core::base::clock::Moment;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::DeliverySettings;
 use walrelay_core::pgoutput::message::Message;
-use walrelay_core::relay::admit::Admission;
+use walrelay_core::relay::admit::{self, Admission};
 use walrelay_core::relay::failure_policy::FailureOutcome;
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, Replication};
 use walrelay_core::relay::feed::{Downstream, Feed as _};
@@ -33,7 +33,7 @@ use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::stops::Stops;
 use crate::relay::{
-    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, admit, open_state_file,
+    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
 };
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};

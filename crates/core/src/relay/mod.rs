@@ -547,7 +547,7 @@ impl<F: Feed> Relay<F> {
             return;
         }
         self.silence_look_at = now + SILENCE_LOOK_EVERY;
-        let overtaken = self.feed.overtaken();
+        let overtaken = self.feed.overtaken(now);
         let sink = self.down.driver.sink.as_ref();
         let mut destinations = overtaken.iter().filter_map(|event| sink?.destination(*event));
         let events = overtaken.len() as u64;
