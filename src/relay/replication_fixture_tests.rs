@@ -31,7 +31,7 @@ use crate::metrics::{IntakeHold, Metrics, PassCounts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::stops::Stops;
+use crate::relay::stops;
 use crate::relay::{
     DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
 };
@@ -108,7 +108,7 @@ impl Fixture {
             system: Default::default(),
         };
         let broker = MemoryBroker::default();
-        let stops: Arc<dyn StopKeeper> = Stops::unkept(&config.source);
+        let stops: Arc<dyn StopKeeper> = stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
         let feed = SlotParts {

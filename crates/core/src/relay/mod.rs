@@ -61,6 +61,7 @@ pub mod sink_driver;
 pub mod slot_history;
 pub mod state_file;
 pub mod stop_place;
+pub mod stops;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
