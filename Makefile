@@ -41,7 +41,7 @@ soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minu
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
-simulate: ## Play seeded schedules to the core, and check what consumers see (100,000 seeds a minute; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
+simulate: ## Play seeded schedules to the core, and check what consumers see (75,000 seeds a minute on two cores; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --release -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
 lint: ## Check formatting and lints
@@ -61,7 +61,7 @@ bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 min
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
 
-bench-micro: ## Measure decoding and the window alone (a minute)
+bench-micro: ## Measure decoding and the table of what is in flight, alone (a minute)
 	cargo bench -p walrelay-micro-benches
 
 dist: ## Make the packages in dist/: tarball, deb, rpm, image, chart, bill of materials, checksums (10-25 minutes; as root; PARTS="binary image": some)

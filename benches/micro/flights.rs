@@ -25,6 +25,7 @@ fn flight(commit_lsn: Lsn) -> Flight {
         commit_unix_us: 0,
         fingerprint: Fingerprint::NONE,
         state: FlightState::Sent,
+        attempts: None,
         span: None,
     }
 }

@@ -1,6 +1,6 @@
 //! A stream in which changes and transactions do not come as Postgres sends them.
 
-use walrelay_core::relay::feed::slot::replication::PacketOutcome;
+use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
 use super::fixture::Fixture;
 use crate::pgoutput::encoder::{Encoder, insert};
@@ -117,6 +117,21 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     fixture.settle().unwrap();
     assert_eq!(fixture.forgotten(), 6);
     assert_eq!(fixture.published().join(" "), "e4 e5 e6");
+}
+
+#[test]
+fn an_event_in_the_place_of_another_is_not_passed_over() {
+    let mut fixture = Fixture::new(&[]);
+    let first = fixture.replication().flights.next();
+    // GIVEN a transaction of which only the second event is confirmed
+    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    fixture.confirmed(first + 1);
+    fixture.rebuild();
+    // WHEN it comes again without its first, whose table has gone, and another one follows
+    fixture.receive(1, &[("e2", "t", "l")]).unwrap();
+    let taken = fixture.receive(2, &[("e3", "t", "m")]).unwrap();
+    // THEN the event that follows is not taken for the second
+    assert_eq!(taken, PacketOutcome::Stopped(IntakeStop::OtherEvent));
 }
 
 #[test]

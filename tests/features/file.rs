@@ -74,6 +74,8 @@ fn a_killed_relay_loses_nothing_and_keeps_the_order_of_keys() {
         std::fs::write(events_file(&scene), text).unwrap();
     }
     let mut relay = scene.spawn(&["run"]);
+    // Also if the killed relay has confirmed everything.
+    relay.wait_to_say("streaming");
     scene.wait_confirmed(&mut relay);
     relay.stop();
     // THEN all are there, as they were, and the first of each in the order of its key

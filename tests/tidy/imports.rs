@@ -66,6 +66,9 @@ const IMPURE: &[&str] =
 /// What the core may not mention either: everything that differs from run to run.
 const IMPURE_IN_CORE: &[&str] = &["std::env", "std::process", "RandomState"];
 
+/// Its maps, whose hasher is the same in each run.
+const FIXED_MAPS: &str = "crates/core/src/base/hash.rs";
+
 /// Files that mention such a thing nevertheless, and why.
 const NOT_PURE: &[(&str, &str)] = &[
     ("src/dead_letter/pipeline.rs", "waits for a sink"),
@@ -166,7 +169,15 @@ fn mentions(source: &Source) -> Vec<(usize, &'static str)> {
     let lines = code.lines().zip(1..);
     let found = lines.flat_map(|(text, line)| {
         let words = IMPURE.iter().chain(more).filter(move |word| has_word(text, word));
-        words.map(move |word| (line, *word))
+        // Their default hasher is seeded with `RandomState`.
+        let maps = ["HashMap", "HashSet"].into_iter();
+        let of_std = maps.filter(move |map| {
+            is_core
+                && path != FIXED_MAPS
+                && text.contains("std::collections")
+                && has_word(text, map)
+        });
+        words.copied().chain(of_std).map(move |word| (line, word))
     });
     found.collect()
 }
@@ -352,6 +363,10 @@ mod tests {
         let hash = "use std::hash::{BuildHasher, RandomState};";
         assert_eq!(found("crates/core/src/delivery/flights.rs", hash), 1);
         assert_eq!(found("src/health/mod.rs", hash), 0);
+        let map = "use std::collections::{BTreeMap, HashMap};";
+        assert_eq!(found("crates/core/src/delivery/window.rs", map), 1);
+        assert_eq!(found(FIXED_MAPS, map), 0);
+        assert_eq!(found("src/health/mod.rs", map), 0);
         assert_eq!(found("crates/core/src/relay/control.rs", "struct SystemTimeline;"), 0);
         let (file, _) = NOT_PURE[0];
         assert_eq!(found(file, clock), 0);

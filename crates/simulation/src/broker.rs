@@ -2,10 +2,12 @@
 //! key at a time, in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::event::{Outbound, Sequence};
+use walrelay_core::base::headers::Headers;
 use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
@@ -20,11 +22,7 @@ const HELD_MAX: usize = 64;
 /// A record, as it was published or stored.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
-    pub(crate) topic: String,
-    pub(crate) key: Option<Vec<u8>>,
-    pub(crate) value: Option<Vec<u8>>,
-    pub(crate) id: String,
-    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) content: Arc<Content>,
     pub(crate) commit_unix_us: i64,
     pub(crate) stored_unix_us: i64,
     pub(crate) partition: i32,
@@ -32,15 +30,35 @@ pub(crate) struct Record {
     pub(crate) by: (usize, u64),
 }
 
+/// What does not change on the way of a record: all its copies share it.
+#[derive(Debug)]
+pub(crate) struct Content {
+    pub(crate) topic: String,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) id: String,
+    pub(crate) headers: Headers,
+}
+
+impl Deref for Record {
+    type Target = Content;
+
+    fn deref(&self) -> &Content {
+        &self.content
+    }
+}
+
 impl Record {
     pub(crate) fn copy(event: &Outbound<'_>) -> Record {
-        let headers = event.headers.iter();
-        Record {
+        let content = Content {
             topic: event.topic.to_owned(),
             key: event.key.map(<[u8]>::to_vec),
             value: event.value.map(<[u8]>::to_vec),
             id: event.id.to_owned(),
-            headers: headers.map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect(),
+            headers: Headers::copy(event.headers.iter().copied()),
+        };
+        Record {
+            content: Arc::new(content),
             commit_unix_us: event.commit_unix_us,
             stored_unix_us: 0,
             partition: 0,
@@ -49,8 +67,7 @@ impl Record {
     }
 
     pub(crate) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
-        let headers: Vec<(&str, &[u8])> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
         then(&Outbound {
             exchange: "",
             topic: &self.topic,
@@ -71,9 +88,8 @@ impl Record {
 
     /// A dead letter for no other reason than that its key is parked.
     pub(crate) fn is_parked(&self) -> bool {
-        let is_class = |name: &str| name == "dlq-error-class";
-        let mut headers = self.headers.iter().filter(|(name, _)| is_class(name));
-        headers.any(|(_, class)| class == CLASS_PARKED.as_bytes())
+        let class = (b"dlq-error-class".as_slice(), CLASS_PARKED.as_bytes());
+        self.is_dead_letter() && self.headers.parts().any(|header| header == class)
     }
 
     pub(crate) fn is_poison(&self) -> bool {
@@ -147,7 +163,12 @@ impl Broker {
 
     pub(crate) fn store(&mut self, record: Record) {
         let record = Record { stored_unix_us: self.clock.unix_us(), ..record };
-        self.logs.entry(record.topic.clone()).or_default().push(record.clone());
+        match self.logs.get_mut(&record.topic) {
+            Some(log) => log.push(record.clone()),
+            None => {
+                self.logs.insert(record.topic.clone(), vec![record.clone()]);
+            }
+        }
         self.stored.push(record);
     }
 
@@ -169,15 +190,10 @@ impl Broker {
         }
     }
 
-    /// The oldest publishes of each key, which the broker can take next.
-    pub(crate) fn takeable(&self) -> Vec<usize> {
-        if self.is_away {
-            return Vec::new();
-        }
-        let is_silent =
-            |publish: &Publish| Some(&publish.record.topic) == self.silent_topic.as_ref();
-        let inbox = self.inbox.iter().enumerate();
-        inbox.filter(|(_, publish)| !is_silent(publish)).map(|(index, _)| index).collect()
+    /// The places in the inbox of the publishes that the broker can take next.
+    pub(crate) fn takeable(&self) -> impl Iterator<Item = usize> {
+        let reached = if self.is_away { 0 } else { self.inbox.len() };
+        (0..reached).filter(|index| self.is_reached(*index))
     }
 
     /// What has been under way for so long has arrived.
@@ -231,7 +247,7 @@ impl Broker {
             written_unix_us: record.stored_unix_us,
             key: record.key.clone(),
             value: record.value.clone(),
-            headers: record.headers.clone(),
+            headers: record.headers.to_vec(),
             ..LogEntry::default()
         };
         log.iter().enumerate().skip(from).map(entry).collect()
@@ -304,20 +320,27 @@ impl DirectSink {
         if self.sends_until.is_some_and(|until| self.life.instant() >= until) {
             return;
         }
-        let mut busy: BTreeSet<Vec<u8>> = BTreeSet::new();
-        for (sequence, item) in &mut self.items {
-            let is_free = item.record.key.as_ref().is_none_or(|key| busy.insert(key.clone()));
-            if !is_free || item.state != State::Waiting || !self.life.has_effect() {
+        if self.items.values().all(|item| item.state != State::Waiting) {
+            return;
+        }
+        // The first record of each key.
+        let mut busy: Vec<&[u8]> = Vec::new();
+        for (sequence, Item { record, state }) in &mut self.items {
+            let record: &Record = record;
+            let key = record.key.as_deref();
+            let is_free = key.is_none_or(|key| !busy.contains(&key));
+            busy.extend(key.filter(|_| is_free));
+            if !is_free || *state != State::Waiting || !self.life.has_effect() {
                 continue;
             }
-            item.state = State::Sent;
+            *state = State::Sent;
             let mut broker = locked(&self.broker);
             broker.inbox.push_back(Publish {
                 sink: self.id,
                 relay: self.relay,
                 sequence: *sequence,
                 sent_us: self.life.now_us(),
-                record: item.record.clone(),
+                record: record.clone(),
                 answers: Arc::clone(&self.answers),
             });
         }

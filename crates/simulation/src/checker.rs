@@ -1,9 +1,10 @@
 //! What consumers saw, compared with what was committed. Knows nothing of the relay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::broker::{Broker, Record};
+use crate::numbers::Numbers;
 use crate::postgres::{Postgres, TOPICS};
 
 /// What is wrong, as a sentence, and the events that it concerns.
@@ -37,8 +38,8 @@ pub(crate) struct Checker {
     /// How many of the stored records were looked at.
     looked: usize,
     /// Events that a topic holds, and those that are dead letters.
-    published: BTreeSet<u64>,
-    dead: BTreeSet<u64>,
+    published: Numbers,
+    dead: Numbers,
     /// The newest event of each key that is stored.
     newest: BTreeMap<Vec<u8>, u64>,
     /// By key and topic: the last record, and the newest event. Of two topics of a key one may end with
@@ -49,7 +50,7 @@ pub(crate) struct Checker {
     confirmed_until: usize,
     /// Events that may be lost, because something else than a relay has moved the slot over them, or
     /// because the database has forgotten them.
-    pub(crate) excused: BTreeSet<u64>,
+    pub(crate) excused: Numbers,
     /// Repetitions that something explains.
     pub(crate) allowed_repeats: u64,
     /// A dead letter parks its key.
@@ -83,23 +84,31 @@ impl Checker {
                 continue;
             }
             // What is a dead letter was given up in its place.
-            let is_first = self.published.insert(number) && !self.dead.contains(&number);
+            let is_first = self.published.insert(number) && !self.dead.contains(number);
             self.repeats += u64::from(!is_first);
-            let Some(key) = record.key.clone() else { continue };
-            self.judge_parked(&key, number, is_first)?;
+            let Some(key) = &record.key else { continue };
+            self.judge_parked(key, number, is_first)?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            let end = &mut self.ends.entry(key.clone()).or_default()[topic];
+            // The key is copied only where it is new.
+            let ends = match self.ends.get_mut(key) {
+                Some(ends) => ends,
+                None => self.ends.entry(key.clone()).or_default(),
+            };
+            let end = &mut ends[topic];
             end.last = number;
-            if !self.excused.contains(&number) {
+            if !self.excused.contains(number) {
                 end.newest = end.newest.max(number);
             }
             // Where somebody else has moved the slot, or put the database back, nothing has an order.
-            if self.excused.contains(&number) {
+            if self.excused.contains(number) {
                 continue;
             }
-            let newest = self.newest.entry(key.clone()).or_default();
+            let newest = match self.newest.get_mut(key) {
+                Some(newest) => newest,
+                None => self.newest.entry(key.clone()).or_default(),
+            };
             if is_first && number < *newest {
-                let key = String::from_utf8_lossy(&key);
+                let key = String::from_utf8_lossy(key);
                 let what = format!(
                     "order: key {key}: event {number} is stored for the first time behind {newest}"
                 );
@@ -133,9 +142,9 @@ impl Checker {
     }
 
     fn is_settled(&self, number: u64) -> bool {
-        self.published.contains(&number)
-            || self.dead.contains(&number)
-            || self.excused.contains(&number)
+        self.published.contains(number)
+            || self.dead.contains(number)
+            || self.excused.contains(number)
     }
 
     /// The slot has moved to a position that a relay has confirmed.
@@ -168,8 +177,8 @@ impl Checker {
         let confirmed = postgres.reported();
         let again = postgres.wal.iter().filter(|it| it.commit_lsn >= confirmed);
         for event in again.flat_map(|it| it.events()) {
-            self.published.remove(&event.number);
-            self.dead.remove(&event.number);
+            self.published.remove(event.number);
+            self.dead.remove(event.number);
         }
         self.newest.clear();
         self.parked.clear();
@@ -192,9 +201,9 @@ impl Checker {
     pub(crate) fn stored_since(&self, postgres: &Postgres, broker: &Broker, position: u64) -> u64 {
         let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
         let events = postgres.wal[from..].iter().flat_map(|it| it.events());
-        let sent = |number| broker.inbox.iter().any(|it| it.record.id == format!("e{number}"));
+        let sent = |event| broker.inbox.iter().any(|it| number(&it.record) == Some(event));
         // A dead letter may be followed by its event, once the topic takes that.
-        let is_stored = |it: u64| self.published.contains(&it) || self.dead.contains(&it);
+        let is_stored = |it: u64| self.published.contains(it) || self.dead.contains(it);
         let stored = events.filter(|it| is_stored(it.number) || sent(it.number));
         stored.count() as u64
     }
@@ -212,7 +221,7 @@ impl Checker {
         self.look(broker)?;
         let all = self.ends.iter().flat_map(|(key, ends)| ends.iter().map(move |end| (key, *end)));
         for (key, End { last, newest }) in all {
-            if last < newest && !self.excused.contains(&newest) {
+            if last < newest && !self.excused.contains(newest) {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(
                     "stale: the last record of key {key} is event {last}, and its newest is {newest}"

@@ -18,10 +18,12 @@ impl Digest {
 
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.number(u64::from_le_bytes(word));
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.number(u64::from_le_bytes(*word));
+        }
+        if !rest.is_empty() {
+            self.number(rest.iter().rfold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
     }
 
@@ -31,8 +33,8 @@ impl Digest {
         self.bytes(record.key.as_deref().unwrap_or_default());
         self.bytes(record.value.as_deref().unwrap_or_default());
         self.bytes(record.id.as_bytes());
-        for (name, value) in &record.headers {
-            self.bytes(name.as_bytes());
+        for (name, value) in record.headers.parts() {
+            self.bytes(name);
             self.bytes(value);
         }
         let (relay, sink) = record.by;

@@ -11,6 +11,7 @@ mod life;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 mod network;
+mod numbers;
 mod options;
 mod postgres;
 mod process;

@@ -39,6 +39,7 @@ fn origin() -> Instant {
 #[derive(Debug)]
 pub(crate) struct Life {
     world: WorldClock,
+    origin: Instant,
     /// How far the process has waited within its present step.
     waited_us: AtomicU64,
     /// The clock of its system is ahead by this much.
@@ -54,6 +55,7 @@ impl Life {
     pub(crate) fn new(world: &WorldClock, ahead_us: i64) -> Arc<Life> {
         Arc::new(Life {
             world: world.clone(),
+            origin: origin(),
             waited_us: AtomicU64::new(0),
             ahead_us: AtomicI64::new(ahead_us),
             behind_us: AtomicU64::new(0),
@@ -106,9 +108,9 @@ impl Life {
         self.waited_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// How long the last step has waited.
-    pub(crate) fn take_waited_us(&self) -> u64 {
-        self.waited_us.swap(0, Ordering::Relaxed)
+    /// The next step begins.
+    pub(crate) fn forget_waits(&self) {
+        self.waited_us.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn now_us(&self) -> u64 {
@@ -121,7 +123,7 @@ impl Clock for Life {
         let us = self.now_us();
         let unix_us = BEGINS_UNIX_US + us as i64 + self.ahead_us.load(Ordering::Relaxed);
         let by_clock = us - self.behind_us.load(Ordering::Relaxed);
-        Moment { instant: origin() + Duration::from_micros(by_clock), unix_us }
+        Moment { instant: self.origin + Duration::from_micros(by_clock), unix_us }
     }
 
     fn sleep(&self, length: Duration) {

@@ -2,7 +2,51 @@
 //! other, each with its own delays and faults.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes in their order, of which those in front are taken away.
+#[derive(Debug, Default)]
+pub(crate) struct Bytes {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+impl Bytes {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.taken = 0;
+    }
+
+    /// Appends what `encode` adds to the bytes that it is given.
+    pub(crate) fn append(&mut self, encode: impl FnOnce(Vec<u8>) -> Vec<u8>) {
+        self.bytes = encode(mem::take(&mut self.bytes));
+    }
+
+    /// The first bytes, at most so many, are taken away.
+    fn take(&mut self, length: usize, then: impl FnOnce(&[u8])) {
+        let end = self.bytes.len().min(self.taken + length);
+        then(&self.bytes[self.taken..end]);
+        self.taken = end;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let length = buffer.len().min(self.len());
+        self.take(length, |bytes| buffer[..length].copy_from_slice(bytes));
+        length
+    }
+}
 
 /// What both ends share.
 #[derive(Clone, Debug, Default)]
@@ -11,9 +55,9 @@ pub(crate) struct Connection(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// Sent by the walsender and not arrived.
-    pub(crate) under_way: VecDeque<u8>,
+    pub(crate) under_way: Bytes,
     /// Arrived at the relay and not read.
-    pub(crate) arrived: VecDeque<u8>,
+    pub(crate) arrived: Bytes,
     /// Status updates that have not arrived: position, and whether a reply is requested.
     pub(crate) updates: VecDeque<(u64, bool)>,
     /// The relay sends no more.
@@ -29,24 +73,26 @@ pub(crate) struct State {
     pub(crate) up_is_cut: bool,
 }
 
+impl State {
+    /// Bytes that the relay has not read.
+    pub(crate) fn backlog(&self) -> usize {
+        self.under_way.len() + self.arrived.len()
+    }
+
+    fn deliver(&mut self, bytes: usize) {
+        let State { under_way, arrived, .. } = self;
+        under_way.take(bytes, |bytes| arrived.bytes.extend_from_slice(bytes));
+    }
+}
+
 impl Connection {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
-        self.state().under_way.extend(bytes);
-    }
-
     /// The newest position that has not arrived.
     pub(crate) fn last_report(&self) -> Option<u64> {
         self.state().updates.iter().map(|(position, _)| *position).max()
-    }
-
-    /// Bytes that the relay has not read.
-    pub(crate) fn backlog(&self) -> usize {
-        let state = self.state();
-        state.under_way.len() + state.arrived.len()
     }
 
     /// The server has ended the session. The relay hears of it, also where nothing else gets through:
@@ -57,8 +103,8 @@ impl Connection {
         state.closed_by_server = true;
         if !state.down_is_cut {
             // What was sent arrives before the end.
-            let State { under_way, arrived, .. } = &mut *state;
-            arrived.append(under_way);
+            let length = state.under_way.len();
+            state.deliver(length);
         }
     }
 
@@ -76,8 +122,7 @@ impl Connection {
             return false;
         }
         let bytes = bytes.min(state.under_way.len());
-        let State { under_way, arrived, .. } = &mut *state;
-        arrived.extend(under_way.drain(..bytes));
+        state.deliver(bytes);
         bytes > 0
     }
 }

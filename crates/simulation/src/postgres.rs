@@ -2,11 +2,11 @@
 //! their commits, one slot, its walsenders, crashes, promotions and restores.
 
 use walrelay_core::base::lsn::Lsn;
-use walrelay_core::pgoutput::encoder::{Encoder, Form, insert};
+use walrelay_core::pgoutput::encoder::Encoder;
 use walrelay_core::source::server::ServerStart;
 use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
-use crate::network::Connection;
+use crate::network::{Bytes, Connection};
 
 pub(crate) const APPLICATION: &str = "walrelay";
 pub(crate) const TABLE: u32 = 16_400;
@@ -89,6 +89,7 @@ pub(crate) struct Postgres {
     pub(crate) system_id: String,
     pub(crate) timeline: u32,
     start: u32,
+    pub(crate) started: ServerStart,
     pub(crate) runs: bool,
     pub(crate) wal: Vec<Transaction>,
     pub(crate) end: u64,
@@ -115,6 +116,7 @@ impl Postgres {
             system_id: "7000000000000000001".to_owned(),
             timeline: 1,
             start: 1,
+            started: started(1),
             runs: true,
             wal: Vec::new(),
             end,
@@ -129,10 +131,6 @@ impl Postgres {
             clock_ahead_us: 0,
             begun: Vec::new(),
         }
-    }
-
-    pub(crate) fn started(&self) -> ServerStart {
-        ServerStart::from(format!("start {}", self.start).as_str())
     }
 
     /// Everything that has been written is on disk.
@@ -201,7 +199,8 @@ impl Postgres {
     pub(crate) fn send(&mut self, index: usize, messages: usize, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
         for _ in 0..messages {
-            if sender.connection.backlog() > SEND_BUFFER_BYTES {
+            let mut connection = sender.connection.state();
+            if connection.backlog() > SEND_BUFFER_BYTES {
                 return;
             }
             let Some(transaction) = self.wal.get(sender.next) else {
@@ -211,35 +210,33 @@ impl Postgres {
             // Each message has the position of its change, that of Begin the first one.
             let begins = transaction.commit_lsn - transaction.changes.len() as u64 * CHANGE_BYTES;
             let mut at = begins + sender.sent_changes.unwrap_or_default() as u64 * CHANGE_BYTES;
-            let body = match sender.sent_changes {
+            let Transaction { commit_lsn, end_lsn, xid, .. } = *transaction;
+            let time = postgres_time(transaction.commit_unix_us);
+            let to = &mut connection.under_way;
+            match sender.sent_changes {
                 None => {
                     sender.sent_changes = Some(0);
-                    let Transaction { commit_lsn, commit_unix_us, xid, .. } = transaction;
-                    let begin = Encoder::tag(b'B').u64(*commit_lsn);
-                    begin.u64(postgres_time(*commit_unix_us)).u32(*xid).0
+                    data(to, at, |it| it.u8(b'B').u64(commit_lsn).u64(time).u32(xid));
                 }
                 Some(_) if !sender.has_described && has_rows(transaction) => {
                     sender.has_described = true;
-                    sender.connection.put(&data(at, &relation(OTHER_TABLE, "others")));
-                    relation(TABLE, "outbox")
+                    data(to, at, |it| relation(it, OTHER_TABLE, "others"));
+                    data(to, at, |it| relation(it, TABLE, "outbox"));
                 }
                 Some(sent) if transaction.published && sent < transaction.changes.len() => {
                     sender.sent_changes = Some(sent + 1);
-                    row(&transaction.changes[sent])
+                    data(to, at, |it| row(it, &transaction.changes[sent]));
                 }
                 Some(_) => {
-                    (sender.sent_changes, sender.sent) = (None, transaction.end_lsn);
+                    (sender.sent_changes, sender.sent) = (None, end_lsn);
                     sender.next += 1;
-                    at = transaction.end_lsn;
+                    at = end_lsn;
                     if let Some(slot) = &mut self.slot {
                         slot.decoded += 1;
                     }
-                    let Transaction { commit_lsn, end_lsn, commit_unix_us, .. } = transaction;
-                    let commit = Encoder::tag(b'C').u8(0).u64(*commit_lsn).u64(*end_lsn);
-                    commit.u64(postgres_time(*commit_unix_us)).0
+                    data(to, at, |it| it.u8(b'C').u8(0).u64(commit_lsn).u64(end_lsn).u64(time));
                 }
-            };
-            sender.connection.put(&data(at, &body));
+            }
             sender.kept_us = now_us;
         }
     }
@@ -247,8 +244,9 @@ impl Postgres {
     /// Sends a keepalive, as far as the walsender is.
     pub(crate) fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
-        let body = Encoder::tag(b'k').u64(sender.sent).u64(0).u8(u8::from(wants_reply));
-        sender.connection.put(&copy_data(&body.0));
+        let (sent, reply) = (sender.sent, u8::from(wants_reply));
+        let to = &mut sender.connection.state().under_way;
+        copy_data(to, |it| it.u8(b'k').u64(sent).u64(0).u8(reply));
         sender.kept_us = now_us;
     }
 
@@ -319,6 +317,7 @@ impl Postgres {
 
     pub(crate) fn start_again(&mut self) {
         (self.start, self.runs) = (self.start + 1, true);
+        self.started = started(self.start);
     }
 
     /// The standby has all of the WAL, and the slot as it was synchronized last.
@@ -372,6 +371,10 @@ impl Postgres {
     }
 }
 
+fn started(start: u32) -> ServerStart {
+    ServerStart::from(format!("start {start}").as_str())
+}
+
 fn has_rows(transaction: &Transaction) -> bool {
     transaction.published && !transaction.changes.is_empty()
 }
@@ -381,41 +384,66 @@ fn postgres_time(unix_us: i64) -> u64 {
     (unix_us - EPOCH_US) as u64
 }
 
-fn copy_data(body: &[u8]) -> Vec<u8> {
-    Encoder::tag(b'd').u32(body.len() as u32 + 4).bytes(body).0
+/// Writes a CopyData message.
+fn copy_data(to: &mut Bytes, body: impl FnOnce(Encoder) -> Encoder) {
+    to.append(|bytes| {
+        let start = bytes.len() + 1;
+        let Encoder(mut bytes) = body(Encoder(bytes).u8(b'd').u32(0));
+        let length = (bytes.len() - start) as u32;
+        bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
+        bytes
+    });
 }
 
-fn data(wal_end: u64, body: &[u8]) -> Vec<u8> {
-    copy_data(&Encoder::tag(b'w').u64(wal_end).u64(wal_end).u64(0).bytes(body).0)
+fn data(to: &mut Bytes, wal_end: u64, body: impl FnOnce(Encoder) -> Encoder) {
+    copy_data(to, |it| body(it.u8(b'w').u64(wal_end).u64(wal_end).u64(0)));
 }
 
 pub(crate) const COLUMNS: [(&str, u32); 5] =
     [("id", 25), ("aggregatetype", 1043), ("aggregateid", 1043), ("type", 25), ("payload", 17)];
 
-fn relation(oid: u32, name: &str) -> Vec<u8> {
-    let head = Encoder::tag(b'R').u32(oid).cstr("public").cstr(name).u8(b'd');
+fn relation(to: Encoder, oid: u32, name: &str) -> Encoder {
+    let head = to.u8(b'R').u32(oid).cstr("public").cstr(name).u8(b'd');
     let columns: &[(&str, u32)] = if oid == TABLE { &COLUMNS } else { &COLUMNS[..1] };
     let head = head.u16(columns.len() as u16);
     let column =
         |it: Encoder, (name, oid): &(&str, u32)| it.u8(0).cstr(name).u32(*oid).u32(u32::MAX);
-    columns.iter().fold(head, column).0
+    columns.iter().fold(head, column)
 }
 
-fn row(change: &Change) -> Vec<u8> {
-    let text = |text: String| Form::Text(text.into_bytes());
+fn row(to: Encoder, change: &Change) -> Encoder {
+    let insert = |table, columns| to.u8(b'I').u32(table).u8(b'N').u16(columns);
     match change {
-        Change::Other => insert(OTHER_TABLE, &[text("1".to_owned())]),
-        Change::Event(event) => insert(
-            TABLE,
-            &[
-                text(format!("e{}", event.number)),
-                text(TOPICS[usize::from(event.topic)].to_owned()),
-                event.key.map_or(Form::Null, |key| text(format!("k{key}"))),
-                text("Changed".to_owned()),
-                Form::Binary(if event.poison { b"poison".to_vec() } else { b"{}".to_vec() }),
-            ],
-        ),
+        Change::Other => text(insert(OTHER_TABLE, 1), b"1"),
+        Change::Event(event) => {
+            let row = id(insert(TABLE, COLUMNS.len() as u16), event.number);
+            let row = text(row, TOPICS[usize::from(event.topic)].as_bytes());
+            let row = match event.key {
+                Some(key) => text(row, &[b'k', b'0' + key]),
+                None => row.u8(b'n'),
+            };
+            let payload: &[u8] = if event.poison { b"poison" } else { b"{}" };
+            text(row, b"Changed").u8(b'b').u32(payload.len() as u32).bytes(payload)
+        }
     }
+}
+
+/// What consumers know an event by.
+fn id(row: Encoder, number: u64) -> Encoder {
+    let mut digits = [b'0'; 21];
+    let (mut first, mut left) = (digits.len(), number);
+    while left > 0 || first == digits.len() {
+        first -= 1;
+        digits[first] = b'0' + (left % 10) as u8;
+        left /= 10;
+    }
+    first -= 1;
+    digits[first] = b'e';
+    text(row, &digits[first..])
+}
+
+fn text(row: Encoder, value: &[u8]) -> Encoder {
+    row.u8(b't').u32(value.len() as u32).bytes(value)
 }
 
 /// The object ids of the tables, ascending.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use walrelay_core::base::error::{Exit, Fault};
@@ -95,6 +95,22 @@ pub(crate) struct Site<'a> {
     pub(crate) counts: &'a Arc<Mutex<Counts>>,
 }
 
+/// What the relays of all schedules have in common.
+pub(crate) struct Settings {
+    pub(crate) source: Arc<SourceSettings>,
+    delivery: DeliverySettings,
+    dead_letters: DeadLetterSettings,
+}
+
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| Settings {
+        source: Arc::new(source_settings()),
+        delivery: delivery_settings(),
+        dead_letters: DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() },
+    })
+}
+
 fn source_settings() -> SourceSettings {
     let topic = Template::parse("${aggregatetype}").unwrap_or_else(|_| Template::column("id"));
     let route = Route { topic, ..Route::default() };
@@ -109,13 +125,11 @@ fn source_settings() -> SourceSettings {
     }
 }
 
-fn delivery_settings(machine: &Machine) -> DeliverySettings {
+fn delivery_settings() -> DeliverySettings {
     DeliverySettings {
-        window_events_max: machine.window,
         attempts_max: 3,
         backoff_base: Duration::from_millis(20),
         backoff_cap: Duration::from_millis(500),
-        on_dead_letter: machine.policy,
         drain_timeout: Duration::from_secs(2),
         state_file: None,
         ..DeliverySettings::default()
@@ -123,7 +137,7 @@ fn delivery_settings(machine: &Machine) -> DeliverySettings {
 }
 
 fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
-    let settings = DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() };
+    let settings = settings().dead_letters.clone();
     let relay = format!("{SLOT}@{}", machine.index);
     DeadLetterWriter { settings, relay, system: system.clone() }
 }
@@ -147,15 +161,19 @@ impl Process {
         let life = Life::new(site.clock, ahead_us);
         let mut random = Random::new(seed);
         let ends = Arc::default();
-        let source = source_settings();
-        let delivery = delivery_settings(machine);
-        let settings = Arc::new(source.clone());
+        let settings = settings();
+        let source = &settings.source;
+        let delivery = DeliverySettings {
+            window_events_max: machine.window,
+            on_dead_letter: machine.policy,
+            ..settings.delivery.clone()
+        };
         let has_file = machine.state_file.is_some();
         let stops = kept_stops(machine, has_file);
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
         let feed = SlotFeed::new(SlotParts {
-            source: Arc::new(source.clone()),
+            source: Arc::clone(source),
             delivery: delivery.clone(),
             database: Box::new(SimulatedDatabase {
                 life: Arc::clone(&life),
@@ -188,11 +206,11 @@ impl Process {
             recorder: Box::new(FactsOf(Arc::clone(&shown))),
             clock: life.clone(),
             random,
-            source,
+            source: SourceSettings::clone(source),
             delivery,
         };
         let sightings = Arc::<Sightings>::default();
-        let known = Arc::new(publication::known(&machine.kept, has_file, &settings));
+        let known = Arc::new(publication::known(&machine.kept, has_file, source));
         Ok(Process {
             found: None,
             relay: Relay::new(parts, feed)?,
@@ -200,7 +218,7 @@ impl Process {
             topics,
             flags,
             shown,
-            opener: Opener::new(machine.index, &life, &sightings, known, settings),
+            opener: Opener::new(machine.index, &life, &sightings, known, Arc::clone(source)),
             tail: Tail::new(system, events, tail_requests),
             wakes_us: 0,
             life,
@@ -212,7 +230,7 @@ impl Process {
     pub(crate) fn step(&mut self) -> Option<Ended> {
         let ended = self.relay.step();
         self.wakes_us = self.life.now_us();
-        self.life.take_waited_us();
+        self.life.forget_waits();
         ended.map(|ended| self.found.take().map_or(ended, Err))
     }
 
@@ -223,44 +241,18 @@ impl Process {
 
     /// What the control runtime and the readers of topics do next. True if anything was done.
     pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
-        let mut has_done = self.opener.serve(&self.ends, site, has_peer);
-        has_done |= self.look_at_walsenders(site);
-        has_done |= self.read_catalogs();
+        let mut has_done = false;
+        if let Some(ends) = &mut *locked(&self.ends) {
+            has_done |= self.opener.serve(ends, site, has_peer);
+            has_done |= look_at_walsenders(ends, site);
+            has_done |= read_catalogs(ends);
+        }
         has_done |= self.read_topics(site, random);
         has_done |= self.tail.serve(site);
         if has_done {
             self.wakes_us = 0;
         }
         has_done
-    }
-
-    fn look_at_walsenders(&self, site: &Site<'_>) -> bool {
-        let mut ends = locked(&self.ends);
-        let Some(ends) = &mut *ends else { return false };
-        let postgres = locked(site.postgres);
-        let mut has_answered = false;
-        for end in &ends.walsenders {
-            let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
-            let active = postgres.slot.as_ref().filter(|_| postgres.runs);
-            let is_there = active.is_some_and(|slot| slot.active == Some(pid));
-            let confirmed = active.map_or(0, |slot| slot.confirmed);
-            let (activity, confirmed) = match (postgres.runs, is_there) {
-                (false, _) => (Err("no connection".to_owned()), 0),
-                (true, true) => (Ok(Activity::Waiting), confirmed),
-                (true, false) => (Ok(Activity::Gone), 0),
-            };
-            let confirmed = Lsn::from_wire(confirmed);
-            has_answered |= end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_ok();
-        }
-        has_answered
-    }
-
-    fn read_catalogs(&self) -> bool {
-        let mut ends = locked(&self.ends);
-        let Some(ends) = &mut *ends else { return false };
-        let catalogs = std::mem::take(&mut ends.catalogs);
-        let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
-        answered.count() > 0
     }
 
     /// Reads the end of a topic, if one is requested.
@@ -296,7 +288,7 @@ impl Process {
         if let Some(held) = postgres.held(self.opener.relay, has_peer, now_unix_us)
             && postgres.runs
         {
-            self.sightings.look(&postgres.started(), &held, self.life.instant());
+            self.sightings.look(&postgres.started, &held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
             let Opener { known, settings, .. } = &self.opener;
             let compared = known.compare(publication::look(postgres), settings, false);
@@ -306,6 +298,31 @@ impl Process {
             }
         }
     }
+}
+
+fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
+    let postgres = locked(site.postgres);
+    let mut has_answered = false;
+    for end in &ends.walsenders {
+        let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
+        let active = postgres.slot.as_ref().filter(|_| postgres.runs);
+        let is_there = active.is_some_and(|slot| slot.active == Some(pid));
+        let confirmed = active.map_or(0, |slot| slot.confirmed);
+        let (activity, confirmed) = match (postgres.runs, is_there) {
+            (false, _) => (Err("no connection".to_owned()), 0),
+            (true, true) => (Ok(Activity::Waiting), confirmed),
+            (true, false) => (Ok(Activity::Gone), 0),
+        };
+        let confirmed = Lsn::from_wire(confirmed);
+        has_answered |= end.answers.send(WalsenderAnswer { pid, activity, confirmed }).is_ok();
+    }
+    has_answered
+}
+
+fn read_catalogs(ends: &mut Ends) -> bool {
+    let catalogs = std::mem::take(&mut ends.catalogs);
+    let answered = catalogs.iter().filter(|end| end.answers.send(catalog()).is_ok());
+    answered.count() > 0
 }
 
 fn catalog() -> Catalog {
@@ -392,9 +409,7 @@ impl Opener {
         }
     }
 
-    fn serve(&mut self, ends: &Mutex<Option<Ends>>, site: &Site<'_>, has_peer: bool) -> bool {
-        let ends = locked(ends);
-        let Some(ends) = &*ends else { return false };
+    fn serve(&mut self, ends: &Ends, site: &Site<'_>, has_peer: bool) -> bool {
         if self.request.is_none() {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
@@ -426,16 +441,15 @@ impl Opener {
             let fault = Fault::new(Exit::Slot, "slot.missing", "the slot is gone", "", "");
             return Some(SessionNews::Failed(fault));
         };
-        let started = postgres.started();
-        if self.connected.as_ref() != Some(&started) {
-            self.history.connected(place.clone(), started.clone());
-            self.connected = Some(started.clone());
+        if self.connected.as_ref() != Some(&postgres.started) {
+            self.history.connected(place.clone(), postgres.started.clone());
+            self.connected = Some(postgres.started.clone());
         }
         let look = publication::look(&postgres);
-        let is_sound = look.found.holds_back(&self.settings).is_none();
-        let fault = match self.known.compare(look, &self.settings, is_sound) {
+        let holds_back = publication::holds_back(&postgres);
+        let fault = match self.known.compare(look, &self.settings, holds_back.is_none()) {
             Comparison::Fault(fault) => Some(fault),
-            _ => publication::look(&postgres).found.holds_back(&self.settings),
+            _ => holds_back,
         };
         if let Some(fault) = fault {
             self.request = None;
@@ -452,6 +466,7 @@ impl Opener {
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;
         let held = postgres.held(self.relay, has_peer, unix_us)?;
+        let started = postgres.started.clone();
         self.sightings.opened(OwnHolder { pid, server: started.clone() });
         self.sightings.look(&started, &held, now);
         self.history.opened(pid);
@@ -494,7 +509,9 @@ impl Tail {
 
     fn serve(&mut self, site: &Site<'_>) -> bool {
         // Reading begins once the stream is open: then the system is known.
-        let Some(system) = self.system.get() else { return false };
+        if self.state.is_none() && self.system.get().is_none() {
+            return false;
+        }
         if locked(site.broker).is_away {
             return false;
         }
@@ -503,7 +520,8 @@ impl Tail {
         let now_unix_us = site.clock.unix_us();
         let is_new = self.state.is_none();
         let state = self.state.get_or_insert_with(|| {
-            TailState::new(LetterOwner::new(SLOT, Some(&system)), now_unix_us - 60_000_000)
+            let system = self.system.get();
+            TailState::new(LetterOwner::new(SLOT, system.as_deref()), now_unix_us - 60_000_000)
         });
         if self.met != last {
             self.met = last;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
+use walrelay_core::base::error::Fault;
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::doctor::fingerprint::{
     KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper, PublicationLook,
@@ -13,25 +14,51 @@ use walrelay_core::source::settings::SourceSettings;
 
 use crate::broker::locked;
 use crate::postgres::{COLUMNS, Postgres, TABLE};
+use crate::process::settings;
 use crate::surroundings::Kept;
 
 const VERSION: u32 = 170_000;
 
+/// The publication in one of its states, and why it holds back rows then.
+struct Found {
+    state: (bool, u32),
+    fingerprint: PublicationFingerprint,
+    holds_back: Option<Fault>,
+}
+
+thread_local! {
+    static LAST: RefCell<Option<Found>> = const { RefCell::new(None) };
+}
+
+/// Calls `then` with the publication as it is now. It is read anew only where it has changed: all
+/// relays have the same settings.
+fn with_found<T>(postgres: &Postgres, then: impl FnOnce(&Found) -> T) -> T {
+    let state = (postgres.publishes, postgres.publication_changes);
+    LAST.with_borrow_mut(|last| {
+        let found = match last.take() {
+            Some(found) if found.state == state => found,
+            _ => {
+                let fingerprint = PublicationFingerprint::new(facts(postgres), VERSION);
+                let holds_back = fingerprint.holds_back(&settings().source);
+                Found { state, fingerprint, holds_back }
+            }
+        };
+        then(last.insert(found))
+    })
+}
+
 /// As it is found now.
 pub(crate) fn look(postgres: &Postgres) -> PublicationLook {
-    thread_local! {
-        static LAST: RefCell<Option<((bool, u32), PublishedFacts)>> = const { RefCell::new(None) };
-    }
-    let state = (postgres.publishes, postgres.publication_changes);
-    let published = LAST.with_borrow_mut(|last| match last {
-        Some((of, facts)) if *of == state => facts.clone(),
-        last => last.insert((state, facts(postgres))).1.clone(),
-    });
     PublicationLook {
         system_id: postgres.system_id.clone(),
         wal_end: Lsn::from_wire(postgres.end),
-        found: PublicationFingerprint::new(published, VERSION),
+        found: with_found(postgres, |found| found.fingerprint.clone()),
     }
+}
+
+/// Why it holds back rows now, if it does.
+pub(crate) fn holds_back(postgres: &Postgres) -> Option<Fault> {
+    with_found(postgres, |found| found.holds_back.clone())
 }
 
 fn facts(postgres: &Postgres) -> PublishedFacts {

@@ -42,11 +42,7 @@ impl Wire for SimulatedWire {
         if state.arrived.is_empty() {
             return if state.closed_by_server { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
         }
-        let length = buffer.len().min(state.arrived.len());
-        for byte in &mut buffer[..length] {
-            *byte = state.arrived.pop_front().unwrap_or_default();
-        }
-        Ok(length)
+        Ok(state.arrived.read(buffer))
     }
 
     fn has_buffered(&self) -> bool {
@@ -149,7 +145,7 @@ impl Database for SimulatedDatabase {
             return Err("the process is dead".to_owned());
         }
         let mut postgres = locked(&self.postgres);
-        let same = postgres.runs && postgres.started() == position.server;
+        let same = postgres.runs && postgres.started == position.server;
         if !same {
             return Err("this is another server".to_owned());
         }

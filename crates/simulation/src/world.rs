@@ -104,6 +104,7 @@ pub struct World {
     options: Options,
     /// Of one part of one round: what a fault changes shifts no others.
     random: Random,
+    of_seed: u64,
     /// Faults that were planned, whether they happen or not.
     planned: u32,
     clock: WorldClock,
@@ -219,6 +220,7 @@ impl World {
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
             options: options.clone(),
             random,
+            of_seed: Random::new(options.seed).number(),
             planned: 0,
             postgres_back_us: None,
             broker_back_us: None,
@@ -292,8 +294,7 @@ impl World {
     /// The numbers for one part of this round.
     fn draws_for(&mut self, part: u64) {
         let round = self.report.rounds << 8 | part;
-        self.random =
-            Random::new(Random::new(self.options.seed).number() ^ Random::new(round).number());
+        self.random = Random::new(self.of_seed ^ Random::new(round).number());
     }
 
     fn chance(&mut self, of_256: u64) -> bool {
@@ -333,14 +334,14 @@ impl World {
             // Where nothing moves, a timeout is waited for.
             self.rates.round_us = (1_000 << still.min(10)).min(400_000);
             self.round()?;
-            let slot = locked(&self.postgres).slot.as_ref().map_or(0, |slot| slot.confirmed);
-            let now = (locked(&self.broker).stored.len(), slot);
+            let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+            let slot = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+            let now = (broker.stored.len(), slot);
             still = if now == seen { still + 1 } else { 0 };
             seen = now;
-            self.checker.look(&locked(&self.broker))?;
-            let is_settled = self.checker.all_settled(&locked(&self.postgres));
-            let is_empty = locked(&self.broker).is_quiet();
-            quiet = if is_settled && is_empty { quiet + 1 } else { 0 };
+            self.checker.look(&broker)?;
+            let is_settled = self.checker.all_settled(&postgres);
+            quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
             if quiet > QUIET_ROUNDS {
                 let found = |since: &usize| {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
@@ -350,7 +351,7 @@ impl World {
                         .to_owned()
                         .into());
                 }
-                return self.checker.end(&locked(&self.postgres), &locked(&self.broker));
+                return self.checker.end(&postgres, &broker);
             }
         }
         let mut text = format!("it does not settle within {SETTLE_ROUNDS} rounds");
@@ -433,11 +434,12 @@ impl World {
         let refuses = self.clock.us() < self.refuses_until_us;
         let mut broker = locked(&self.broker);
         for _ in 0..1 + below(&mut self.random, 12) {
-            let takeable = broker.takeable();
-            if takeable.is_empty() {
+            let takeable = broker.takeable().count();
+            if takeable == 0 {
                 return;
             }
-            let index = takeable[below(&mut self.random, takeable.len() as u64) as usize];
+            let index = below(&mut self.random, takeable as u64) as usize;
+            let Some(index) = broker.takeable().nth(index) else { return };
             let refusal = (refuses && below(&mut self.random, 2) == 0).then(|| {
                 match below(&mut self.random, 3) {
                     0 => Disposition::Delayed,

@@ -9,6 +9,7 @@ use std::slice::from_raw_parts;
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
 use rdkafka::message::BorrowedMessage;
+use walrelay_core::base::headers::Headers;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::record::Record;
 
@@ -53,13 +54,14 @@ pub(super) unsafe fn copy_back(
     // SAFETY: key and payload have their lengths beside them and live as long as the message.
     unsafe {
         let headers = headers_of(message);
-        let id = headers.iter().find(|(name, _)| name == "id");
+        let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let id = headers.clone().find(|(name, _)| *name == "id");
         Record {
             topic: text_of(c::rd_kafka_topic_name((*message).rkt)),
             key: bytes_at((*message).key, (*message).key_len),
             value: bytes_at((*message).payload, (*message).len),
             id: id.map(|(_, id)| String::from_utf8_lossy(id).into_owned()).unwrap_or_default(),
-            headers,
+            headers: Headers::copy(headers),
             partition: own_partition.then_some((*message).partition),
             ..Record::default()
         }

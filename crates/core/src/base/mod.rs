@@ -8,6 +8,8 @@ pub mod event;
 pub mod figures;
 pub mod finding;
 pub mod fingerprint;
+pub mod hash;
+pub mod headers;
 pub mod lsn;
 pub mod random;
 pub mod secret;

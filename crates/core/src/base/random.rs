@@ -13,6 +13,7 @@ impl Random {
         Random(seed)
     }
 
+    #[inline]
     pub fn number(&mut self) -> u64 {
         // splitmix64
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -13,12 +13,11 @@
 //! 65 to 130 bytes for each dead letter: the id is a hash, and texts stay in the log. A relay keeps
 //! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 16 to 18 bytes.
 
-use std::collections::HashMap;
-
 use super::record::{
     DeadLetter, DeadLetterId, LogRecord, PartitionOffset, RecordMark, Resolution, ResolutionKind,
 };
 use super::writer::KeyHash;
+use crate::base::hash::HashMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeadLetterState {

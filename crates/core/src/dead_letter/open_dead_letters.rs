@@ -10,10 +10,9 @@
 //! written twice is then counted twice, and any resolution of an unknown
 //! one takes one away. A new reading of the log begins with an empty store.
 
-use std::collections::HashMap;
-
 use super::fold::{Change, DeadLetterState, DeadLetterStore, apply};
 use super::record::{DeadLetterId, LogRecord, PartitionOffset, RecordMark};
+use crate::base::hash::HashMap;
 
 /// Open dead letters that are known one by one; they take 18 MB.
 const KNOWN_MAX: usize = 1_000_000;
@@ -63,7 +62,7 @@ pub struct OpenDeadLetters {
 impl Default for OpenDeadLetters {
     fn default() -> OpenDeadLetters {
         let shards = vec![Vec::new(); 1 << SHARD_BITS];
-        let resolved = HashMap::new();
+        let resolved = HashMap::default();
         OpenDeadLetters { shards, known: 0, resolved, beyond: 0, beyond_oldest: None }
     }
 }
@@ -166,7 +165,7 @@ impl DeadLetterStore for OpenDeadLetters {
         let is_known = self.resolved.contains_key(&hash);
         let was_open = self.remove(hash) || (!is_known && self.remove_beyond());
         if self.resolved.len() >= RESOLVED_MAX {
-            self.resolved = HashMap::new();
+            self.resolved = HashMap::default();
         }
         self.resolved.insert(hash, Stamp::new(mark));
         was_open

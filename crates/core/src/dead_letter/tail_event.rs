@@ -10,7 +10,6 @@
 //! Relays may share the topic. Only dead letters of this relay's slot on its database system are
 //! reported, and releases of keys that such letters park, whoever wrote them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -21,6 +20,7 @@ use super::owner::LetterOwner;
 use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind, StopRecord};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
+use crate::base::hash::HashMap;
 
 /// What was read, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,9 +120,9 @@ impl TailState {
             since_unix_us,
             caught_up: false,
             is_complete: false,
-            read: HashMap::new(),
-            reported: HashMap::new(),
-            counted: HashMap::new(),
+            read: HashMap::default(),
+            reported: HashMap::default(),
+            counted: HashMap::default(),
             oldest: None,
         }
     }

@@ -16,37 +16,23 @@ pub struct Flight {
     /// None for an event that must not be marked.
     pub fingerprint: Fingerprint,
     pub state: FlightState,
+    /// Those of the event that have failed, or of its dead letter.
+    pub attempts: Option<Attempts>,
     /// Of a sampled event.
     pub span: Option<Box<PublishSpan>>,
 }
 
 #[derive(Debug, Default)]
 pub enum FlightState {
-    /// A sink has it, or had it when the sink broke.
+    /// A sink has it, or had it when the sink broke. If attempts have failed, another one follows.
     #[default]
     Sent,
-    /// Attempts have failed, and another one follows.
-    Failed(Attempts),
-    /// It becomes a dead letter once the dead-letter topic has been read.
-    GivenUp(Box<GivenUp>),
+    /// It is not tried again, and becomes a dead letter once the dead-letter topic has been read.
+    GivenUp(Box<Failure>),
     /// Its dead letter is published in its place. It stays a dead letter in every further sink.
-    DeadLetter(Box<DeadLetterInFlight>),
+    DeadLetter(Box<DeadLetterCause>),
     /// The broker has the event or its dead letter.
     Settled,
-}
-
-/// An event in the sink that will not be tried again.
-#[derive(Debug)]
-pub struct GivenUp {
-    pub failure: Failure,
-    pub attempts: Option<Attempts>,
-}
-
-#[derive(Debug)]
-pub struct DeadLetterInFlight {
-    pub cause: DeadLetterCause,
-    /// Failed attempts to write the dead letter.
-    pub attempts: Option<Attempts>,
 }
 
 /// The failed attempts of one event.
@@ -93,6 +79,7 @@ impl Flight {
             commit_unix_us: 0,
             fingerprint: Fingerprint::NONE,
             state: FlightState::Settled,
+            attempts: None,
             span: None,
         }
     }
@@ -100,8 +87,32 @@ impl Flight {
     /// Takes over what an earlier sink has left of the same event.
     pub fn resume(&mut self, earlier: &mut Flight) {
         self.span = self.span.take().or(earlier.span.take());
+        let was_dead_letter = earlier.dead_letter().is_some();
         if matches!(self.state, FlightState::Sent) {
             self.state = std::mem::take(&mut earlier.state);
+            self.attempts = earlier.attempts;
+        } else if was_dead_letter {
+            self.attempts = earlier.attempts;
+        }
+    }
+
+    /// Why it is a dead letter, if it is.
+    #[must_use]
+    pub fn dead_letter(&self) -> Option<&DeadLetterCause> {
+        match &self.state {
+            FlightState::DeadLetter(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Why the event was given up, if its dead letter is still to be written.
+    pub fn take_given_up(&mut self) -> Option<Failure> {
+        if !matches!(self.state, FlightState::GivenUp(_)) {
+            return None;
+        }
+        match std::mem::take(&mut self.state) {
+            FlightState::GivenUp(failure) => Some(*failure),
+            _ => None,
         }
     }
 
@@ -109,7 +120,7 @@ impl Flight {
     #[must_use]
     pub fn mark(&self) -> Option<Mark> {
         let Flight { position, fingerprint, .. } = *self;
-        let is_dead_letter = matches!(self.state, FlightState::DeadLetter(_));
+        let is_dead_letter = self.dead_letter().is_some();
         (fingerprint != Fingerprint::NONE).then_some(Mark { position, fingerprint, is_dead_letter })
     }
 
@@ -123,42 +134,5 @@ impl Flight {
 impl FlightState {
     pub fn is_settled(&self) -> bool {
         matches!(self, FlightState::Settled)
-    }
-
-    /// Whether an attempt has failed, of the event or of its dead letter.
-    pub fn is_failing(&self) -> bool {
-        self.attempts().is_some()
-    }
-
-    /// The failed attempts of the event, or of its dead letter; none if none has failed.
-    pub fn attempts(&self) -> Option<Attempts> {
-        match self {
-            FlightState::Sent | FlightState::Settled => None,
-            FlightState::Failed(attempts) => Some(*attempts),
-            FlightState::GivenUp(it) => it.attempts,
-            FlightState::DeadLetter(it) => it.attempts,
-        }
-    }
-
-    /// These attempts have failed.
-    pub fn set_attempts(&mut self, attempts: Attempts) {
-        match self {
-            FlightState::Sent | FlightState::Settled | FlightState::Failed(_) => {
-                *self = FlightState::Failed(attempts);
-            }
-            FlightState::GivenUp(it) => it.attempts = Some(attempts),
-            FlightState::DeadLetter(it) => it.attempts = Some(attempts),
-        }
-    }
-
-    /// Why the event was given up, if its dead letter is still to be written.
-    pub fn take_given_up(&mut self) -> Option<Failure> {
-        if !matches!(self, FlightState::GivenUp(_)) {
-            return None;
-        }
-        let FlightState::GivenUp(given_up) = std::mem::take(self) else { return None };
-        let GivenUp { failure, attempts } = *given_up;
-        *self = attempts.map_or(FlightState::Sent, FlightState::Failed);
-        Some(failure)
     }
 }

@@ -155,18 +155,13 @@ impl Flights {
         self.ring.get(self.admitted)
     }
 
-    /// Whether the next event was confirmed to an earlier sink. Then it is not published again.
-    pub fn next_is_confirmed(&self) -> bool {
-        self.earlier().is_some_and(|next| next.state.is_settled())
-    }
-
     /// The sink has taken the next event.
     pub fn admit(&mut self, mut flight: Flight) -> Sequence {
         let sequence = self.next();
         self.events += 1;
         self.bytes += flight.bytes;
         if let Some(earlier) = self.ring.get_mut(self.admitted) {
-            self.failing -= usize::from(earlier.state.is_failing());
+            self.failing -= usize::from(earlier.attempts.is_some());
             flight.resume(earlier);
         }
         self.place(flight);
@@ -177,14 +172,14 @@ impl Flights {
     /// The next event is settled already.
     pub fn pass_over(&mut self, position: Position) {
         if let Some(earlier) = self.ring.get(self.admitted) {
-            self.failing -= usize::from(earlier.state.is_failing());
+            self.failing -= usize::from(earlier.attempts.is_some());
         }
         self.place(Flight::settled(position));
         self.advance();
     }
 
     fn place(&mut self, flight: Flight) {
-        self.failing += usize::from(flight.state.is_failing());
+        self.failing += usize::from(flight.attempts.is_some());
         match self.ring.get_mut(self.admitted) {
             Some(slot) => *slot = flight,
             None => self.ring.push_back(flight),
@@ -200,9 +195,9 @@ impl Flights {
     ) -> Result<T, NotInFlight> {
         let index = self.index_of(sequence)?;
         let flight = &mut self.ring[index];
-        self.failing -= usize::from(flight.state.is_failing());
+        self.failing -= usize::from(flight.attempts.is_some());
         let outcome = decide(flight);
-        self.failing += usize::from(flight.state.is_failing());
+        self.failing += usize::from(flight.attempts.is_some());
         Ok(outcome)
     }
 
@@ -211,7 +206,7 @@ impl Flights {
         let index = self.index_of(sequence)?;
         let settled = Flight::settled(self.ring[index].position);
         let flight = std::mem::replace(&mut self.ring[index], settled);
-        self.failing -= usize::from(flight.state.is_failing());
+        self.failing -= usize::from(flight.attempts.is_some());
         self.events -= 1;
         self.confirmed += 1;
         self.overtaken.confirmed(sequence);
@@ -252,7 +247,7 @@ impl Flights {
             self.forgotten_below = self.settled_below;
         }
         for flight in &mut self.ring {
-            flight.state.take_given_up();
+            flight.take_given_up();
             if on(Mutant::SettledRepublished) && flight.state.is_settled() {
                 flight.state = FlightState::Sent;
             }
@@ -278,7 +273,7 @@ impl Flights {
 
     fn truncate(&mut self, slots: usize) {
         let dropped = self.ring.drain(slots..);
-        self.failing -= dropped.filter(|it| it.state.is_failing()).count();
+        self.failing -= dropped.filter(|it| it.attempts.is_some()).count();
     }
 
     fn advance(&mut self) {

@@ -1,16 +1,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::delivery::flight::{Attempts, GivenUp};
+use crate::delivery::flight::Attempts;
 use crate::sink::{Disposition, Failure};
+
+fn next_is_confirmed(flights: &Flights) -> bool {
+    flights.earlier().is_some_and(|earlier| earlier.state.is_settled())
+}
 
 fn flight(bytes: usize) -> Flight {
     Flight { bytes, state: FlightState::Sent, ..Flight::settled(Position::default()) }
-}
-
-/// What is known of an event.
-fn state(flights: &mut Flights, sequence: Sequence) -> String {
-    flights.update(sequence, |flight| format!("{:?}", flight.state)).unwrap()
 }
 
 #[test]
@@ -46,7 +45,7 @@ fn events_that_wait_for_a_silent_destination_do_not_use_up_the_measured_limit() 
         pass += 1;
         flights.adapt(began + pass * tick);
     }
-    // THEN the unconfirmed are bounded by the flights alone
+    // THEN the unconfirmed are bounded by the upper limit alone
     assert_eq!(flights.limit(), 4096, "after {pass} passes");
     // AND they are known as soon as a later one is confirmed
     assert_eq!(flights.overtaken().count(), 0);
@@ -72,7 +71,7 @@ fn a_silent_destination_that_comes_first_does_not_keep_others_out() {
         seconds.for_each(|second| flights.adapt(began + Duration::from_secs(second.into())));
         flights.limit()
     };
-    // GIVEN a full flights of which nothing is confirmed
+    // GIVEN a full table of which nothing is confirmed
     while flights.has_room() {
         flights.admit(flight(10));
     }
@@ -107,9 +106,9 @@ fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed
     let mut flights = Flights::new(8, 1000);
     let first = admit_two_confirm_second(&mut flights);
     assert!(!flights.rewind().is_renumbered);
-    assert!(!flights.next_is_confirmed());
+    assert!(!next_is_confirmed(&flights));
     assert_eq!(flights.admit(flight(10)), first);
-    assert!(flights.next_is_confirmed());
+    assert!(next_is_confirmed(&flights));
     flights.pass_over(Position::default());
     assert!(flights.settle(first).is_ok());
     assert_eq!(flights.settled_below(), 2);
@@ -120,7 +119,7 @@ fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed
     assert!(flights.rewind().is_renumbered);
     // THEN the numbers mean other events now, and nothing is passed over
     for _ in 0..4 {
-        assert!(!flights.next_is_confirmed());
+        assert!(!next_is_confirmed(&flights));
         flights.admit(flight(10));
     }
     // WHEN it rewinds once more THEN they mean the same again
@@ -158,46 +157,58 @@ fn one_event_that_waits_stops_no_other_for_long() {
         admitted += 1;
     }
     assert_eq!(admitted, 2 * SPAN_FACTOR);
-    // WHEN it is settled THEN all of that leaves the flights
+    // WHEN it is settled THEN all of that leaves the table
     assert!(flights.settle(waits).is_ok());
     assert!(flights.is_empty() && flights.has_room());
+}
+
+fn refused() -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: None,
+        class: "kafka.no".to_owned(),
+        subject: String::new(),
+        reason: String::new(),
+        mend: String::new(),
+    }
+}
+
+fn fail(flights: &mut Flights, sequence: Sequence) {
+    let fail = |flight: &mut Flight| {
+        let attempts = flight.attempts.unwrap_or(Attempts::none(7));
+        flight.attempts = Some(attempts.failed());
+    };
+    flights.update(sequence, fail).unwrap();
+}
+
+fn give_up(flights: &mut Flights, sequence: Sequence) {
+    let given_up = FlightState::GivenUp(Box::new(refused()));
+    flights.update(sequence, |flight| flight.state = given_up).unwrap();
 }
 
 #[test]
 fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     let mut flights = Flights::new(8, 1000);
-    let failed = FlightState::Failed(Attempts::none(7).failed());
     (0..3).for_each(|_| assert!(flights.admit(flight(10)) < 3));
-    flights.update(1, |it| it.state.set_attempts(Attempts::none(7).failed())).unwrap();
-    let given_up = |attempts| {
-        let failure = Failure {
-            disposition: Disposition::Terminal,
-            known: true,
-            key: None,
-            class: "kafka.no".to_owned(),
-            subject: String::new(),
-            reason: String::new(),
-            mend: String::new(),
-        };
-        FlightState::GivenUp(Box::new(GivenUp { failure, attempts }))
-    };
-    flights.update(2, |it| it.state = given_up(None)).unwrap();
+    fail(&mut flights, 1);
+    give_up(&mut flights, 2);
     assert_eq!((flights.failing, flights.given_up()), (1, vec![2]));
     // WHEN there is a new sink THEN it has none of them, and what waited for the topic is sent
     assert!(!flights.rewind().is_renumbered);
     assert_eq!(flights.update(1, |_| ()), Err(NotInFlight(1)));
     assert!(flights.given_up().is_empty());
     (0..3).for_each(|_| assert!(flights.admit(flight(10)) < 3));
-    assert_eq!(state(&mut flights, 1), format!("{failed:?}"));
-    assert_eq!(state(&mut flights, 2), "Sent");
-    // WHEN it is settled, or an earlier process had it published THEN nothing fails any more
+    assert_eq!(flights.update(1, |it| it.attempts), Ok(Some(Attempts::none(7).failed())));
+    assert_eq!(flights.update(2, |it| format!("{:?}", it.state)), Ok("Sent".to_owned()));
+    // WHEN an earlier process has published it THEN nothing fails any more
     assert_eq!(flights.failing, 1);
     flights.rewind();
     flights.admit(flight(10));
     flights.pass_over(Position::default());
     assert_eq!(flights.failing, 0);
     // WHEN the numbers mean other events THEN nothing is known of those
-    flights.update(0, |it| it.state.set_attempts(Attempts::none(7).failed())).unwrap();
+    fail(&mut flights, 0);
     flights.forget();
     assert_eq!(flights.failing, 1, "the sink still has it");
     assert!(flights.rewind().is_renumbered);
@@ -206,34 +217,55 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
 
 proptest! {
     #[test]
-    fn it_equals_the_naive_model(steps in prop::collection::vec((0u8..4, 0usize..64), 1..400)) {
+    fn it_equals_the_naive_model(steps in prop::collection::vec((0u8..7, 0usize..64), 1..400)) {
         let mut flights = Flights::new(16, 1 << 20);
         // Naive: the set of unsettled numbers, and the count of all admitted.
         let mut unsettled = std::collections::BTreeSet::new();
         let mut confirmed = std::collections::BTreeSet::new();
-        let mut admitted: Sequence = 0;
+        let (mut admitted, mut forgotten_below): (Sequence, Sequence) = (0, 0);
+        // Also those that an earlier sink had.
+        let mut failing = std::collections::BTreeSet::new();
         for (kind, pick) in steps {
             let prefix = unsettled.first().copied().unwrap_or(admitted);
             match kind {
                 0 | 1 if flights.has_room() && confirmed.contains(&admitted) => {
-                    prop_assert!(flights.next_is_confirmed());
+                    prop_assert!(next_is_confirmed(&flights));
                     flights.pass_over(Position::default());
                     admitted += 1;
                 }
                 0 | 1 if flights.has_room() => {
-                    prop_assert!(!flights.next_is_confirmed());
+                    prop_assert!(!next_is_confirmed(&flights));
                     prop_assert_eq!(flights.admit(flight(1)), admitted);
                     unsettled.insert(admitted);
                     admitted += 1;
                 }
-                3 if pick == 0 => {
-                    prop_assert!(!flights.rewind().is_renumbered);
+                3 if pick < 4 => {
+                    let is_renumbered = flights.rewind().is_renumbered;
+                    prop_assert_eq!(is_renumbered, prefix < forgotten_below);
+                    if is_renumbered {
+                        confirmed.clear();
+                        failing.clear();
+                        forgotten_below = prefix;
+                    }
                     unsettled.clear();
                     admitted = prefix;
                 }
+                4 if pick == 0 => {
+                    flights.forget();
+                    forgotten_below = admitted;
+                    confirmed.retain(|sequence| *sequence < admitted);
+                    failing.retain(|sequence| *sequence < admitted);
+                }
                 _ => {
                     let target = unsettled.iter().nth(pick % unsettled.len().max(1)).copied();
-                    if let Some(sequence) = target {
+                    if let Some(sequence) = target && kind > 4 {
+                        match kind {
+                            5 => fail(&mut flights, sequence),
+                            _ => give_up(&mut flights, sequence),
+                        }
+                        if kind == 5 { failing.insert(sequence); }
+                    } else if let Some(sequence) = target {
+                        failing.remove(&sequence);
                         prop_assert!(flights.settle(sequence).is_ok());
                         unsettled.remove(&sequence);
                         confirmed.insert(sequence);
@@ -243,6 +275,7 @@ proptest! {
             let prefix = unsettled.first().copied().unwrap_or(admitted);
             prop_assert_eq!(flights.settled_below(), prefix);
             prop_assert_eq!(flights.events(), unsettled.len());
+            prop_assert_eq!(flights.failing, failing.len());
             prop_assert_eq!(flights.bytes(), unsettled.len());
             prop_assert!(unsettled.len() <= 16);
             prop_assert!(admitted - prefix <= 64);

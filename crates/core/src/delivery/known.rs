@@ -15,12 +15,12 @@
 //! event that was published, because the topic may have been made anew, or a key may have gone back in
 //! it. A dead letter stands elsewhere, so its mark counts whatever the topic says.
 
-use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
 use super::prefix::ConfirmedPrefix;
 use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
+use crate::base::hash::{HashMap, HashSet};
 use crate::base::lsn::Lsn;
 use crate::metrics::KnownFrom;
 use crate::mutants::{Mutant, on};
@@ -95,7 +95,7 @@ impl KnownEvents {
         if !marks.clone().any(|mark| is_relevant(&mark)) {
             return 0;
         }
-        let mut confirmed_later: HashMap<u32, Position> = HashMap::new();
+        let mut confirmed_later: HashMap<u32, Position> = HashMap::default();
         for mark in marks.rev() {
             let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
             let mut counts = is_relevant(&mark);
@@ -181,7 +181,7 @@ impl KnownEvents {
 
     /// The topics hold nothing of what comes: only dead letters are still known.
     pub fn forget_published(&mut self) {
-        (self.published, self.prefix) = (HashSet::new(), None);
+        (self.published, self.prefix) = (HashSet::default(), None);
         self.until = self.dead_lettered.values().copied().max().unwrap_or_default();
     }
 

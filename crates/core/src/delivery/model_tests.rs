@@ -101,7 +101,7 @@ impl World {
                     if !self.flights.has_room() {
                         return;
                     }
-                    if self.flights.next_is_confirmed() {
+                    if self.flights.earlier().is_some_and(|it| it.state.is_settled()) {
                         assert!(
                             self.confirmed.contains(&(transaction, row)),
                             "passed over unconfirmed"

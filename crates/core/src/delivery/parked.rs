@@ -11,9 +11,8 @@
 //! A key is known by its hash ([`KeyHash`]), because a dead letter may hold only its beginning. So
 //! a parked key takes some 45 to 90 bytes, whatever its length.
 
-use std::collections::HashMap;
-
 use crate::base::event::Position;
+use crate::base::hash::HashMap;
 use crate::dead_letter::writer::KeyHash;
 
 #[derive(Debug, Default)]

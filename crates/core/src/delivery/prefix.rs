@@ -38,10 +38,11 @@ impl ConfirmedPrefix {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixRefuted;
 
-/// The transaction that is being received, as far as its events were admitted one after the other.
+/// The prefixes of the transaction that is being received, as far as its events were admitted one after
+/// the other.
 #[derive(Debug, Default)]
 pub struct Prefixes {
-    /// The next event of it.
+    /// The event behind those.
     next: Position,
     /// Of the events before; none if one of them was not identified, or not admitted here.
     digest: Option<u64>,

@@ -11,12 +11,12 @@
 //! what follows the event of the last record is published again, in order, whatever else is known of
 //! it. So what a topic says that was read is final; only what it cannot say is left to others.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
 use std::ops::Range;
 
 use crate::base::event::{Outbound, TRACEPARENT};
+use crate::base::hash::HashMap;
 use crate::base::lsn::Lsn;
 use crate::base::random::Salt;
 use crate::mutants::{Mutant, on};

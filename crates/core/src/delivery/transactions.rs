@@ -162,9 +162,7 @@ impl Transactions {
 
     /// Everything from `from` on that is unsettled will be received and admitted again.
     pub fn rewind(&mut self, from: Option<Position>) {
-        if let Some(from) = from
-            && !on(Mutant::RewindForgotten)
-        {
+        if let Some(from) = from {
             self.receiving = None;
             self.until = self.until.min(from);
         }

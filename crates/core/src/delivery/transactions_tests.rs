@@ -40,7 +40,7 @@ fn a_resent_transaction_is_known_and_a_later_one_is_new() {
 }
 
 #[test]
-fn a_cut_transaction_goes_on_after_what_was_transactions_however_often_it_is_cut() {
+fn a_cut_transaction_goes_on_after_what_was_admitted_however_often_it_is_cut() {
     let mut transactions = Transactions::default();
     assert_eq!(receive(&mut transactions, 100, 9, Some(4)), [0, 1, 2, 3]);
     assert_eq!(receive(&mut transactions, 100, 9, Some(2)), [] as [u64; 0], "cut before the new");

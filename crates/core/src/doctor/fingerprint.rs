@@ -7,7 +7,7 @@
 //! as the process lives, because a gap may open and close between two connections; and
 //! longer than that where there is a [`PublicationKeeper`].
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{publication, tables};
 use crate::base::encoding::hex;
@@ -18,19 +18,31 @@ use crate::base::stop::PUBLICATION_RECREATED;
 use crate::source::faults::{publication_problem, republish_sql};
 use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts};
 use crate::source::settings::SourceSettings;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PublicationFingerprint {
-    published: PublishedFacts,
+    #[serde(serialize_with = "write_facts", deserialize_with = "read_facts")]
+    published: Arc<PublishedFacts>,
     server_version: u32,
+}
+
+fn write_facts<S: Serializer>(facts: &PublishedFacts, serializer: S) -> Result<S::Ok, S::Error> {
+    facts.serialize(serializer)
+}
+
+fn read_facts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<PublishedFacts>, D::Error> {
+    PublishedFacts::deserialize(deserializer).map(Arc::new)
 }
 
 impl PublicationFingerprint {
     #[must_use]
-    pub fn new(published: PublishedFacts, server_version: u32) -> PublicationFingerprint {
-        PublicationFingerprint { published, server_version }
+    pub fn new(
+        published: impl Into<Arc<PublishedFacts>>,
+        server_version: u32,
+    ) -> PublicationFingerprint {
+        PublicationFingerprint { published: published.into(), server_version }
     }
 
     /// Why the publication holds back rows now, if it does.
@@ -53,16 +65,16 @@ impl PublicationFingerprint {
 
     /// What a comparison needs of it.
     fn to_keep(&self) -> PublicationFingerprint {
-        let mut kept = self.clone();
-        if let Some(publication) = &mut kept.published.publication {
+        let mut published = PublishedFacts::clone(&self.published);
+        if let Some(publication) = &mut published.publication {
             publication.tables.clear();
             publication.excepted.clear();
         }
-        for table in &mut kept.published.tables {
+        for table in &mut published.tables {
             table.columns.clear();
             table.similar.clear();
         }
-        kept
+        PublicationFingerprint { published: Arc::new(published), ..*self }
     }
 
     /// A fault if the change from `self` to `now` could have held back an event. New tables and
@@ -129,21 +141,22 @@ impl PublicationFingerprint {
 
     /// Adds the rows of new tables and schemas, and the tables themselves. True if there were any.
     fn add_new(&mut self, now: PublicationFingerprint) -> bool {
-        let PublishedFacts { publication, tables } = now.published;
+        let PublishedFacts { publication, tables } = Arc::unwrap_or_clone(now.published);
+        let published = Arc::make_mut(&mut self.published);
         let mut added = false;
         for table in tables {
             let same =
                 |it: &&mut TableFacts| (&it.schema, &it.name) == (&table.schema, &table.name);
-            match self.published.tables.iter_mut().find(same) {
+            match published.tables.iter_mut().find(same) {
                 Some(known) if known.member_oid.is_some() || table.member_oid.is_none() => {}
                 Some(known) => (*known, added) = (table, true),
                 None => {
-                    self.published.tables.push(table);
+                    published.tables.push(table);
                     added = true;
                 }
             }
         }
-        let Some(known) = &mut self.published.publication else { return added };
+        let Some(known) = &mut published.publication else { return added };
         for row in publication.into_iter().flat_map(|publication| publication.rows) {
             if !known.rows.iter().any(|it| same_subject(it, &row)) {
                 known.rows.push(row);
@@ -239,10 +252,17 @@ impl KeptPublication {
     }
 }
 
+#[derive(Debug, Default)]
+struct Known {
+    kept: Option<KeptPublication>,
+    /// The publication as it was found last, if it was in order then.
+    in_order: Option<PublicationFingerprint>,
+}
+
 /// The publication as a relay first found it, shared by all connections.
 #[derive(Debug, Default)]
 pub struct KnownPublication {
-    known: Mutex<Option<KeptPublication>>,
+    known: Mutex<Known>,
     keeper: Option<Box<dyn PublicationKeeper>>,
 }
 
@@ -255,12 +275,12 @@ impl KnownPublication {
         keeper: Option<Box<dyn PublicationKeeper>>,
     ) -> KnownPublication {
         let kept = kept.filter(|kept| kept.name == settings.publication);
-        let known = kept.map(|kept| KeptPublication { seen, ..kept });
-        KnownPublication { known: Mutex::new(known), keeper }
+        let kept = kept.map(|kept| KeptPublication { seen, ..kept });
+        KnownPublication { known: Mutex::new(Known { kept, in_order: None }), keeper }
     }
 
-    /// Compares the publication with the one that is known. One that is not `sound` does not become
-    /// the known one.
+    /// Compares the publication with the one that is known, always with the same settings. One that
+    /// is not `sound` does not become the known one.
     pub fn compare(
         &self,
         look: PublicationLook,
@@ -275,14 +295,20 @@ impl KnownPublication {
             }
             keeper.saw(kept.seen);
         };
-        let Some(kept) = known.as_mut() else {
+        let Known { kept, in_order } = &mut *known;
+        let Some(kept) = kept.as_mut() else {
             if sound {
-                keep(known.insert(KeptPublication::of(&look, settings)), true);
+                keep(kept.insert(KeptPublication::of(&look, settings)), true);
             }
             return Comparison::First;
         };
         let PublicationLook { system_id, wal_end, found } = look;
         if kept.system_id != system_id {
+            return Comparison::InOrder;
+        }
+        if in_order.as_ref() == Some(&found) {
+            kept.seen = wal_end;
+            keep(kept, false);
             return Comparison::InOrder;
         }
         if let Some(fault) = kept.publication.change(&found, settings) {
@@ -292,6 +318,7 @@ impl KnownPublication {
         kept.seen = wal_end;
         let added = kept.publication.add_new(found.to_keep());
         keep(kept, added);
+        *in_order = Some(found);
         Comparison::InOrder
     }
 }

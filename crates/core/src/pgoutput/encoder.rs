@@ -9,24 +9,29 @@ impl Encoder {
     pub fn tag(tag: u8) -> Encoder {
         Encoder(vec![tag])
     }
+    #[inline]
     pub fn u8(mut self, byte: u8) -> Encoder {
         self.0.push(byte);
         self
     }
+    #[inline]
     pub fn u16(mut self, number: u16) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
+    #[inline]
     pub fn u32(mut self, number: u32) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
+    #[inline]
     pub fn u64(mut self, number: u64) -> Encoder {
-        self.0.extend(number.to_be_bytes());
+        self.0.extend_from_slice(&number.to_be_bytes());
         self
     }
+    #[inline]
     pub fn bytes(mut self, bytes: &[u8]) -> Encoder {
-        self.0.extend(bytes);
+        self.0.extend_from_slice(bytes);
         self
     }
     pub fn cstr(self, text: &str) -> Encoder {

@@ -402,6 +402,7 @@ impl Handover<'_> {
             commit_unix_us: event.commit_unix_us,
             fingerprint: self.fingerprint,
             state,
+            attempts: None,
             span: self.span.take(),
         })
     }

@@ -19,7 +19,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence, brief};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
-use crate::delivery::flight::{Attempts, DeadLetterInFlight, Flight, FlightState, GivenUp};
+use crate::delivery::flight::{Attempts, Flight, FlightState};
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
 use crate::mutants::{Mutant, on};
@@ -100,7 +100,8 @@ impl FailurePolicy {
         position: Position,
         clock: &dyn Clock,
     ) -> SendAs {
-        let none_written = dead_letter_of(earlier).is_none() && self.suspects.is_empty();
+        let none_written =
+            earlier.and_then(Flight::dead_letter).is_none() && self.suspects.is_empty();
         if none_written && self.gate.is_open_to(event) {
             return SendAs::Normal;
         }
@@ -115,8 +116,8 @@ impl FailurePolicy {
         position: Position,
         clock: &dyn Clock,
     ) -> SendAs {
-        if let Some(letter) = dead_letter_of(earlier) {
-            SendAs::DeadLetter(letter.cause.clone())
+        if let Some(cause) = earlier.and_then(Flight::dead_letter) {
+            SendAs::DeadLetter(cause.clone())
         } else if let Some((class, text)) = self.gate.diverts(event, position) {
             let reason = Reason { class, text, attempts: 0 };
             SendAs::DeadLetter(self.cause(earlier, event.key, reason, position, clock.now()))
@@ -136,10 +137,10 @@ impl FailurePolicy {
         position: Position,
         now: Moment,
     ) -> DeadLetterCause {
-        if let Some(letter) = dead_letter_of(earlier) {
-            return letter.cause.clone();
+        if let Some(cause) = earlier.and_then(Flight::dead_letter) {
+            return cause.clone();
         }
-        let before = earlier.and_then(|it| it.state.attempts());
+        let before = earlier.and_then(|earlier| earlier.attempts);
         let before = before.unwrap_or(Attempts::none(now.unix_us));
         DeadLetterCause {
             class: reason.class.to_owned(),
@@ -161,7 +162,7 @@ impl FailurePolicy {
         earlier: Option<&Flight>,
         cause: &DeadLetterCause,
     ) -> Result<bool, Fault> {
-        self.gate.allow(cause, dead_letter_of(earlier).is_none())
+        self.gate.allow(cause, earlier.and_then(Flight::dead_letter).is_none())
     }
 
     /// The sink has taken the dead letter in the place of its event.
@@ -172,24 +173,22 @@ impl FailurePolicy {
         cause: DeadLetterCause,
         trace_id: Option<&str>,
     ) -> FlightState {
-        let known = dead_letter_of(earlier);
-        let attempts = known.and_then(|letter| letter.attempts);
-        if known.is_none() {
+        if earlier.and_then(Flight::dead_letter).is_none() {
             let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
             self.gate.written(event.key, &subject, &cause, trace_id);
         }
-        FlightState::DeadLetter(Box::new(DeadLetterInFlight { cause, attempts }))
+        FlightState::DeadLetter(Box::new(cause))
     }
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
     pub fn settled(&mut self, flight: Flight, now: Moment) -> Option<DeadLetterCause> {
-        let attempts = flight.state.attempts();
+        let attempts = flight.attempts;
         if attempts.is_some() {
             self.retries.refund();
         }
         let cause = match flight.state {
-            FlightState::DeadLetter(letter) => Some(letter.cause),
+            FlightState::DeadLetter(cause) => Some(*cause),
             _ => None,
         };
         if cause.is_some() {
@@ -223,10 +222,10 @@ impl FailurePolicy {
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
         self.note_unknown(&failure);
-        let attempts = flight.state.attempts().unwrap_or(Attempts::none(now.unix_us));
-        if let FlightState::DeadLetter(letter) = &mut flight.state {
-            return self.dead_letter_failed(sequence, letter, failure, sink, now);
+        if flight.dead_letter().is_some() {
+            return self.dead_letter_failed(sequence, flight, failure, sink, now);
         }
+        let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us));
         if on(Mutant::RefusalIsOutage) {
             return Ok(FailureOutcome::SinkOutage(failure.reason));
         }
@@ -250,7 +249,7 @@ impl FailurePolicy {
                     return Ok(FailureOutcome::Handled);
                 }
             }
-            flight.state.set_attempts(attempts);
+            flight.attempts = Some(attempts);
         }
         self.give_up(sequence, flight, failure, sink, now)
     }
@@ -264,7 +263,7 @@ impl FailurePolicy {
         attempts: Attempts,
         now: Moment,
     ) -> FailureOutcome {
-        flight.state.set_attempts(attempts);
+        flight.attempts = Some(attempts);
         let wait = self.retries.wait(sequence, attempts, now.instant);
         let Failure { class, subject, reason, mend, .. } = &failure;
         tracing::warn!(
@@ -290,7 +289,7 @@ impl FailurePolicy {
     ) -> Result<FailureOutcome, Fault> {
         let position = flight.position;
         if self.gate.halts() {
-            let attempts = flight.state.attempts().map_or(0, |attempts| attempts.count);
+            let attempts = flight.attempts.map_or(0, |attempts| attempts.count);
             let fault = faults::refused(&failure, position.commit_lsn, attempts);
             return Err(self.count_unpublishable(fault));
         }
@@ -300,8 +299,7 @@ impl FailurePolicy {
         match self.gate.allow(&cause, true) {
             Ok(true) => {}
             Ok(false) => {
-                let attempts = flight.state.attempts();
-                flight.state = FlightState::GivenUp(Box::new(GivenUp { failure, attempts }));
+                flight.state = FlightState::GivenUp(Box::new(failure));
                 return Ok(FailureOutcome::Handled);
             }
             Err(fault) => return Err(self.count_unpublishable(fault)),
@@ -309,8 +307,7 @@ impl FailurePolicy {
         sink.replace_with_dead_letter(sequence, self.gate.writer(), &cause);
         let trace_id = flight.trace_id();
         let parks = self.gate.written(key, &failure.subject, &cause, trace_id.as_deref());
-        flight.state =
-            FlightState::DeadLetter(Box::new(DeadLetterInFlight { cause, attempts: None }));
+        (flight.state, flight.attempts) = (FlightState::DeadLetter(Box::new(cause)), None);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }
 
@@ -322,7 +319,7 @@ impl FailurePolicy {
         sink: &mut dyn Sink,
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
-        match flight.state.take_given_up() {
+        match flight.take_given_up() {
             Some(failure) => self.give_up(sequence, flight, failure, sink, now),
             None => Ok(FailureOutcome::Handled),
         }
@@ -331,7 +328,7 @@ impl FailurePolicy {
     fn dead_letter_failed(
         &mut self,
         sequence: Sequence,
-        letter: &mut DeadLetterInFlight,
+        flight: &mut Flight,
         failure: Failure,
         sink: &mut dyn Sink,
         now: Moment,
@@ -345,8 +342,8 @@ impl FailurePolicy {
         match failure.disposition {
             // The sink keeps the dead letter; other events in the sink are not affected.
             Disposition::Outage | Disposition::Delayed | Disposition::Transient => {
-                let attempts = letter.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
-                letter.attempts = Some(attempts);
+                let attempts = flight.attempts.unwrap_or(Attempts::none(now.unix_us)).failed();
+                flight.attempts = Some(attempts);
                 self.retries.wait(sequence, attempts, now.instant);
                 Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
             }
@@ -397,12 +394,5 @@ impl FailurePolicy {
                 "the broker gave an error that this version does not know: {reason}"
             );
         }
-    }
-}
-
-fn dead_letter_of(flight: Option<&Flight>) -> Option<&DeadLetterInFlight> {
-    match flight.map(|flight| &flight.state) {
-        Some(FlightState::DeadLetter(letter)) => Some(letter),
-        _ => None,
     }
 }

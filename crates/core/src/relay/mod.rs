@@ -5,7 +5,7 @@
 //!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
 //!  table ──────▶ feed::claims ──┘                                          │ confirm
 //!    ▲                                                                     ▼
-//!    └── status update / verdicts ◀── feed: flights, transactions ◀── collect
+//!    └── status update / verdicts ◀── feed: flights, transactions ◀──── collect
 //! ```
 //!
 //! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
@@ -19,13 +19,13 @@
 //! stream has ended. So it is enough that no position is reported too early:
 //!
 //! 1. An event gets a number when the sink takes it, in commit order, and stays in the table of
-//!    [`crate::delivery::flights`] until the sink reports the broker's confirm under that number. An event that is refused,
-//!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
+//!    [`crate::delivery::flights`] until the sink reports the broker's confirm under that number.
+//!    An event that is refused, returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
-//! 3. [`crate::delivery::transactions`] settles a transaction at its commit end LSN once it and all earlier ones are
-//!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
-//!    unsettled and no transaction is half received ([`crate::source::progress`]).
+//! 3. [`crate::delivery::transactions`] settles a transaction at its commit end LSN once it and all
+//!    earlier ones are settled; that LSN may be reported. A keepalive's position is reported only
+//!    while nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
 //!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
 //!    ([`crate::delivery::transactions`]).
@@ -280,14 +280,17 @@ impl<F: Feed> Relay<F> {
     }
 
     fn read_tail_events(&mut self) -> Result<(), Fault> {
-        let events: Vec<TailEvent> =
-            self.tail_events.iter().flat_map(tail_event::waiting).collect();
-        let now = self.clock.now();
-        events.into_iter().try_for_each(|event| self.on_tail_event(event, now))
+        let (events, now) = (self.tail_events.take(), self.clock.now());
+        let outcome = events
+            .iter()
+            .flat_map(tail_event::waiting)
+            .try_for_each(|event| self.on_tail_event(event, now));
+        self.tail_events = events;
+        outcome
     }
 
     /// Once the dead-letter topic was read, the events that were given up become dead letters. A sink
-    /// that is yet to be built gets them as events.
+    /// that is yet to be built gets them as events. If a stop stands in the topic, they stay unsettled.
     pub fn on_tail_event(&mut self, event: TailEvent, now: Moment) -> Result<(), Fault> {
         let Downstream { policy, driver, .. } = &mut self.down;
         let waited = policy.gate.awaits_history();
@@ -473,10 +476,8 @@ impl<F: Feed> Relay<F> {
     }
 
     fn drain_step(&mut self) -> Option<Result<(), Fault>> {
-        let Life::Draining(mut ending) = std::mem::replace(&mut self.life, Life::Stopped) else {
-            return None;
-        };
-        let Relay { feed, down, .. } = self;
+        let Relay { feed, down, life, .. } = self;
+        let Life::Draining(ending) = life else { return None };
         let now = down.clock.instant();
         let has_sink = down.driver.sink.is_some();
         let reads = has_sink && feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
@@ -488,11 +489,12 @@ impl<F: Feed> Relay<F> {
         let settled = down.driver.settled_events;
         let has_stalled = ending.has_stalled(settled, now, F::LAST_CONFIRM_WITHIN, is_in_vain);
         if has_stalled || ending.is_late(now) || has_settled && !reading {
-            let outcome = self.end(ending.outcome);
+            let outcome = std::mem::replace(&mut ending.outcome, Ok(()));
+            *life = Life::Stopped;
+            let outcome = self.end(outcome);
             self.publish_status();
             return Some(outcome);
         }
-        self.life = Life::Draining(ending);
         let passed = self.drain_pass(reading);
         if let Life::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.life {
             *outcome = passed;

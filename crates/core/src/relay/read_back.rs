@@ -7,13 +7,13 @@
 //! topic. Whatever goes wrong, the events are published again: reading can fail, and it ends after
 //! [`WITHIN`] in all.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
 use super::ports::Link;
 use crate::base::event::Outbound;
+use crate::base::hash::HashSet;
 use crate::base::lsn::Lsn;
 use crate::base::random::Random;
 use crate::delivery::stored::{Stored, StoredEvents};

@@ -7,11 +7,12 @@
 //!
 //! Pure: no socket, no clock.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
+use crate::base::hash::{HashMap, HashSet};
 use crate::base::random::{Random, Salt};
 use crate::mutants::{Mutant, on};
 
@@ -88,13 +89,13 @@ pub struct KeyLanes<T> {
 impl<T> Default for KeyLanes<T> {
     fn default() -> KeyLanes<T> {
         KeyLanes {
-            entries: HashMap::new(),
-            lanes: HashMap::new(),
+            entries: HashMap::default(),
+            lanes: HashMap::default(),
             ready: BTreeSet::new(),
             in_flight: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             in_flight_bytes: 0,
-            names: HashSet::new(),
+            names: HashSet::default(),
             suspects: 0,
         }
     }

@@ -5,15 +5,16 @@
 //! never translated) tells them apart.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// When a server was started, to the microsecond: another server, also one that goes on from a copy
 /// of the same data, and the same one after a restart have another time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerStart(String);
+pub struct ServerStart(Arc<str>);
 
 impl From<&str> for ServerStart {
     fn from(text: &str) -> ServerStart {
-        ServerStart(text.to_owned())
+        ServerStart(Arc::from(text))
     }
 }
 

@@ -51,8 +51,10 @@ impl Sightings {
 
     pub fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
-        let by = |pid| OwnHolder { pid, server: server.clone() };
-        if noted.holder.is_none() || noted.holder != slot.holder.as_ref().map(|it| by(it.pid)) {
+        let is_own = |own: &OwnHolder| {
+            own.server == *server && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
+        };
+        if !noted.holder.as_ref().is_some_and(is_own) {
             return;
         }
         let before = noted.last.as_ref().and_then(|last| last.peer_at);

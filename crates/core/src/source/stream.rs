@@ -16,6 +16,8 @@ use crate::pgoutput::frame::Frame;
 
 /// What is read at once.
 pub const BUFFER_BYTES: usize = 256 * 1024;
+/// The buffer of a session that has not yet received this much at once.
+const FIRST_BUFFER_BYTES: usize = 2 * LARGE_READ_BYTES;
 /// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
@@ -89,7 +91,7 @@ impl Stream {
     pub fn new(wire: Box<dyn Wire + Send>, now: Instant) -> Stream {
         Stream {
             wire,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; FIRST_BUFFER_BYTES],
             start: 0,
             end: 0,
             pacing: ReadPacing::new(now),
@@ -164,6 +166,9 @@ impl Stream {
             self.empty_at = now;
         }
         self.pause = self.pacing.after_read(now, read);
+        if self.end == self.buffer.len() && self.end < BUFFER_BYTES {
+            self.buffer.resize(BUFFER_BYTES, 0);
+        }
         Ok(read >= LARGE_READ_BYTES)
     }
 
@@ -263,4 +268,78 @@ fn message_length(waiting: &[u8]) -> Result<Option<(usize, u8)>, StreamError> {
         return Err(StreamError::Oversized(length));
     }
     Ok(Some((length + 1, tag)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A socket that has more than is read at once.
+    struct Backlog(Vec<u8>);
+
+    impl Wire for Backlog {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let length = buffer.len().min(self.0.len());
+            if length == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            buffer[..length].copy_from_slice(&self.0[..length]);
+            self.0.drain(..length);
+            Ok(length)
+        }
+
+        fn has_buffered(&self) -> bool {
+            false
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        fn reads_all(&self) -> bool {
+            true
+        }
+
+        fn report(&mut self, _: Lsn, _: i64, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn send_copy_done(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn wait(&mut self, _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn pause(&mut self, _: Duration) {}
+    }
+
+    fn parameter_status(length: usize) -> Vec<u8> {
+        let mut message = vec![b'S'; length + 1];
+        message[1..HEADER_BYTES].copy_from_slice(&(length as u32).to_be_bytes());
+        message
+    }
+
+    #[test]
+    fn a_backlog_is_read_with_the_full_buffer_and_in_its_order() {
+        let lengths: Vec<usize> =
+            [40_000, 5].into_iter().chain((0..90).map(|it| 9_000 + it)).collect();
+        let now = Instant::now();
+        let sent = lengths.iter().flat_map(|length| parameter_status(*length)).collect();
+        let mut stream = Stream::new(Box::new(Backlog(sent)), now);
+        let (mut received, mut read_max) = (Vec::new(), 0);
+        while received.len() < lengths.len() {
+            let before = stream.end - stream.start;
+            stream.fill(now).expect("more bytes");
+            read_max = read_max.max(stream.end - stream.start - before);
+            while let Some((packet, length)) = stream.peek().expect("a message") {
+                assert!(matches!(packet, Packet::Other));
+                stream.consume(length);
+                received.push(length - 1);
+            }
+        }
+        assert_eq!(received, lengths);
+        assert!(read_max > BUFFER_BYTES / 2, "{read_max} bytes at once");
+    }
 }

@@ -10,7 +10,7 @@ use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicId};
 use walrelay_core::sink::kafka::record;
 
 use super::cluster::{Request, Topic};
-use crate::broker::Record;
+use crate::broker::{Content, Record};
 use crate::life::Life;
 
 /// Before a request is sent again.
@@ -48,6 +48,12 @@ struct Lane {
     again: VecDeque<Arc<Batch>>,
     again_at_us: u64,
     queue: VecDeque<Message>,
+}
+
+impl Lane {
+    fn is_empty(&self) -> bool {
+        self.again.is_empty() && self.queue.is_empty()
+    }
 }
 
 #[derive(Debug)]
@@ -131,7 +137,7 @@ pub(super) fn partition_of(key: &[u8], count: usize) -> usize {
 
 fn bytes_of(record: &Record) -> usize {
     let lengths = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
-    let headers = record.headers.iter().map(|(name, value)| name.len() + value.len() + 4);
+    let headers = record.headers.parts().map(|(name, value)| name.len() + value.len() + 4);
     lengths(&record.key) + lengths(&record.value) + headers.sum::<usize>() + 12
 }
 
@@ -142,9 +148,16 @@ impl Batch {
 }
 
 fn given_back(message: &Message, partition: usize) -> record::Record {
-    let Record { topic, key, value, id, headers, .. } = message.record.clone();
-    let partition = message.asked.then_some(partition as i32);
-    record::Record { topic, key, value, id, headers, partition, ..record::Record::default() }
+    let Content { topic, key, value, id, headers } = &*message.record;
+    record::Record {
+        topic: topic.clone(),
+        key: key.clone(),
+        value: value.clone(),
+        id: id.clone(),
+        headers: headers.clone(),
+        partition: message.asked.then_some(partition as i32),
+        ..record::Record::default()
+    }
 }
 
 impl Client {
@@ -441,18 +454,21 @@ impl Client {
             ProducerKind::Isolated => 1,
         };
         let start = net.random.number() as usize % self.lanes.len();
-        let mut places: Vec<Place> = self.lanes.keys().copied().collect();
-        places.rotate_left(start);
+        let lanes = self.lanes.iter().skip(start).chain(self.lanes.iter().take(start));
+        let with_records = lanes.filter(|(_, lane)| !lane.is_empty());
+        let places: Vec<Place> = with_records.map(|(place, _)| *place).collect();
+        if places.is_empty() {
+            return;
+        }
         for broker in 0..net.brokers {
             let mut in_flight = self.sent.iter().filter(|it| it.broker == broker).count();
             // Each partition has its turn before the first has another one.
             for _ in 0..in_flight_max {
                 for place in &places {
-                    let leader = net.topics[place.0].leader(place.1);
+                    let is_leader = net.topics[place.0].leader(place.1) == Some(broker);
                     // An earlier leader answers first.
-                    let mut sent = self.sent.iter();
-                    let is_moved = sent.any(|it| it.place == *place && it.broker != broker);
-                    if in_flight < in_flight_max && leader == Some(broker) && !is_moved {
+                    let is_earlier = |it: &Sent| it.place == *place && it.broker != broker;
+                    if is_leader && in_flight < in_flight_max && !self.sent.iter().any(is_earlier) {
                         let Some(batch) = self.next_batch(*place, net.now_us) else { continue };
                         in_flight += 1;
                         self.send_batch(*place, batch, broker, net);

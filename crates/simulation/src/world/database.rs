@@ -53,44 +53,43 @@ impl World {
     pub(super) fn walsenders(&mut self) -> Result<(), Violation> {
         let now_us = self.clock.us();
         let drawn = below(&mut self.random, 256);
-        let mut postgres = locked(&self.postgres);
+        let shared = Arc::clone(&self.postgres);
+        let mut postgres = locked(&shared);
         match drawn {
             0..4 => postgres.checkpoint(),
             4..16 => postgres.sync_standby(),
             16..24 if postgres.runs => postgres.write_other(8 * drawn),
             _ => {}
         }
-        drop(postgres);
-        let senders = locked(&self.postgres).walsenders.len();
-        for index in (0..senders).rev() {
+        for index in (0..postgres.walsenders.len()).rev() {
             self.draws_for(WALSENDER + index as u64);
             if self.chance(self.rates.send) {
                 let messages = 1 + below(&mut self.random, 24) as usize;
-                locked(&self.postgres).send(index, messages, now_us);
+                postgres.send(index, messages, now_us);
             }
             if self.chance(self.rates.deliver) {
                 let bytes = 1 + below(&mut self.random, 4096) as usize;
-                let (connection, relay) = {
-                    let postgres = locked(&self.postgres);
-                    let sender = &postgres.walsenders[index];
-                    (sender.connection.clone(), sender.relay)
-                };
-                if connection.deliver(bytes)
-                    && let Some(process) = &mut self.processes[relay]
+                let sender = &postgres.walsenders[index];
+                if sender.connection.deliver(bytes)
+                    && let Some(process) = &mut self.processes[sender.relay]
                 {
                     process.wakes_us = 0;
                 }
             }
-            self.serve_walsender(index, now_us)?;
+            self.serve_walsender(&mut postgres, index, now_us)?;
         }
         Ok(())
     }
 
     /// Takes status updates, sends keepalives, and ends a walsender whose relay is gone.
-    pub(super) fn serve_walsender(&mut self, index: usize, now_us: u64) -> Result<(), Violation> {
+    fn serve_walsender(
+        &mut self,
+        postgres: &mut Postgres,
+        index: usize,
+        now_us: u64,
+    ) -> Result<(), Violation> {
         if self.tells {
             let lines: Vec<String> = {
-                let postgres = locked(&self.postgres);
                 let sender = &postgres.walsenders[index];
                 let state = sender.connection.state();
                 let updates = state.updates.iter();
@@ -98,15 +97,13 @@ impl World {
             };
             lines.into_iter().for_each(|line| self.tell_of(About::Detail, || line));
         }
-        let mut postgres = locked(&self.postgres);
         let sender = &postgres.walsenders[index];
         let pid = sender.pid;
         let before = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
         let mut updates = Vec::new();
         let (mut ends, mut wants_keepalive) = (false, false);
         {
-            let connection = sender.connection.clone();
-            let mut state = connection.state();
+            let mut state = sender.connection.state();
             if !state.up_is_cut {
                 updates.extend(state.updates.drain(..));
                 ends = state.copy_done || state.closed_by_relay;
@@ -138,8 +135,7 @@ impl World {
             postgres.end_walsender(pid);
         }
         let after = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
-        let outcome = self.checker.confirmed(&postgres, &locked(&self.broker));
-        drop(postgres);
+        let outcome = self.checker.confirmed(postgres, &locked(&self.broker));
         if after > before {
             self.tell_of(About::LastOf, || format!("the slot is confirmed up to {after:x}"));
         }

@@ -62,17 +62,17 @@ impl World {
     }
 
     pub(super) fn note_holder(&mut self) {
-        let begun = std::mem::take(&mut locked(&self.postgres).begun);
+        let (begun, holder) = {
+            let mut postgres = locked(&self.postgres);
+            let active = postgres.slot.as_ref().and_then(|slot| slot.active);
+            let sender = postgres.walsenders.iter().find(|it| Some(it.pid) == active);
+            let holder = sender.map(|it| it.relay);
+            (std::mem::take(&mut postgres.begun), holder)
+        };
         for (relay, position) in begun {
             self.judge_begin(position);
             self.session_begins(relay, position);
         }
-        let holder = {
-            let postgres = locked(&self.postgres);
-            let active = postgres.slot.as_ref().and_then(|slot| slot.active);
-            let sender = postgres.walsenders.iter().find(|it| Some(it.pid) == active);
-            sender.map(|it| it.relay)
-        };
         if holder.is_some() && holder != self.last_holder {
             if self.last_holder.is_some() {
                 self.report.takeovers += 1;

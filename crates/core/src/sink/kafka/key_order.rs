@@ -10,11 +10,11 @@
 //!
 //! Pure: no producer, no clock.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 
 use super::in_flight::{Destination, InFlight};
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
 use crate::mutants::{Mutant, on};
 
 /// Events of one key that were handed over and are not answered.
@@ -24,29 +24,13 @@ struct Unconfirmed {
     events: u32,
 }
 
-/// A lane is a hash already.
-#[derive(Debug, Default)]
-struct LaneHasher(u64);
-
-impl Hasher for LaneHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, lane: &[u8]) {
-        self.0 = lane.try_into().map(u64::from_ne_bytes).unwrap_or_default();
-    }
-}
-
-type ByLane<V> = HashMap<u64, V, BuildHasherDefault<LaneHasher>>;
-
 #[derive(Debug, Default)]
 pub(super) struct KeyOrder {
     /// Where all unconfirmed events go while nothing is recorded.
     only: Option<Destination>,
     is_recording: bool,
-    unconfirmed: ByLane<Unconfirmed>,
-    waiting: ByLane<BTreeMap<Sequence, Destination>>,
+    unconfirmed: HashMap<u64, Unconfirmed>,
+    waiting: HashMap<u64, BTreeMap<Sequence, Destination>>,
 }
 
 impl KeyOrder {

@@ -3,6 +3,7 @@
 use super::code::Code;
 use super::fault;
 use crate::base::event::Outbound;
+use crate::base::headers::Headers;
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::publish::Failure;
 
@@ -13,7 +14,7 @@ pub struct Record {
     pub value: Option<Vec<u8>>,
     /// The event id; of a failed delivery, what the header `id` says.
     pub id: String,
-    pub headers: Vec<(String, Vec<u8>)>,
+    pub headers: Headers,
     /// Of the event, for its dead letter. Microseconds since the Unix epoch.
     pub commit_unix_us: i64,
     /// The partition that the event asks for.
@@ -26,13 +27,12 @@ pub struct Record {
 
 impl Record {
     pub(super) fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Record {
-        let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
         Record {
             topic: event.topic.to_owned(),
             key: event.key.map(<[u8]>::to_vec),
             value: event.value.map(<[u8]>::to_vec),
             id: event.id.to_owned(),
-            headers: event.headers.iter().map(own).collect(),
+            headers: Headers::copy(event.headers.iter().copied()),
             commit_unix_us: event.commit_unix_us,
             partition: event.partition,
             lane,
@@ -41,8 +41,7 @@ impl Record {
     }
 
     pub(super) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
-        let headers: Vec<(&str, &[u8])> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
         then(&Outbound {
             exchange: "",
             topic: &self.topic,

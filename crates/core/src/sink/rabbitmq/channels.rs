@@ -20,7 +20,7 @@
 //! channel of others, and none while it has any on its own.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use super::connection_loss::AmqpResult;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
 use crate::base::random::Salt;
 
 /// Channels of one connection, unless the broker allows fewer.

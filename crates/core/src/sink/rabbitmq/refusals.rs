@@ -5,12 +5,12 @@
 //! again. It names the exchange, or the routing key in it. So messages for a place that was refused
 //! fail without being sent, except one now and then, which is sent alone.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::connection_loss::ConnectionLoss;
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
 
 /// How long a refusal holds without another look.
 const HOLDS_FOR: Duration = Duration::from_secs(1);

@@ -166,8 +166,8 @@ impl ClaimedRows {
         let batch = self.batch_of(sequence).ok_or(NotInFlight(sequence))?;
         batch.left -= 1;
         match &flight.state {
-            FlightState::DeadLetter(letter) => {
-                let (cause, wait) = (&letter.cause, Duration::ZERO);
+            FlightState::DeadLetter(cause) => {
+                let wait = Duration::ZERO;
                 let reason = format!("{} ({})", cause.reason, cause.class);
                 let failed = FailedRow { id: row.id, attempts: cause.attempts, reason, wait };
                 batch.verdicts.failed.push(failed);
@@ -197,7 +197,7 @@ impl ClaimedRows {
     pub(super) fn rewind(&mut self) {
         for claimed in self.rows.values_mut() {
             claimed.offered_at = None;
-            claimed.flight.state.take_given_up();
+            claimed.flight.take_given_up();
         }
         self.forget_sink();
     }
@@ -240,14 +240,13 @@ impl ClaimedRows {
 /// What earlier claims have left of a row.
 fn flight_of(row: &PolledRow, position: Position, now_unix_us: i64) -> Flight {
     let attempts = Attempts { count: row.attempts, ..Attempts::none(now_unix_us) };
-    let state =
-        if row.attempts > 0 { FlightState::Failed(attempts) } else { FlightState::default() };
     Flight {
         position,
         bytes: 0,
         commit_unix_us: row.created_unix_us,
         fingerprint: Fingerprint::NONE,
-        state,
+        state: FlightState::Sent,
+        attempts: Some(attempts).filter(|attempts| attempts.count > 0),
         span: None,
     }
 }

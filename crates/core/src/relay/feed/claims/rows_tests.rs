@@ -3,7 +3,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::flight::DeadLetterInFlight;
 
 fn now() -> Moment {
     Moment { instant: Instant::now(), unix_us: 5 }
@@ -43,8 +42,8 @@ fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason
         incomplete: false,
         parks_key: false,
     };
-    let letter = Box::new(DeadLetterInFlight { cause, attempts: None });
-    rows.update(sequence, |flight| flight.state = FlightState::DeadLetter(letter)).unwrap();
+    let state = FlightState::DeadLetter(Box::new(cause));
+    rows.update(sequence, |flight| flight.state = state).unwrap();
     rows.settle(sequence).unwrap();
 }
 
@@ -183,7 +182,7 @@ fn attempts_of_earlier_processes_count() {
     rows.take(first, now);
     offer_all(&mut rows, now);
     let attempts = Attempts { count: 3, ..Attempts::none(now.unix_us) };
-    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.state.attempts());
+    let of = |rows: &mut ClaimedRows, row| rows.update(row, |it| it.attempts);
     assert_eq!((of(&mut rows, 0), of(&mut rows, 1)), (Ok(None), Ok(Some(attempts))));
     assert_eq!(rows.failing, 0, "no attempt of this process has failed");
 }

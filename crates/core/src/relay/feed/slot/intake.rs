@@ -48,9 +48,9 @@ impl SlotFeed {
                 self.hold = Some(IntakeHold::CatalogUnread);
                 self.hold(now);
             }
-            IntakeStop::ClaimRefuted => {
+            IntakeStop::ClaimRefuted | IntakeStop::OtherEvent => {
                 tracing::info!(
-                    "what an earlier process has confirmed of a transaction is not what comes now: the slot is read again, and what was published may be repeated"
+                    "what was confirmed of a transaction before is not what comes now: the slot is read again, and what was published may be repeated"
                 );
                 self.replication.forget(&mut down.admitter, &mut down.policy);
                 self.slot = None;

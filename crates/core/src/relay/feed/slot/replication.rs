@@ -55,6 +55,9 @@ pub enum IntakeStop {
     /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
     /// since its begin may be reported.
     ClaimRefuted,
+    /// The event that comes is not the one that this process had in its place, as when a table has left
+    /// the publication in between: what is known under its number is that of another event.
+    OtherEvent,
 }
 
 /// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
@@ -152,7 +155,7 @@ impl Replication {
         self.progress.on_settled(self.transactions.settle(self.flights.settled_below()));
         self.progress.on_rewound();
         let rewound = self.flights.rewind();
-        self.transactions.rewind(rewound.from);
+        self.transactions.rewind(rewound.from.filter(|_| !on(Mutant::RewindForgotten)));
         if rewound.is_renumbered {
             self.prefixes.renumbered();
         }
@@ -413,7 +416,11 @@ fn admit(
     }
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = transactions.next().unwrap_or_default();
-    if is_repeat || flights.next_is_confirmed() {
+    let earlier = flights.earlier().filter(|_| !is_repeat);
+    if earlier.is_some_and(|earlier| earlier.position != position) {
+        return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
+    }
+    if is_repeat || earlier.is_some_and(|earlier| earlier.state.is_settled()) {
         if !admission.admitter.recalls(candidate, position)? {
             return Ok(PacketOutcome::Stopped(IntakeStop::Held(IntakeHold::TopicUnread)));
         }
@@ -423,7 +430,7 @@ fn admit(
         transactions.advance();
         return Ok(PacketOutcome::Done);
     }
-    let (sequence, earlier) = (flights.next(), flights.earlier());
+    let sequence = flights.next();
     let number = EventNumber { sequence, position, crash_ordinal: position.ordinal, earlier };
     let Admission { admitter, policy, sink, meter, clock } = admission;
     let fingerprint = match admitter.offer(candidate, number, policy, &mut **sink, *clock)? {
