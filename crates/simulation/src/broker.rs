@@ -15,6 +15,7 @@ use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sin
 
 use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
+use crate::scenarios::Reading;
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
 const HELD_MAX: usize = 64;
@@ -133,6 +134,8 @@ pub(crate) struct Broker {
     pub(crate) sinks: u64,
     /// Sinks whose state is lost.
     pub(crate) broken: BTreeSet<u64>,
+    /// How the ends of its topics are read.
+    pub(crate) reading: Reading,
 }
 
 pub(crate) type SharedBroker = Arc<Mutex<Broker>>;
@@ -154,6 +157,7 @@ impl Broker {
             silent_topic: None,
             sinks: 0,
             broken: BTreeSet::new(),
+            reading: Reading::default(),
         }
     }
 

@@ -16,6 +16,7 @@ mod options;
 mod postgres;
 mod process;
 mod publication;
+mod scenarios;
 mod shrink;
 mod sometimes;
 mod story;

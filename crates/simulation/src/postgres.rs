@@ -107,6 +107,11 @@ pub(crate) struct Postgres {
     pub(crate) clock_ahead_us: i64,
     /// The relays of the sessions that have begun, and where each began.
     pub(crate) begun: Vec<(usize, u64)>,
+    /// Of sessions that begin, no status update arrives behind the trace.
+    pub(crate) loses_reports: bool,
+    /// Where the WAL ended when the table was put back into the publication, until somebody has
+    /// acknowledged that.
+    pub(crate) published_again: Option<u64>,
 }
 
 impl Postgres {
@@ -130,6 +135,8 @@ impl Postgres {
             highest: end,
             clock_ahead_us: 0,
             begun: Vec::new(),
+            loses_reports: false,
+            published_again: None,
         }
     }
 
@@ -180,6 +187,7 @@ impl Postgres {
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
+        connection.state().up_ends_with_trace = self.loses_reports;
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,
@@ -291,6 +299,13 @@ impl Postgres {
     pub(crate) fn set_publishes(&mut self, publishes: bool) {
         self.publishes = publishes;
         self.publication_changes += u32::from(publishes);
+        self.published_again = Some(self.end).filter(|_| publishes);
+    }
+
+    /// The slot stood still when the table was put into the publication, or shortly before.
+    pub(crate) fn is_publication_young(&self) -> bool {
+        let slot = self.slot.as_ref().filter(|slot| slot.decoded > 0 && slot.confirmed < self.end);
+        slot.zip(self.published_again).is_some_and(|(slot, again)| slot.confirmed < again)
     }
 
     /// Drops the slot and makes it again, if nobody reads it.

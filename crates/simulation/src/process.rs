@@ -42,6 +42,7 @@ use crate::network::Connection;
 use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
 use crate::publication;
+use crate::scenarios::Reading;
 use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
     SimulatedDatabase, SimulatedWire,
@@ -51,6 +52,8 @@ pub(crate) const SLOT: &str = "relay";
 /// Between two looks at a slot that is in use.
 const LOOK_INTERVAL_MIN_US: u64 = 10_000;
 const LOOK_INTERVAL_MAX_US: u64 = 100_000;
+/// A reader that is late reads at one of so many opportunities.
+const LATE_READER: u64 = 32;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a relay has beyond the life of its processes.
@@ -63,6 +66,9 @@ pub(crate) struct Machine {
     pub(crate) sink: SinkKind,
     /// Published events can be read without taking them away.
     pub(crate) reads_topics: bool,
+    /// How many dead letters it may write within how long, if not any number.
+    pub(crate) burst: Option<(usize, Duration)>,
+    pub(crate) reads_letters_late: bool,
 }
 
 type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
@@ -137,7 +143,10 @@ fn delivery_settings() -> DeliverySettings {
 }
 
 fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
-    let settings = settings().dead_letters.clone();
+    let mut settings = settings().dead_letters.clone();
+    if let Some(burst) = machine.burst {
+        (settings.burst_max, settings.burst_window) = burst;
+    }
     let relay = format!("{SLOT}@{}", machine.index);
     DeadLetterWriter { settings, relay, system: system.clone() }
 }
@@ -219,7 +228,7 @@ impl Process {
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings, known, Arc::clone(source)),
-            tail: Tail::new(system, events, tail_requests),
+            tail: Tail::new(system, events, tail_requests, machine.reads_letters_late),
             wakes_us: 0,
             life,
             sightings,
@@ -248,7 +257,9 @@ impl Process {
             has_done |= read_catalogs(ends);
         }
         has_done |= self.read_topics(site, random);
-        has_done |= self.tail.serve(site);
+        if !self.tail.is_late || random.number().is_multiple_of(LATE_READER) {
+            has_done |= self.tail.serve(site);
+        }
         if has_done {
             self.wakes_us = 0;
         }
@@ -261,8 +272,10 @@ impl Process {
         let Some(end) = &*topics else { return false };
         let Ok(mut request) = end.requests.try_recv() else { return false };
         let broker = locked(site.broker);
+        let is_whole = broker.reading == Reading::Whole;
         let fails = broker.is_away
-            || random.number().is_multiple_of(16)
+            || random.number().is_multiple_of(16) && !is_whole
+            || broker.reading == Reading::Fails
             || !broker.kafka.is_readable(&request.topic);
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
@@ -273,7 +286,7 @@ impl Process {
             let left_out = (random.number() % 32) as i32;
             let mut has_left_out = false;
             let mut recent = records.filter(|record| {
-                let is_in = record.partition != left_out || record.partition == 0;
+                let is_in = record.partition != left_out || record.partition == 0 || is_whole;
                 has_left_out |= !is_in;
                 is_in && record.stored_unix_us >= from
             });
@@ -384,6 +397,7 @@ struct Opener {
     interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
+    in_doubt: Option<(Fault, String)>,
 }
 
 impl Opener {
@@ -406,6 +420,7 @@ impl Opener {
             looks_us: 0,
             interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
+            in_doubt: None,
         }
     }
 
@@ -414,6 +429,7 @@ impl Opener {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
+            self.in_doubt = None;
             (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
         if site.clock.us() < self.looks_us {
@@ -447,10 +463,16 @@ impl Opener {
         }
         let look = publication::look(&postgres);
         let holds_back = publication::holds_back(&postgres);
+        let mut in_doubt = None;
         let fault = match self.known.compare(look, &self.settings, holds_back.is_none()) {
             Comparison::Fault(fault) => Some(fault),
+            Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
+                in_doubt = Some((publication::young(&postgres), "young".to_owned()));
+                None
+            }
             _ => holds_back,
         };
+        self.in_doubt = in_doubt.or(self.in_doubt.take());
         if let Some(fault) = fault {
             self.request = None;
             return Some(SessionNews::Failed(fault));
@@ -459,6 +481,8 @@ impl Opener {
             self.history.look(&held, now);
             let waits = !self.history.is_own(holder.pid) && !self.is_standby;
             self.is_standby |= waits;
+            // The other one watches the publication.
+            self.in_doubt = None;
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
         self.history.look(&held, now);
@@ -483,7 +507,7 @@ impl Opener {
             looked_unix_us: held.at_unix_us,
             wal_end: Lsn::from_wire(postgres.end),
             seen,
-            in_doubt: None,
+            in_doubt: self.in_doubt.take(),
             wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
             catalog: catalog(),
             opened_at: now,
@@ -500,11 +524,18 @@ struct Tail {
     state: Option<TailState>,
     read: usize,
     waiting: Vec<TailEvent>,
+    is_late: bool,
 }
 
 impl Tail {
-    fn new(system: SystemId, events: SyncSender<TailEvent>, requests: ReadRequests) -> Tail {
-        Tail { system, events, requests, met: 0, state: None, read: 0, waiting: Vec::new() }
+    fn new(
+        system: SystemId,
+        events: SyncSender<TailEvent>,
+        requests: ReadRequests,
+        is_late: bool,
+    ) -> Tail {
+        let waiting = Vec::new();
+        Tail { system, events, requests, met: 0, state: None, read: 0, waiting, is_late }
     }
 
     fn serve(&mut self, site: &Site<'_>) -> bool {

@@ -8,7 +8,8 @@ use crate::faults::FAULTS;
 use crate::world::Report;
 
 /// Codes with which a relay stops in some schedules.
-const STOPS: [&str; 5] = [
+const STOPS: [&str; 6] = [
+    "dead-letter.breaker-open",
     "publication.recreated",
     "publication.table-missing",
     "slot.moved",

@@ -19,6 +19,7 @@ use walrelay_core::relay::ports::{
 use walrelay_core::relay::stop_place::Place;
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::source::catalog::Catalog;
+use walrelay_core::source::progress;
 use walrelay_core::source::stream::Wire;
 
 use crate::broker::locked;
@@ -66,8 +67,9 @@ impl Wire for SimulatedWire {
         if state.is_reset {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if !state.up_is_cut {
+        if !state.up_is_cut && !state.ends_up {
             state.updates.push_back((flushed.to_wire(), reply_requested));
+            state.ends_up = state.up_ends_with_trace && progress::is_trace(flushed);
         }
         Ok(())
     }

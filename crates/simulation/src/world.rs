@@ -4,14 +4,18 @@ mod database;
 mod faults;
 mod kafka_faults;
 mod relays;
+mod script;
 mod stops;
 
 use std::sync::{Arc, Mutex};
 
+use self::script::{Owed, Script};
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
+use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
+use walrelay_core::relay::control::SystemTimeline;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
@@ -21,8 +25,9 @@ use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
-use crate::postgres::{Change, Event, Postgres, TOPICS};
+use crate::postgres::{Change, Event, Postgres, TOPICS, Transaction};
 use crate::process::{Machine, Process, Site};
+use crate::scenarios::{self, Stage};
 use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
@@ -36,6 +41,8 @@ const KAFKA: u64 = 6;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
+/// Of each step of a script.
+const SCRIPT: u64 = 64;
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
@@ -61,6 +68,8 @@ const RELAYS_MAX: usize = 3;
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
 const QUIET_ROUNDS: u32 = 20;
+/// So long a stop that a relay must make is waited for.
+const OWED_ROUNDS: u32 = 400;
 
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -154,6 +163,14 @@ pub struct World {
     /// There was a gap in the publication that every machine can find, when so many stops had been.
     gap: Option<usize>,
     is_settling: bool,
+    script: Script,
+    owed: Option<Owed>,
+    /// Where the last process of each relay has read, as its present one has found it.
+    found_last: Vec<Option<(SystemTimeline, Lsn)>>,
+    /// The topic that the script has made anew, when so many records were stored.
+    anew: Option<(&'static str, usize)>,
+    /// When dead letters were stored.
+    letters: Vec<u64>,
 }
 
 impl Rates {
@@ -171,6 +188,17 @@ impl Rates {
             huge: rate(0, 6),
             round_us: [200, 1_000, 5_000, 20_000][rate(0, 4) as usize],
         }
+    }
+}
+
+impl Rates {
+    /// As a scenario wants them.
+    fn with(mut self, stage: Stage) -> Rates {
+        self.poison = stage.poison.unwrap_or(self.poison);
+        if stage.is_calm {
+            self.fault = 0;
+        }
+        self
     }
 }
 
@@ -197,13 +225,21 @@ impl World {
             window,
             sink,
             reads_topics,
+            burst: None,
+            reads_letters_late: false,
         };
         let mut machines: Vec<Machine> =
             (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
+        let play = scenarios::drawn(options.seed);
+        let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
+        let relays = options.relays.or(stage.relays).unwrap_or(relays);
+        let policy = stage.policy.unwrap_or(policy);
+        let sink = options.sink.or(stage.sink).unwrap_or(sink);
         machines.truncate(relays);
+        machines.iter_mut().for_each(|machine| set_up(machine, stage, policy, sink));
         World {
             kinds: kinds(sink, &mut random),
-            rates: Rates::drawn(&mut random),
+            rates: Rates::drawn(&mut random).with(stage),
             clock,
             postgres: Arc::new(Mutex::new(Postgres::new())),
             broker,
@@ -243,6 +279,11 @@ impl World {
             published_again_us: None,
             gap: None,
             is_settling: false,
+            script: play.map(Script::new).unwrap_or_default(),
+            owed: None,
+            found_last: vec![None; relays],
+            anew: None,
+            letters: Vec::new(),
         }
     }
 
@@ -302,12 +343,14 @@ impl World {
     }
 
     fn play(&mut self) -> Result<(), Violation> {
-        while self.report.events < self.target {
+        while self.report.events < self.target || self.script.goes_on() {
             self.round()?;
+            self.play_script();
             self.draws_for(COMMIT);
             let is_slow = self.slow_rounds > 0;
             self.slow_rounds = self.slow_rounds.saturating_sub(1);
-            if self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit }) {
+            let commits = self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit });
+            if commits && !self.script.is_still() && self.report.events < self.target {
                 self.commit();
             }
             self.draws_for(FAULT);
@@ -329,6 +372,9 @@ impl World {
         self.frozen_until_us.fill(0);
         (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
+        // Somebody raises the limit, or the same events would stop every process.
+        self.machines.iter_mut().for_each(|machine| machine.burst = None);
+        locked(&self.postgres).loses_reports = false;
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.
@@ -342,7 +388,7 @@ impl World {
             self.checker.look(&broker)?;
             let is_settled = self.checker.all_settled(&postgres);
             quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
-            if quiet > QUIET_ROUNDS {
+            if quiet > if self.is_owed() { OWED_ROUNDS } else { QUIET_ROUNDS } {
                 let found = |since: &usize| {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
                 };
@@ -351,6 +397,7 @@ impl World {
                         .to_owned()
                         .into());
                 }
+                self.judge_owed()?;
                 return self.checker.end(&postgres, &broker);
             }
         }
@@ -408,11 +455,15 @@ impl World {
         let new = &broker.stored[self.stored_until..];
         new.iter().for_each(|record| self.digest.record(record));
         self.stored_until = broker.stored.len();
-        if !self.tells {
+        let counts_letters = self.script.stage.burst.is_some();
+        if !self.tells && !counts_letters {
             return;
         }
         let records = new.to_vec();
         drop(broker);
+        if counts_letters {
+            records.iter().for_each(|record| self.judge_burst(record));
+        }
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
@@ -448,6 +499,17 @@ impl World {
             });
             broker.take(index, refusal, true);
         }
+    }
+}
+
+fn set_up(machine: &mut Machine, stage: Stage, policy: OnDeadLetter, sink: SinkKind) {
+    (machine.policy, machine.sink, machine.burst) = (policy, sink, stage.burst);
+    machine.reads_letters_late = stage.reads_letters_late;
+    machine.reads_topics = stage.reads_topics.unwrap_or(machine.reads_topics);
+    match stage.has_file {
+        Some(true) => _ = machine.state_file.get_or_insert_default(),
+        Some(false) => machine.state_file = None,
+        None => {}
     }
 }
 

@@ -37,6 +37,10 @@ impl World {
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
         self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
+        self.strikes(kind, index, soon_us);
+    }
+
+    pub(super) fn strikes(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
         match kind {
             FaultKind::Kill
             | FaultKind::Stop
@@ -124,6 +128,7 @@ impl World {
         if !postgres.runs {
             return;
         }
+        self.owed = None;
         match kind {
             FaultKind::PostgresCrash => {
                 postgres.crash();
@@ -176,7 +181,11 @@ impl World {
                 let is_free = postgres.slot.as_ref().is_some_and(|slot| slot.active.is_none());
                 if is_free && let Some(slot) = &mut postgres.slot {
                     (slot.confirmed, slot.on_disk) = (end, end);
-                    self.checker.excuse_before(&postgres, end);
+                    let is_harmed = self.checker.excuse_before(&postgres, end);
+                    drop(postgres);
+                    if is_harmed {
+                        self.was_moved();
+                    }
                 }
             }
         }

@@ -71,6 +71,7 @@ impl World {
         };
         for (relay, position) in begun {
             self.judge_begin(position);
+            self.judge_last_place(relay);
             self.session_begins(relay, position);
         }
         if holder.is_some() && holder != self.last_holder {
@@ -95,6 +96,7 @@ impl World {
         };
         let seed = self.random.number();
         self.starts[index] += 1;
+        self.found_last[index] = locked(&self.machines[index].kept).last.clone();
         self.first_sinks[index] = locked(&self.broker).sinks + 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
@@ -106,6 +108,7 @@ impl World {
     pub(super) fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        self.pays(index);
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
         locked(&self.broker).kafka.freeze(index, false);
@@ -121,6 +124,7 @@ impl World {
         self.digest.number(self.clock.us());
         self.digest.bytes(ended.as_ref().map_or_else(|fault| fault.code, |()| "").as_bytes());
         self.processes[index] = None;
+        self.pays(index);
         locked(&self.broker).forget(index);
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
@@ -130,6 +134,7 @@ impl World {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
                 (kept.last, kept.stop, kept.publication) = (None, None, None);
+                locked(&self.postgres).published_again = None;
                 self.gap = None;
             }
         } else {

@@ -1,0 +1,315 @@
+//! Plays the script of a scenario, and what is asked of the relays that meet it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+use crate::broker::Record;
+use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
+
+/// The faults of a script have the indexes from here on.
+const FIRST_FAULT: u32 = 100;
+/// A step is made even if what it waits for does not come.
+const STEP_ROUNDS_MAX: u64 = 600;
+/// What does not start by itself.
+const LATE: u64 = 1 << 50;
+
+/// Where a script stands.
+#[derive(Default)]
+pub(super) struct Script {
+    pub(super) stage: Stage,
+    steps: VecDeque<Step>,
+    /// The index of the next fault.
+    next: u32,
+    has_begun: bool,
+    holder: usize,
+    since_round: u64,
+    since_stored: usize,
+}
+
+/// A stop that a relay must make, or have died before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    relay: usize,
+    start: u32,
+    code: &'static str,
+}
+
+impl Script {
+    pub(super) fn new(play: Play) -> Script {
+        Script {
+            stage: play.stage,
+            steps: play.steps.into(),
+            next: FIRST_FAULT,
+            ..Script::default()
+        }
+    }
+
+    /// Steps are left.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    pub(super) fn is_still(&self) -> bool {
+        self.has_begun && self.stage.is_still && (self.goes_on() || self.stage.is_last)
+    }
+}
+
+impl World {
+    pub(super) fn play_script(&mut self) {
+        let begins = self.report.events >= self.script.stage.begins_at.min(self.target);
+        if !self.script.goes_on() || !self.script.has_begun && !begins {
+            return;
+        }
+        if !std::mem::replace(&mut self.script.has_begun, true) {
+            self.script.holder = self.last_holder.unwrap_or(0);
+            self.step_made();
+        }
+        while let Some(Step { until, act }) = self.script.steps.front().copied() {
+            let is_late = self.report.rounds - self.script.since_round > STEP_ROUNDS_MAX;
+            if !is_late && !self.is_reached(until) {
+                return;
+            }
+            self.script.steps.pop_front();
+            self.draws_for(SCRIPT + u64::from(self.script.next));
+            self.act(act);
+            self.step_made();
+        }
+        if self.script.stage.is_last {
+            self.target = self.report.events;
+        }
+    }
+
+    fn step_made(&mut self) {
+        self.script.since_round = self.report.rounds;
+        self.script.since_stored = locked(&self.broker).stored.len();
+    }
+
+    fn is_reached(&self, until: Until) -> bool {
+        match until {
+            Until::Rounds(rounds) => self.report.rounds >= self.script.since_round + rounds,
+            Until::Stored(records) => {
+                let stored = locked(&self.broker).stored.len();
+                stored >= self.script.since_stored + records as usize
+            }
+            Until::Session(who) => {
+                let relay = self.who(who);
+                let postgres = locked(&self.postgres);
+                let active = postgres.slot.as_ref().and_then(|slot| slot.active);
+                let sender = postgres.walsenders.iter().find(|it| Some(it.pid) == active);
+                sender.is_some_and(|it| it.relay == relay)
+            }
+        }
+    }
+
+    fn who(&self, who: Who) -> usize {
+        match who {
+            Who::Holder => self.script.holder,
+            Who::Peer => (self.script.holder + 1) % self.machines.len(),
+        }
+    }
+
+    /// What goes wrong has an index, and may be left out.
+    fn happens(&mut self, kind: FaultKind) -> bool {
+        self.script.next += 1;
+        let index = self.script.next - 1;
+        let happens = self.options.keeps(index);
+        if happens {
+            self.report.happened.push((index, kind));
+            self.tell(|| format!("fault {index}: {kind:?}"));
+        }
+        happens
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Fault(kind) if self.happens(kind) => {
+                let soon_us = self.clock.us() + 1 + below(&mut self.random, 1_000_000);
+                let relay = self.script.holder;
+                self.strikes(kind, relay, soon_us);
+            }
+            Act::Kill(who) if self.happens(FaultKind::Kill) => self.kill(who),
+            Act::Start(who) => {
+                let relay = self.who(who);
+                self.starts_us[relay] = self.starts_us[relay].min(self.clock.us());
+            }
+            Act::Pause(who) if self.happens(FaultKind::Freeze) => {
+                let relay = self.who(who);
+                self.frozen_until_us[relay] = self.clock.us() + 4_000_000;
+            }
+            Act::GoOn(who) => {
+                let relay = self.who(who);
+                self.frozen_until_us[relay] = 0;
+            }
+            Act::EndSessions if self.happens(FaultKind::EndWalsender) => {
+                let mut postgres = locked(&self.postgres);
+                while let Some(sender) = postgres.walsenders.last_mut() {
+                    let pid = sender.pid;
+                    sender.connection.end();
+                    postgres.end_walsender(pid);
+                }
+            }
+            Act::LosesReports(loses) => {
+                let loses = loses && self.happens(FaultKind::CutUp);
+                locked(&self.postgres).loses_reports = loses;
+            }
+            Act::Commits(transactions) => (0..transactions).for_each(|_| self.commit()),
+            Act::Read(Reading::Fails) if !self.has_forgotten_marks() => {}
+            Act::Read(reading) => locked(&self.broker).reading = reading,
+            Act::TopicAnew if self.happens(FaultKind::TopicRecreated) => self.topic_anew(),
+            Act::MachineLost if self.happens(FaultKind::MachineRestart) => self.machine_lost(),
+            Act::Unpublish if self.happens(FaultKind::Unpublished) => {
+                let mut kept = locked(&self.machines[self.script.holder].kept);
+                kept.publication = None;
+                locked(&self.postgres).set_publishes(false);
+            }
+            Act::Publish => {
+                let mut postgres = locked(&self.postgres);
+                if !postgres.publishes {
+                    postgres.set_publishes(true);
+                    // Nobody was there to see it, and the slot stands where it stood.
+                    let is_held = postgres.slot.as_ref().is_none_or(|it| it.active.is_some());
+                    let is_unseen = !is_held && self.processes.iter().all(Option::is_none);
+                    let is_told = is_unseen && postgres.is_publication_young();
+                    self.gap = is_told.then_some(self.report.stops.len());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn kill(&mut self, who: Who) {
+        let relay = self.who(who);
+        if let Some(process) = &self.processes[relay] {
+            process.life.die();
+            self.died(relay);
+        }
+        self.starts_us[relay] = LATE;
+    }
+
+    /// What the slot has not passed, and the topic does not hold any more, must be published again by a
+    /// relay that reads the topic.
+    fn topic_anew(&mut self) {
+        let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
+        let mut broker = locked(&self.broker);
+        broker.logs.remove(topic);
+        broker.inbox.clear();
+        broker.kafka.recreate(topic, false);
+        self.anew = Some((topic, broker.stored.len()));
+        if self.processes.iter().all(Option::is_none) {
+            self.checker.forget(&locked(&self.postgres), &broker);
+        }
+    }
+
+    /// The second process behind a topic that was made anew has had confirms of what it has published
+    /// again, and so does not leave the old marks to the next one.
+    fn has_forgotten_marks(&self) -> bool {
+        let Some((topic, since)) = self.anew else { return true };
+        let broker = locked(&self.broker);
+        let mut keys: BTreeMap<&[u8], u32> = BTreeMap::new();
+        let new = broker.stored[since..].iter().filter(|it| it.topic == topic);
+        for key in new.filter_map(|it| it.key.as_deref()) {
+            *keys.entry(key).or_default() += 1;
+        }
+        keys.values().any(|count| *count > 2)
+    }
+
+    /// The broker is on the same machine, and has lost what it had not written to disk.
+    fn machine_lost(&mut self) {
+        let relay = self.script.holder;
+        let boot = self.random.number();
+        if let Some(file) = &self.machines[relay].state_file {
+            file.set_boot(Some(boot));
+        }
+        self.kill(Who::Holder);
+        let mut postgres = locked(&self.postgres);
+        while let Some(pid) = postgres.walsenders.last().map(|it| it.pid) {
+            postgres.end_walsender(pid);
+        }
+        let mut broker = locked(&self.broker);
+        broker.inbox.clear();
+        let reported = postgres.reported();
+        let is_old = |number: u64| {
+            let before = postgres.wal.iter().take_while(|it| it.commit_lsn < reported);
+            before.flat_map(Transaction::events).any(|event| event.number == number)
+        };
+        for log in broker.logs.values_mut() {
+            let kept = log.iter().rposition(|it| crate::checker::number(it).is_none_or(is_old));
+            let kept = kept.map_or(0, |index| index + 1);
+            let lost = below(&mut self.random, 1 + (log.len() - kept) as u64) as usize;
+            log.truncate(log.len() - lost);
+        }
+        self.checker.forget(&postgres, &broker);
+    }
+
+    /// Dead letters of one relay, one process after the other. What a dead process has sent may arrive
+    /// behind the look of the next one.
+    pub(super) fn judge_burst(&mut self, record: &Record) {
+        let (relay, sink) = record.by;
+        let Some((burst_max, window)) = self.machines[relay].burst else { return };
+        let is_late = self.processes[relay].is_none() || sink < self.first_sinks[relay];
+        if is_late || !record.is_dead_letter() || record.is_parked() {
+            return;
+        }
+        // What is stored within half of it was given up within all of it.
+        let (now_us, window_us) = (self.clock.us(), window.as_micros() as u64 / 2);
+        self.letters.retain(|at| *at + window_us > now_us);
+        self.letters.push(now_us);
+        if self.letters.len() > burst_max {
+            let letters = self.letters.len();
+            self.violates(format!("burst: {letters} dead letters at once, of {burst_max}"));
+        }
+    }
+
+    /// What a relay must still do before it is judged.
+    pub(super) fn is_owed(&self) -> bool {
+        self.owed.is_some() || self.gap.is_some()
+    }
+
+    pub(super) fn owes(&mut self, relay: usize, code: &'static str) {
+        let is_asked = self.asked.is_some();
+        if self.machines.len() == 1 && self.processes[relay].is_some() && !is_asked {
+            self.owed = Some(Owed { relay, start: self.starts[relay], code });
+        }
+    }
+
+    /// Somebody has moved the slot over events that are stored nowhere, and the relay that had it knows
+    /// where it stood.
+    pub(super) fn was_moved(&mut self) {
+        let relay = self.script.holder;
+        let identity = (relay, self.starts[relay], locked(&self.postgres).timeline);
+        if self.last_session == Some(identity) {
+            self.owes(relay, "slot.moved");
+        }
+    }
+
+    /// A session begins: the last process has read farther than the WAL goes.
+    pub(super) fn judge_last_place(&mut self, relay: usize) {
+        let is_first = self.last_session.is_none_or(|(_, start, _)| start != self.starts[relay]);
+        let went_back = {
+            let postgres = locked(&self.postgres);
+            let (system_id, timeline) = (&postgres.system_id, postgres.timeline);
+            self.found_last[relay].as_ref().is_some_and(|(place, seen)| {
+                (&place.system_id, place.timeline) == (system_id, timeline)
+                    && seen.to_wire() > postgres.end
+            })
+        };
+        if is_first && went_back {
+            self.owes(relay, "slot.went-back");
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn pays(&mut self, relay: usize) {
+        let start = self.starts[relay];
+        self.owed.take_if(|owed| (owed.relay, owed.start) == (relay, start));
+    }
+
+    pub(super) fn judge_owed(&self) -> Result<(), Violation> {
+        match self.owed {
+            Some(Owed { code, .. }) => {
+                Err(format!("stop: no relay has stopped with {code}, which it must").into())
+            }
+            None => Ok(()),
+        }
+    }
+}
