@@ -132,6 +132,12 @@ pub(crate) struct Broker {
     /// Takes and answers nothing for this topic.
     pub(crate) silent_topic: Option<String>,
     pub(crate) sinks: u64,
+    /// How many records each relay has sent.
+    pub(crate) sent: [u64; 3],
+    /// How many records were sent by sinks that are gone, and not answered.
+    pub(crate) unanswered: u64,
+    /// Sinks without a protocol that are in use.
+    pub(crate) live: BTreeSet<u64>,
     /// Sinks whose state is lost.
     pub(crate) broken: BTreeSet<u64>,
     /// How the ends of its topics are read.
@@ -156,6 +162,9 @@ impl Broker {
             is_away: false,
             silent_topic: None,
             sinks: 0,
+            sent: [0; 3],
+            unanswered: 0,
+            live: BTreeSet::new(),
             broken: BTreeSet::new(),
             reading: Reading::default(),
         }
@@ -287,7 +296,9 @@ impl DirectSink {
         let id = {
             let mut broker = locked(broker);
             broker.sinks += 1;
-            broker.sinks
+            let id = broker.sinks;
+            broker.live.insert(id);
+            id
         };
         DirectSink {
             id,
@@ -339,6 +350,7 @@ impl DirectSink {
             }
             *state = State::Sent;
             let mut broker = locked(&self.broker);
+            broker.sent[self.relay] += 1;
             broker.inbox.push_back(Publish {
                 sink: self.id,
                 relay: self.relay,
@@ -453,6 +465,11 @@ impl Sink for DirectSink {
 impl Drop for DirectSink {
     /// What is not sent is gone; what is sent may still arrive.
     fn drop(&mut self) {
+        let sent = self.items.values().filter(|item| item.state == State::Sent).count();
+        let mut broker = locked(&self.broker);
+        broker.unanswered += sent as u64;
+        broker.live.remove(&self.id);
+        drop(broker);
         self.items.clear();
     }
 }

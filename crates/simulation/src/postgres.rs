@@ -112,10 +112,13 @@ pub(crate) struct Postgres {
     /// Where the WAL ended when the table was put back into the publication, until somebody has
     /// acknowledged that.
     pub(crate) published_again: Option<u64>,
+    /// Inside a transaction, a keepalive has the position of its end: the protocol allows a server to
+    /// tell how far its WAL goes.
+    pub(crate) keeps_alive_ahead: bool,
 }
 
 impl Postgres {
-    pub(crate) fn new() -> Postgres {
+    pub(crate) fn new(keeps_alive_ahead: bool) -> Postgres {
         let end = 0x1000;
         Postgres {
             system_id: "7000000000000000001".to_owned(),
@@ -137,6 +140,7 @@ impl Postgres {
             begun: Vec::new(),
             loses_reports: false,
             published_again: None,
+            keeps_alive_ahead,
         }
     }
 
@@ -252,7 +256,9 @@ impl Postgres {
     /// Sends a keepalive, as far as the walsender is.
     pub(crate) fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
-        let (sent, reply) = (sender.sent, u8::from(wants_reply));
+        let open = sender.sent_changes.and_then(|_| self.wal.get(sender.next));
+        let ahead = open.filter(|_| self.keeps_alive_ahead).map(|it| it.end_lsn);
+        let (sent, reply) = (ahead.unwrap_or(sender.sent), u8::from(wants_reply));
         let to = &mut sender.connection.state().under_way;
         copy_data(to, |it| it.u8(b'k').u64(sent).u64(0).u8(reply));
         sender.kept_us = now_us;

@@ -86,6 +86,8 @@ pub(crate) struct Process {
     pub(crate) wakes_us: u64,
     /// The session that it has, as its slot watch knows it.
     pub(crate) sightings: Arc<Sightings>,
+    /// So many steps in a row it has waited for a session behind that of a peer.
+    pub(crate) steps_behind: u32,
     /// The fault that the slot watch has found, with which it ends.
     found: Option<Fault>,
 }
@@ -99,6 +101,8 @@ pub(crate) struct Site<'a> {
     pub(crate) postgres: &'a SharedPostgres,
     pub(crate) broker: &'a SharedBroker,
     pub(crate) counts: &'a Arc<Mutex<Counts>>,
+    /// It reaches no Postgres.
+    pub(crate) is_cut_off: bool,
 }
 
 /// What the relays of all schedules have in common.
@@ -222,6 +226,7 @@ impl Process {
         let known = Arc::new(publication::known(&machine.kept, has_file, source));
         Ok(Process {
             found: None,
+            steps_behind: 0,
             relay: Relay::new(parts, feed)?,
             ends,
             topics,
@@ -238,9 +243,17 @@ impl Process {
     /// One step of the loop. How it has ended, once it has.
     pub(crate) fn step(&mut self) -> Option<Ended> {
         let ended = self.relay.step();
+        let waits = self.opener.is_standby && self.opener.request.is_some();
+        self.steps_behind = if waits { self.steps_behind + 1 } else { 0 };
         self.wakes_us = self.life.now_us();
         self.life.forget_waits();
         ended.map(|ended| self.found.take().map_or(ended, Err))
+    }
+
+    /// It can see that its newest session has ended.
+    pub(crate) fn has_ended_session(&self) -> bool {
+        let state = self.opener.connection.state();
+        state.closed_by_server || state.is_reset
     }
 
     /// Asks it to stop.
@@ -318,10 +331,11 @@ fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
     let mut has_answered = false;
     for end in &ends.walsenders {
         let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
-        let active = postgres.slot.as_ref().filter(|_| postgres.runs);
+        let is_reached = postgres.runs && !site.is_cut_off;
+        let active = postgres.slot.as_ref().filter(|_| is_reached);
         let is_there = active.is_some_and(|slot| slot.active == Some(pid));
         let confirmed = active.map_or(0, |slot| slot.confirmed);
-        let (activity, confirmed) = match (postgres.runs, is_there) {
+        let (activity, confirmed) = match (is_reached, is_there) {
             (false, _) => (Err("no connection".to_owned()), 0),
             (true, true) => (Ok(Activity::Waiting), confirmed),
             (true, false) => (Ok(Activity::Gone), 0),
@@ -398,6 +412,8 @@ struct Opener {
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
     in_doubt: Option<(Fault, String)>,
+    /// Of the newest session.
+    connection: Connection,
 }
 
 impl Opener {
@@ -421,6 +437,7 @@ impl Opener {
             interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
             in_doubt: None,
+            connection: Connection::default(),
         }
     }
 
@@ -444,7 +461,7 @@ impl Opener {
     /// One look at the slot, and a session if it is free.
     fn attempt(&mut self, site: &Site<'_>, has_peer: bool) -> Option<SessionNews> {
         let mut postgres = locked(site.postgres);
-        if !postgres.runs {
+        if !postgres.runs || site.is_cut_off {
             self.connected = None;
             return None;
         }
@@ -497,6 +514,7 @@ impl Opener {
         self.history.look(&held, now);
         let seen = self.history.ends(&place);
         self.request = None;
+        self.connection = connection.clone();
         let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
         Some(SessionNews::Opened(Box::new(OpenedSession {
             wire: Box::new(wire),

@@ -36,10 +36,24 @@ pub(crate) enum Scenario {
     LettersLate,
     /// The sink loses its state while events wait.
     SinkLost,
+    /// A peer has had the slot for a moment, while this relay looked away.
+    PeerUnseen,
+    /// A relay is cut off from Postgres, but not from the broker.
+    HostCut,
+    /// A peer takes the slot while a topic does not answer.
+    TakeoverInSilence,
+    /// A restore, while a relay runs.
+    RestoredSeen,
+    /// A relay takes the slot, and the session ends before its trace has arrived.
+    TraceLost,
+    /// Postgres ends sessions before anything has come, and goes back.
+    SessionsEmpty,
+    /// Few records are stored while Postgres goes back.
+    RestoredInSilence,
 }
 
 impl Scenario {
-    const ALL: [Scenario; 11] = [
+    const ALL: [Scenario; 18] = [
         Scenario::Storm,
         Scenario::Moved,
         Scenario::RestoredUnseen,
@@ -51,6 +65,13 @@ impl Scenario {
         Scenario::PeerUnconfirmed,
         Scenario::LettersLate,
         Scenario::SinkLost,
+        Scenario::PeerUnseen,
+        Scenario::HostCut,
+        Scenario::TakeoverInSilence,
+        Scenario::RestoredSeen,
+        Scenario::TraceLost,
+        Scenario::SessionsEmpty,
+        Scenario::RestoredInSilence,
     ];
 }
 
@@ -62,6 +83,8 @@ pub(crate) enum Until {
     Session(Who),
     /// So many more records are stored.
     Stored(u64),
+    /// Postgres runs.
+    Runs,
 }
 
 /// The relay that has the slot when the script begins, or its peer.
@@ -90,6 +113,16 @@ pub(crate) enum Act {
     /// It stands still for a moment that is shorter than a lease.
     Pause(Who),
     GoOn(Who),
+    /// Its machine is suspended: its clock stands.
+    Sleep(Who),
+    /// Neither its session nor its other connections to Postgres get anything through.
+    CutHost(Who),
+    HealHost,
+    /// All that was away or silent is well again.
+    Mend,
+    Wait,
+    /// Rounds are long.
+    Slow(u64),
     /// The server has noticed that the sessions are over.
     EndSessions,
     /// Of the sessions that begin, nothing arrives at the server behind the trace.
@@ -126,6 +159,9 @@ pub(crate) struct Stage {
     pub(crate) is_calm: bool,
     /// Nothing is committed but by the script, from its begin on.
     pub(crate) is_still: bool,
+    /// Inside a transaction, a keepalive has the position of its end.
+    pub(crate) keeps_alive_ahead: bool,
+    pub(crate) window: Option<usize>,
     /// Nothing is committed behind the script.
     pub(crate) is_last: bool,
     /// The script begins behind so many events.
@@ -156,6 +192,7 @@ impl Scenario {
             is_still: true,
             is_last: script.below(2) == 0,
             begins_at: 20 + script.below(120),
+            keeps_alive_ahead: script.below(4) == 0,
             ..Stage::default()
         };
         match self {
@@ -170,6 +207,13 @@ impl Scenario {
             Scenario::PeerUnconfirmed => script.peer_unconfirmed(&mut stage),
             Scenario::LettersLate => script.letters_late(&mut stage),
             Scenario::SinkLost => script.sink_lost(&mut stage),
+            Scenario::PeerUnseen => script.peer_unseen(&mut stage),
+            Scenario::HostCut => script.host_cut(&mut stage),
+            Scenario::TakeoverInSilence => script.takeover_in_silence(&mut stage),
+            Scenario::RestoredSeen => script.restored_seen(&mut stage),
+            Scenario::TraceLost => script.trace_lost(&mut stage),
+            Scenario::SessionsEmpty => script.sessions_empty(&mut stage),
+            Scenario::RestoredInSilence => script.restored_in_silence(&mut stage),
         }
         Play { steps: script.steps, stage }
     }
@@ -265,7 +309,7 @@ impl Script<'_> {
         self.commits(12);
         self.then(Until::Rounds(60), Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
-        self.then(Until::Session(Who::Peer), Act::Read(Reading::AtTimes));
+        self.then(Until::Session(Who::Peer), Act::Wait);
         self.after_stored(10, Act::Kill(Who::Peer));
         self.at_once(Act::EndSessions);
         self.at_once(Act::LosesReports(false));
@@ -348,6 +392,107 @@ impl Script<'_> {
                 self.after_rounds(20, Act::Fault(FaultKind::Kill));
             }
         }
+    }
+
+    fn peer_unseen(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.is_calm) = (Some(2), true);
+        stage.reads_topics = Some(self.below(4) == 0);
+        self.lose_reports();
+        self.commits(12);
+        if self.below(2) == 0 {
+            self.after_rounds(10, Act::Fault(FaultKind::SilentTopic));
+        }
+        self.after_rounds(60, Act::Pause(Who::Holder));
+        self.at_once(Act::EndSessions);
+        if self.below(2) == 0 {
+            self.then(Until::Session(Who::Peer), Act::Wait);
+            self.after_rounds(8, Act::EndSessions);
+        }
+        self.then(Until::Session(Who::Peer), Act::Wait);
+        if self.below(2) == 0 {
+            self.commits(4);
+        }
+        self.after_stored(12, Act::Kill(Who::Peer));
+        self.at_once(Act::EndSessions);
+        self.at_once(Act::LosesReports(false));
+        self.at_once(Act::GoOn(Who::Holder));
+        self.after_rounds(40, Act::Mend);
+        self.then(Until::Rounds(100), Act::Start(Who::Peer));
+    }
+
+    fn host_cut(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.sink) = (Some(2), Some(SinkKind::Direct));
+        (stage.is_calm, stage.window) = (true, Some(4));
+        let is_short = self.below(3) == 0;
+        self.commits(60);
+        self.after_rounds(10, Act::Fault(FaultKind::BrokerAway));
+        self.after_rounds(20, Act::CutHost(Who::Holder));
+        if !is_short && self.below(2) == 0 {
+            self.after_rounds(3, Act::Sleep(Who::Holder));
+        }
+        self.at_once(Act::Slow(300));
+        if is_short {
+            let rounds = 10 + self.below(12);
+            self.then(Until::Rounds(rounds), Act::Mend);
+        }
+        self.then(Until::Session(Who::Peer), Act::Mend);
+        self.at_once(Act::GoOn(Who::Holder));
+        self.then(Until::Rounds(60), Act::HealHost);
+        self.at_once(Act::Slow(0));
+    }
+
+    fn takeover_in_silence(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.is_calm) = (Some(2), true);
+        self.commits(12);
+        self.after_rounds(10, Act::Fault(FaultKind::SilentTopic));
+        self.commits(12);
+        self.after_rounds(20, Act::EndSessions);
+        self.then(Until::Session(Who::Peer), Act::Wait);
+        self.after_rounds(60, Act::Mend);
+    }
+
+    fn restored_seen(&mut self, stage: &mut Stage) {
+        stage.relays = Some(1);
+        self.commits(6);
+        self.after_rounds(60, Act::Fault(FaultKind::Restore));
+    }
+
+    fn trace_lost(&mut self, stage: &mut Stage) {
+        stage.is_still = false;
+        self.after_rounds(20, Act::Kill(Who::Holder));
+        self.at_once(Act::EndSessions);
+        self.at_once(Act::Start(Who::Holder));
+        self.then(Until::Session(Who::Holder), Act::Wait);
+        let act = match self.below(3) {
+            0 => Act::EndSessions,
+            _ => Act::Fault(FaultKind::Restore),
+        };
+        self.after_rounds(10, act);
+        self.then(Until::Runs, Act::Wait);
+        self.commits(8);
+    }
+
+    fn sessions_empty(&mut self, stage: &mut Stage) {
+        stage.relays = Some(1);
+        self.commits(6);
+        self.then(Until::Rounds(40), Act::EndSessions);
+        for _ in 0..1 + self.below(3) {
+            self.then(Until::Session(Who::Holder), Act::Wait);
+            self.after_rounds(6, Act::EndSessions);
+        }
+        self.after_rounds(6, Act::Fault(FaultKind::Restore));
+        self.then(Until::Runs, Act::Wait);
+        self.commits(12);
+    }
+
+    fn restored_in_silence(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.is_calm) = (Some(1), true);
+        self.commits(6);
+        self.after_rounds(6, Act::Fault(FaultKind::BrokerAway));
+        self.after_rounds(20, Act::Fault(FaultKind::Restore));
+        self.then(Until::Runs, Act::Wait);
+        self.commits(12);
+        self.after_rounds(12, Act::Mend);
     }
 
     fn sink_lost(&mut self, stage: &mut Stage) {

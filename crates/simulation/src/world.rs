@@ -19,7 +19,7 @@ use walrelay_core::relay::control::SystemTimeline;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
-use crate::broker::{Broker, SharedBroker, locked};
+use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
 use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
@@ -171,6 +171,10 @@ pub struct World {
     anew: Option<(&'static str, usize)>,
     /// When dead letters were stored.
     letters: Vec<u64>,
+    /// This relay gets nothing through to Postgres, nor hears of it.
+    cut_host: Option<usize>,
+    /// A relay, its start, and the last of what it had published that a restore has undone.
+    published_until: Option<(usize, u32, u64)>,
 }
 
 impl Rates {
@@ -241,7 +245,7 @@ impl World {
             kinds: kinds(sink, &mut random),
             rates: Rates::drawn(&mut random).with(stage),
             clock,
-            postgres: Arc::new(Mutex::new(Postgres::new())),
+            postgres: Arc::new(Mutex::new(Postgres::new(stage.keeps_alive_ahead))),
             broker,
             counts: Arc::default(),
             processes: machines.iter().map(|_| None).collect(),
@@ -284,6 +288,8 @@ impl World {
             found_last: vec![None; relays],
             anew: None,
             letters: Vec::new(),
+            cut_host: None,
+            published_until: None,
         }
     }
 
@@ -375,6 +381,7 @@ impl World {
         // Somebody raises the limit, or the same events would stop every process.
         self.machines.iter_mut().for_each(|machine| machine.burst = None);
         locked(&self.postgres).loses_reports = false;
+        self.cut_host = None;
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.
@@ -456,14 +463,24 @@ impl World {
         new.iter().for_each(|record| self.digest.record(record));
         self.stored_until = broker.stored.len();
         let counts_letters = self.script.stage.burst.is_some();
-        if !self.tells && !counts_letters {
+        let late = new.iter().find(|record| self.is_late(record, &broker)).map(|it| it.id.clone());
+        if !self.tells && !counts_letters && late.is_none() {
             return;
         }
         let records = new.to_vec();
         drop(broker);
+        if let Some(id) = late {
+            self.violates(format!("fence: {id} is stored from a relay that waits behind a peer"));
+        }
         if counts_letters {
             records.iter().for_each(|record| self.judge_burst(record));
         }
+        if self.tells {
+            self.tell_stored(records);
+        }
+    }
+
+    fn tell_stored(&mut self, records: Vec<Record>) {
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
@@ -506,6 +523,7 @@ fn set_up(machine: &mut Machine, stage: Stage, policy: OnDeadLetter, sink: SinkK
     (machine.policy, machine.sink, machine.burst) = (policy, sink, stage.burst);
     machine.reads_letters_late = stage.reads_letters_late;
     machine.reads_topics = stage.reads_topics.unwrap_or(machine.reads_topics);
+    machine.window = stage.window.unwrap_or(machine.window);
     match stage.has_file {
         Some(true) => _ = machine.state_file.get_or_insert_default(),
         Some(false) => machine.state_file = None,

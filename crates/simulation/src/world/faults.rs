@@ -158,6 +158,10 @@ impl World {
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
+                drop(postgres);
+                if kind == FaultKind::Restore {
+                    self.was_restored(&gone);
+                }
             }
             FaultKind::SlotRecreated => {
                 let end = postgres.end;

@@ -1,6 +1,7 @@
 //! What the relays do in a round, and how they begin and end.
 
 use super::*;
+use crate::scenarios::Reading;
 
 impl World {
     pub(super) fn relays(&mut self) {
@@ -22,7 +23,10 @@ impl World {
                 postgres: &self.postgres,
                 broker: &self.broker,
                 counts: &self.counts,
+                is_cut_off: self.cut_host == Some(index),
             };
+            let other = self.last_holder.is_some_and(|holder| holder != index);
+            let is_followed = site.is_cut_off && other;
             let Some(process) = &mut self.processes[index] else { continue };
             if let Some(since) = self.suspended_since_us[index].take() {
                 process.life.was_suspended(self.clock.us() - since);
@@ -32,18 +36,26 @@ impl World {
             }
             let unix_us = self.clock.unix_us();
             let looks = if self.is_settling { 1 } else { 64 };
-            if below(&mut self.random, looks) == 0 {
+            if below(&mut self.random, looks) == 0 && !site.is_cut_off {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let is_due = process.wakes_us <= self.clock.us();
-            let ended = if steps && is_due { process.step() } else { None };
+            let steps = steps && is_due;
+            let sent = locked(&self.broker).sent[index];
+            let must_not_send = steps && (is_followed || process.has_ended_session());
+            let ended = if steps { process.step() } else { None };
+            let has_sent = must_not_send && locked(&self.broker).sent[index] > sent;
             let shown = locked(&process.shown).pass;
             let died = process.life.is_dead();
             let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
+            if has_sent {
+                let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
+                self.violates(format!("fence: a relay sends events although {why}"));
+            }
             if in_flight > window {
                 self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
             }
-            if steps && is_due {
+            if steps {
                 locked(&self.broker).kafka.freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
@@ -72,6 +84,7 @@ impl World {
         for (relay, position) in begun {
             self.judge_begin(position);
             self.judge_last_place(relay);
+            self.judge_restored(relay);
             self.session_begins(relay, position);
         }
         if holder.is_some() && holder != self.last_holder {
@@ -93,6 +106,7 @@ impl World {
             postgres: &self.postgres,
             broker: &self.broker,
             counts: &self.counts,
+            is_cut_off: false,
         };
         let seed = self.random.number();
         self.starts[index] += 1;
@@ -148,11 +162,20 @@ impl World {
     /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
     /// except what its last sink was not answered; what another has sent may be sent once more.
     pub(super) fn session_begins(&mut self, relay: usize, position: u64) {
-        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
-        let allowed = if self.last_session != Some(identity) || !is_alone {
+        // Nothing is repeated that was stored before the topics were read, or was answered.
+        let is_whole = broker.reading == Reading::Whole && self.anew.is_none();
+        let reads_all = self.machines[relay].reads_topics && is_whole;
+        let is_direct = self.sink == SinkKind::Direct;
+        let unanswered = std::mem::take(&mut broker.unanswered);
+        let allowed = if is_direct && reads_all {
+            broker.inbox.len() as u64
+        } else if is_direct && is_alone && self.last_session == Some(identity) {
+            unanswered
+        } else if self.last_session != Some(identity) || !is_alone {
             let in_hand = self.machines[relay].window as u64 + SLACK;
             self.checker.stored_since(&postgres, &broker, position) + in_hand
         } else if self.last_sinks != broker.sinks {

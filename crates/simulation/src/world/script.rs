@@ -91,6 +91,7 @@ impl World {
                 let stored = locked(&self.broker).stored.len();
                 stored >= self.script.since_stored + records as usize
             }
+            Until::Runs => locked(&self.postgres).runs,
             Until::Session(who) => {
                 let relay = self.who(who);
                 let postgres = locked(&self.postgres);
@@ -140,6 +141,20 @@ impl World {
                 let relay = self.who(who);
                 self.frozen_until_us[relay] = 0;
             }
+            Act::Sleep(who) if self.happens(FaultKind::Freeze) => {
+                let relay = self.who(who);
+                self.frozen_until_us[relay] = LATE;
+                self.suspended_since_us[relay].get_or_insert(self.clock.us());
+                locked(&self.broker).kafka.freeze(relay, true);
+            }
+            Act::CutHost(who) if self.happens(FaultKind::CutBoth) => {
+                let relay = self.who(who);
+                self.cut_host = Some(relay);
+                self.connection_fault(FaultKind::CutBoth);
+            }
+            Act::HealHost => self.cut_host = None,
+            Act::Mend => self.mend(u64::MAX),
+            Act::Slow(rounds) => self.slow_rounds = rounds,
             Act::EndSessions if self.happens(FaultKind::EndWalsender) => {
                 let mut postgres = locked(&self.postgres);
                 while let Some(sender) = postgres.walsenders.last_mut() {
@@ -260,6 +275,13 @@ impl World {
         }
     }
 
+    /// A relay that has learned that a peer has the slot has taken back what was under way.
+    pub(super) fn is_late(&self, record: &Record, broker: &Broker) -> bool {
+        let (relay, sink) = record.by;
+        broker.live.contains(&sink)
+            && self.processes[relay].as_ref().is_some_and(|it| it.steps_behind > 2)
+    }
+
     /// What a relay must still do before it is judged.
     pub(super) fn is_owed(&self) -> bool {
         self.owed.is_some() || self.gap.is_some()
@@ -279,6 +301,33 @@ impl World {
         let identity = (relay, self.starts[relay], locked(&self.postgres).timeline);
         if self.last_session == Some(identity) {
             self.owes(relay, "slot.moved");
+        }
+    }
+
+    /// What a relay has published is no more in the WAL, on the same timeline.
+    pub(super) fn was_restored(&mut self, gone: &[Transaction]) {
+        let Some((relay, start, timeline)) = self.last_session else { return };
+        let is_there = self.starts[relay] == start && self.processes[relay].is_some();
+        if !is_there || locked(&self.postgres).timeline != timeline {
+            return;
+        }
+        let broker = locked(&self.broker);
+        let by_it = |it: &&Record| it.by.0 == relay && it.by.1 >= self.first_sinks[relay];
+        let stored: Vec<u64> =
+            broker.stored.iter().filter(by_it).filter_map(crate::checker::number).collect();
+        let has_stored = |it: &&Transaction| it.events().any(|it| stored.contains(&it.number));
+        let last = gone.iter().rev().find(has_stored);
+        self.published_until = last.map(|last| (relay, start, last.commit_lsn));
+    }
+
+    /// A session begins in a WAL that ends before what this relay has published.
+    pub(super) fn judge_restored(&mut self, relay: usize) {
+        let end = locked(&self.postgres).end;
+        if let Some((of, start, position)) = self.published_until.take()
+            && (of, start) == (relay, self.starts[relay])
+            && end < position
+        {
+            self.owes(relay, "slot.went-back");
         }
     }
 
