@@ -56,6 +56,7 @@ mutants! {
     SkipAcrossTimeline: "positions of one timeline are skipped on another one",
     SkipByLsnAlone: "transactions are skipped by position alone after a restore",
     FloorTimeRenewed: "a session that received nothing renews the time until which all before it was committed",
+    ReportedTimeRenewed: "everything before a report that the slot has forgotten counts as committed until the session begins",
     WalEndUnchecked: "a WAL that ends before what was read is not noticed",
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.
@@ -105,6 +106,7 @@ mutants! {
     KafkaTwoTopics: "events of a key are under way to two topics at once",
     KafkaOvertakesTroubled: "an event does not wait for older ones of its key that were refused",
     KafkaFatalUsedFurther: "a producer that has failed is used further",
+    KafkaHeldNotParked: "an event that the sink holds when its key is parked is published",
     KafkaForbiddenForgotten: "a topic that the login may not write is taken for an outage",
     KafkaPurgeForgotten: "what waits in the client is published although it is withdrawn",
     LaneInParallel: "several events of a key are under way to a broker that may refuse one of them",

@@ -164,6 +164,15 @@ fn host() -> PostgresHost {
     PostgresHost { name: "db".to_owned(), port: 5432, password: None }
 }
 
+fn database(
+    site: &Site<'_>,
+    life: &Arc<Life>,
+    ends: &Arc<Mutex<Option<Ends>>>,
+) -> SimulatedDatabase {
+    let postgres = Arc::clone(site.postgres);
+    SimulatedDatabase { life: Arc::clone(life), postgres, ends: Arc::clone(ends) }
+}
+
 impl Process {
     pub(crate) fn start(
         machine: &Machine,
@@ -188,11 +197,7 @@ impl Process {
         let feed = SlotFeed::new(SlotParts {
             source: Arc::clone(source),
             delivery: delivery.clone(),
-            database: Box::new(SimulatedDatabase {
-                life: Arc::clone(&life),
-                postgres: Arc::clone(site.postgres),
-                ends: Arc::clone(&ends),
-            }),
+            database: Box::new(database(site, &life, &ends)),
             stops: Arc::clone(&stops),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),

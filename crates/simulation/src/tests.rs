@@ -7,7 +7,7 @@ use crate::story::{About, Line, page};
 use crate::{Fleet, Options, run};
 
 /// `docs/proof.md` names the seeds behind these that still show something.
-const SEEDS: u64 = 15_000;
+const SEEDS: u64 = 60_000;
 
 fn fleet(first: u64, seeds: u64, threads: usize) -> Fleet {
     Fleet {

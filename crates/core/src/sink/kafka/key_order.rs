@@ -98,6 +98,15 @@ impl KeyOrder {
         }
     }
 
+    /// The events of this lane that are younger than `sequence` wait here no longer.
+    pub(super) fn forget_behind(&mut self, lane: u64, sequence: Sequence) {
+        let Some(waiting) = self.waiting.get_mut(&lane) else { return };
+        waiting.retain(|waiting, _| *waiting <= sequence);
+        if waiting.is_empty() {
+            self.waiting.remove(&lane);
+        }
+    }
+
     /// The broker has answered for an event that was handed over. Returns as [`KeyOrder::release`].
     #[inline]
     pub(super) fn answered(&mut self, lane: Option<u64>) -> Vec<Sequence> {

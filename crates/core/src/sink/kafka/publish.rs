@@ -213,6 +213,24 @@ impl<F: ProducerFactory> KafkaSink<F> {
         }
     }
 
+    /// Its dead letter parks the key of this event: what is held of the key joins it at the isolated
+    /// producer, which refuses what waits there behind it.
+    fn park(&mut self, sequence: Sequence) {
+        let record = self.isolated.events.item(sequence);
+        let Some(lane) = record.and_then(|record| record.lane) else { return };
+        let of_lane = |(_, record): &(&Sequence, &Record)| record.lane == Some(lane);
+        let held = self.held.range(sequence + 1..).filter(of_lane);
+        for behind in held.map(|(behind, _)| *behind).collect::<Vec<_>>() {
+            let Some(record) = self.held.remove(&behind) else { continue };
+            let event = self.in_flight.remove(behind).unwrap_or_default();
+            self.key_order.taken_back(event.lane_sent());
+            self.released.remove(&behind);
+            self.isolated.events.add(behind, record);
+        }
+        self.key_order.forget_behind(lane, sequence);
+        self.released.extend(self.key_order.release(Some(lane)));
+    }
+
     /// Collects the answers of the normal producer, waiting at most `patience` for the first.
     /// Returns whether anything was confirmed, and the errors of the client.
     fn poll_normal(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
@@ -459,6 +477,9 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
+        if cause.parks_key && !on(Mutant::KafkaHeldNotParked) {
+            self.park(sequence);
+        }
         self.isolated.replace_with_dead_letter(sequence, writer, cause);
     }
 }

@@ -69,12 +69,17 @@ impl SessionStart {
         }
     }
 
-    /// Until when everything before the floor was committed, by the server's clock. A peer's position
-    /// was seen before the session, and Postgres may have gone back since.
+    /// Until when everything before the floor was committed, by the server's clock; the oldest time if
+    /// the session says nothing new of that. A position ahead of the slot's was seen at a peer, or
+    /// reported, before the session, and Postgres may have gone back since.
     pub(super) fn committed_until_us(self, opened: &OpenedSession) -> i64 {
-        let of_peers = opened.seen.peers.map(|peers| peers.seen_unix_us);
-        let of_peers = of_peers.filter(|_| self.floor > opened.slot_confirmed);
-        of_peers.unwrap_or(opened.looked_unix_us)
+        if self.floor <= opened.slot_confirmed {
+            return opened.looked_unix_us;
+        }
+        let peers = opened.seen.peers.filter(|peers| peers.confirmed >= self.floor);
+        let nothing_new =
+            if on(Mutant::ReportedTimeRenewed) { opened.looked_unix_us } else { i64::MIN };
+        peers.map_or(nothing_new, |peers| peers.seen_unix_us)
     }
 }
 
