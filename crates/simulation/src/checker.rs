@@ -144,7 +144,7 @@ impl Checker {
         }
     }
 
-    fn is_settled(&self, number: u64) -> bool {
+    pub(crate) fn is_settled(&self, number: u64) -> bool {
         self.published.contains(number)
             || self.dead.contains(number)
             || self.excused.contains(number)

@@ -50,10 +50,12 @@ pub(crate) enum Scenario {
     SessionsEmpty,
     /// Few records are stored while Postgres goes back.
     RestoredInSilence,
+    /// A topic does not answer, or must not be written, and all else is well.
+    OneTopic,
 }
 
 impl Scenario {
-    const ALL: [Scenario; 18] = [
+    const ALL: [Scenario; 19] = [
         Scenario::Storm,
         Scenario::Moved,
         Scenario::RestoredUnseen,
@@ -72,6 +74,7 @@ impl Scenario {
         Scenario::TraceLost,
         Scenario::SessionsEmpty,
         Scenario::RestoredInSilence,
+        Scenario::OneTopic,
     ];
 }
 
@@ -118,6 +121,10 @@ pub(crate) enum Act {
     /// Neither its session nor its other connections to Postgres get anything through.
     CutHost(Who),
     HealHost,
+    /// A topic takes no record, and the others do.
+    HoldTopic,
+    /// The others have all by now.
+    JudgeOthers,
     /// All that was away or silent is well again.
     Mend,
     Wait,
@@ -214,6 +221,7 @@ impl Scenario {
             Scenario::TraceLost => script.trace_lost(&mut stage),
             Scenario::SessionsEmpty => script.sessions_empty(&mut stage),
             Scenario::RestoredInSilence => script.restored_in_silence(&mut stage),
+            Scenario::OneTopic => script.one_topic(&mut stage),
         }
         Play { steps: script.steps, stage }
     }
@@ -493,6 +501,20 @@ impl Script<'_> {
         self.then(Until::Runs, Act::Wait);
         self.commits(12);
         self.after_rounds(12, Act::Mend);
+    }
+
+    fn one_topic(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.is_calm, stage.poison) = (Some(1), true, Some(0));
+        stage.window = Some([4, 16, 64][self.below(3) as usize]);
+        stage.begins_at = 10 + self.below(30);
+        let busy = 20 + self.below(80);
+        self.at_once(Act::Commits(busy));
+        self.after_rounds(100, Act::HoldTopic);
+        self.commits(20);
+        self.at_once(Act::Slow(300));
+        self.then(Until::Rounds(200), Act::JudgeOthers);
+        self.at_once(Act::Slow(0));
+        self.at_once(Act::Mend);
     }
 
     fn sink_lost(&mut self, stage: &mut Stage) {

@@ -171,6 +171,7 @@ pub struct World {
     anew: Option<(&'static str, usize)>,
     /// When dead letters were stored.
     letters: Vec<u64>,
+    held_topic: Option<&'static str>,
     /// This relay gets nothing through to Postgres, nor hears of it.
     cut_host: Option<usize>,
     /// A relay, its start, and the last of what it had published that a restore has undone.
@@ -288,6 +289,7 @@ impl World {
             found_last: vec![None; relays],
             anew: None,
             letters: Vec::new(),
+            held_topic: None,
             cut_host: None,
             published_until: None,
         }

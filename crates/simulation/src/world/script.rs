@@ -10,6 +10,8 @@ use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
 const FIRST_FAULT: u32 = 100;
 /// A step is made even if what it waits for does not come.
 const STEP_ROUNDS_MAX: u64 = 600;
+/// How many times as many events as may be unsettled may be in flight, settled ones included.
+const SPAN_FACTOR: usize = 4;
 /// What does not start by itself.
 const LATE: u64 = 1 << 50;
 
@@ -153,6 +155,9 @@ impl World {
                 self.connection_fault(FaultKind::CutBoth);
             }
             Act::HealHost => self.cut_host = None,
+            Act::HoldTopic => self.hold_topic(),
+            Act::JudgeOthers => self.judge_others(),
+            Act::Wait => {}
             Act::Mend => self.mend(u64::MAX),
             Act::Slow(rounds) => self.slow_rounds = rounds,
             Act::EndSessions if self.happens(FaultKind::EndWalsender) => {
@@ -199,6 +204,53 @@ impl World {
             self.died(relay);
         }
         self.starts_us[relay] = LATE;
+    }
+
+    fn hold_topic(&mut self) {
+        let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
+        let is_forbidden = self.sink == SinkKind::Kafka && below(&mut self.random, 2) == 0;
+        let kind = if is_forbidden { FaultKind::Refusals } else { FaultKind::SilentTopic };
+        if !self.happens(kind) {
+            return;
+        }
+        let mut broker = locked(&self.broker);
+        if is_forbidden {
+            broker.kafka.forbid(topic);
+        } else {
+            broker.silent_topic = Some(topic.to_owned());
+            broker.kafka.silence(topic, true);
+        }
+        self.silent_until_us = Some(LATE);
+        self.held_topic = Some(topic);
+    }
+
+    /// What does not wait for the topic that is held, nor behind an event of its key that does, is
+    /// stored, as far as the window reaches.
+    fn judge_others(&mut self) {
+        let Some(topic) = self.held_topic else { return };
+        let postgres = locked(&self.postgres);
+        let window = self.machines[0].window;
+        let unsettled = |event: &&Event| !self.checker.is_settled(event.number);
+        let all = postgres.wal.iter().flat_map(Transaction::events);
+        let open = all.skip_while(|it| !unsettled(it)).take(SPAN_FACTOR * window);
+        let (mut keys, mut held) = (Vec::new(), 0);
+        let mut waits = None;
+        for event in open.filter(unsettled) {
+            let is_behind = event.key.is_some_and(|key| keys.contains(&key));
+            if is_behind || TOPICS[usize::from(event.topic)] == topic {
+                keys.extend(event.key);
+                held += 1;
+            } else if held < window && waits.is_none() {
+                waits = Some(event.number);
+            }
+        }
+        drop(postgres);
+        if let Some(event) = waits.filter(|_| held < window) {
+            let what = format!(
+                "progress: event {event} waits, although only {held} wait for {topic}, and {window} may"
+            );
+            self.violation.get_or_insert(Violation { what, events: vec![event] });
+        }
     }
 
     /// What the slot has not passed, and the topic does not hold any more, must be published again by a
