@@ -88,6 +88,8 @@ pub(crate) enum Until {
     Stored(u64),
     /// Postgres runs.
     Runs,
+    /// A relay has left its trace, and Postgres has not read it.
+    Traced,
 }
 
 /// The relay that has the slot when the script begins, or its peer.
@@ -118,6 +120,7 @@ pub(crate) enum Act {
     GoOn(Who),
     /// Its machine is suspended: its clock stands.
     Sleep(Who),
+    BrokerAway,
     /// Neither its session nor its other connections to Postgres get anything through.
     CutHost(Who),
     HealHost,
@@ -312,7 +315,7 @@ impl Script<'_> {
 
     fn peer_repeats(&mut self, stage: &mut Stage) {
         (stage.relays, stage.has_file) = (Some(2), Some(true));
-        stage.reads_topics = Some(false);
+        (stage.reads_topics, stage.is_last) = (Some(false), true);
         self.lose_reports();
         self.commits(12);
         self.then(Until::Rounds(60), Act::Kill(Who::Holder));
@@ -350,7 +353,7 @@ impl Script<'_> {
 
     fn partly_known(&mut self, stage: &mut Stage) {
         (stage.relays, stage.has_file) = (Some(1), Some(true));
-        stage.reads_topics = Some(true);
+        (stage.reads_topics, stage.is_calm, stage.is_last) = (Some(true), true, true);
         self.lose_reports();
         self.commits(8);
         self.at_once(Act::Read(Reading::Whole));
@@ -379,6 +382,11 @@ impl Script<'_> {
         self.at_once(Act::Read(Reading::Whole));
         self.lose_reports();
         self.commits(12);
+        let is_silent = self.below(2) == 0;
+        if is_silent {
+            self.after_rounds(10, Act::Fault(FaultKind::SilentTopic));
+            self.commits(12);
+        }
         self.after_rounds(10, Act::Pause(Who::Holder));
         self.at_once(Act::EndSessions);
         self.then(Until::Session(Who::Peer), Act::Read(Reading::Whole));
@@ -403,7 +411,7 @@ impl Script<'_> {
     }
 
     fn peer_unseen(&mut self, stage: &mut Stage) {
-        (stage.relays, stage.is_calm) = (Some(2), true);
+        (stage.relays, stage.is_calm, stage.is_last) = (Some(2), true, true);
         stage.reads_topics = Some(self.below(4) == 0);
         self.lose_reports();
         self.commits(12);
@@ -413,8 +421,7 @@ impl Script<'_> {
         self.after_rounds(60, Act::Pause(Who::Holder));
         self.at_once(Act::EndSessions);
         if self.below(2) == 0 {
-            self.then(Until::Session(Who::Peer), Act::Wait);
-            self.after_rounds(8, Act::EndSessions);
+            self.then(Until::Traced, Act::EndSessions);
         }
         self.then(Until::Session(Who::Peer), Act::Wait);
         if self.below(2) == 0 {
@@ -431,17 +438,21 @@ impl Script<'_> {
     fn host_cut(&mut self, stage: &mut Stage) {
         (stage.relays, stage.sink) = (Some(2), Some(SinkKind::Direct));
         (stage.is_calm, stage.window) = (true, Some(4));
-        let is_short = self.below(3) == 0;
         self.commits(60);
-        self.after_rounds(10, Act::Fault(FaultKind::BrokerAway));
+        self.after_rounds(10, Act::BrokerAway);
         self.after_rounds(20, Act::CutHost(Who::Holder));
-        if !is_short && self.below(2) == 0 {
-            self.after_rounds(3, Act::Sleep(Who::Holder));
-        }
         self.at_once(Act::Slow(300));
-        if is_short {
-            let rounds = 10 + self.below(12);
-            self.then(Until::Rounds(rounds), Act::Mend);
+        match self.below(3) {
+            0 => self.after_rounds(3, Act::Sleep(Who::Holder)),
+            1 => {
+                // It reads now and then, what has waited for long.
+                for _ in 0..3 {
+                    let rounds = 12 + self.below(8);
+                    self.then(Until::Rounds(rounds), Act::Mend);
+                    self.then(Until::Rounds(2), Act::BrokerAway);
+                }
+            }
+            _ => {}
         }
         self.then(Until::Session(Who::Peer), Act::Mend);
         self.at_once(Act::GoOn(Who::Holder));
@@ -460,24 +471,21 @@ impl Script<'_> {
     }
 
     fn restored_seen(&mut self, stage: &mut Stage) {
-        stage.relays = Some(1);
+        (stage.relays, stage.is_last) = (Some(1), true);
         self.commits(6);
-        self.after_rounds(60, Act::Fault(FaultKind::Restore));
+        self.then(Until::Rounds(120), Act::Fault(FaultKind::Restore));
     }
 
     fn trace_lost(&mut self, stage: &mut Stage) {
-        stage.is_still = false;
-        self.after_rounds(20, Act::Kill(Who::Holder));
+        (stage.relays, stage.is_calm) = (Some(1), true);
+        self.then(Until::Rounds(120), Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
+        self.commits(4);
         self.at_once(Act::Start(Who::Holder));
-        self.then(Until::Session(Who::Holder), Act::Wait);
-        let act = match self.below(3) {
-            0 => Act::EndSessions,
-            _ => Act::Fault(FaultKind::Restore),
-        };
-        self.after_rounds(10, act);
-        self.then(Until::Runs, Act::Wait);
-        self.commits(8);
+        self.then(Until::Traced, Act::Pause(Who::Holder));
+        self.at_once(Act::Fault(FaultKind::Restore));
+        self.then(Until::Runs, Act::Commits(14));
+        self.after_rounds(10, Act::GoOn(Who::Holder));
     }
 
     fn sessions_empty(&mut self, stage: &mut Stage) {
@@ -511,8 +519,8 @@ impl Script<'_> {
         self.at_once(Act::Commits(busy));
         self.after_rounds(100, Act::HoldTopic);
         self.commits(20);
-        self.at_once(Act::Slow(300));
-        self.then(Until::Rounds(200), Act::JudgeOthers);
+        self.at_once(Act::Slow(400));
+        self.then(Until::Rounds(300), Act::JudgeOthers);
         self.at_once(Act::Slow(0));
         self.at_once(Act::Mend);
     }

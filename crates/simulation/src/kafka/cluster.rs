@@ -305,6 +305,13 @@ impl Cluster {
         self.forbidden = Some(topic);
     }
 
+    /// All partitions of a topic are without a leader.
+    pub(crate) fn unlead(&mut self, topic: &str) {
+        let Some(topic) = topic_index(&self.topics, topic) else { return };
+        let partitions = &mut self.topics[topic].partitions;
+        partitions.iter_mut().for_each(|it| it.trouble = Some(Trouble::Leaderless));
+    }
+
     pub(crate) fn end_silence(&mut self) {
         self.forbidden = None;
         let partitions = self.topics.iter_mut().flat_map(|topic| &mut topic.partitions);

@@ -93,6 +93,13 @@ impl World {
                 let stored = locked(&self.broker).stored.len();
                 stored >= self.script.since_stored + records as usize
             }
+            Until::Traced => {
+                let postgres = locked(&self.postgres);
+                let is_traced = |state: &crate::network::State| {
+                    state.updates.iter().any(|(position, _)| !position.is_multiple_of(8))
+                };
+                postgres.walsenders.iter().any(|it| is_traced(&it.connection.state()))
+            }
             Until::Runs => locked(&self.postgres).runs,
             Until::Session(who) => {
                 let relay = self.who(who);
@@ -148,6 +155,10 @@ impl World {
                 self.frozen_until_us[relay] = LATE;
                 self.suspended_since_us[relay].get_or_insert(self.clock.us());
                 locked(&self.broker).kafka.freeze(relay, true);
+            }
+            Act::BrokerAway if self.happens(FaultKind::BrokerAway) => {
+                locked(&self.broker).go_away();
+                self.broker_back_us = Some(LATE);
             }
             Act::CutHost(who) if self.happens(FaultKind::CutBoth) => {
                 let relay = self.who(who);
@@ -218,7 +229,7 @@ impl World {
             broker.kafka.forbid(topic);
         } else {
             broker.silent_topic = Some(topic.to_owned());
-            broker.kafka.silence(topic, true);
+            broker.kafka.unlead(topic);
         }
         self.silent_until_us = Some(LATE);
         self.held_topic = Some(topic);
