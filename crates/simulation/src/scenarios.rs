@@ -379,6 +379,8 @@ impl Script<'_> {
     fn peer_unconfirmed(&mut self, stage: &mut Stage) {
         (stage.relays, stage.reads_topics) = (Some(2), Some(true));
         (stage.sink, stage.is_calm) = (Some(SinkKind::Direct), true);
+        // A refused event is in no topic, and what comes behind it is published again.
+        stage.poison = Some(0);
         self.at_once(Act::Read(Reading::Whole));
         self.lose_reports();
         self.commits(12);
