@@ -86,6 +86,8 @@ pub(crate) enum Until {
     Session(Who),
     /// So many more records are stored.
     Stored(u64),
+    /// Everything is stored and confirmed.
+    Quiet,
     /// Postgres runs.
     Runs,
     /// A relay has left its trace, and Postgres has not read it.
@@ -316,6 +318,7 @@ impl Script<'_> {
     fn peer_repeats(&mut self, stage: &mut Stage) {
         (stage.relays, stage.has_file) = (Some(2), Some(true));
         (stage.reads_topics, stage.is_last) = (Some(false), true);
+        self.then(Until::Quiet, Act::Wait);
         self.lose_reports();
         self.commits(12);
         self.then(Until::Rounds(60), Act::Kill(Who::Holder));
@@ -354,20 +357,21 @@ impl Script<'_> {
     fn partly_known(&mut self, stage: &mut Stage) {
         (stage.relays, stage.has_file) = (Some(1), Some(true));
         (stage.reads_topics, stage.is_calm, stage.is_last) = (Some(true), true, true);
+        self.then(Until::Quiet, Act::Wait);
         self.lose_reports();
-        self.commits(8);
+        self.commits(3);
         self.at_once(Act::Read(Reading::Whole));
-        self.after_stored(10, Act::Fault(FaultKind::MachineRestart));
+        self.after_stored(5, Act::Fault(FaultKind::MachineRestart));
         self.at_once(Act::EndSessions);
         self.at_once(Act::Start(Who::Holder));
         self.then(Until::Session(Who::Holder), Act::Read(Reading::Whole));
-        self.commits(8);
+        self.commits(5);
         self.after_stored(8, Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
         self.at_once(Act::Read(Reading::Fails));
         self.at_once(Act::Start(Who::Holder));
         if self.below(2) == 0 {
-            self.after_stored(8, Act::Kill(Who::Holder));
+            self.after_stored(4, Act::Kill(Who::Holder));
             self.at_once(Act::EndSessions);
             self.at_once(Act::LosesReports(false));
             self.at_once(Act::Start(Who::Holder));
@@ -396,6 +400,9 @@ impl Script<'_> {
         self.after_stored(12, Act::Kill(Who::Peer));
         self.at_once(Act::EndSessions);
         self.at_once(Act::LosesReports(false));
+        if is_silent {
+            self.at_once(Act::Mend);
+        }
         self.at_once(Act::GoOn(Who::Holder));
         self.then(Until::Rounds(100), Act::Start(Who::Peer));
     }
@@ -475,12 +482,12 @@ impl Script<'_> {
     fn restored_seen(&mut self, stage: &mut Stage) {
         (stage.relays, stage.is_last) = (Some(1), true);
         self.commits(6);
-        self.then(Until::Rounds(120), Act::Fault(FaultKind::Restore));
+        self.then(Until::Quiet, Act::Fault(FaultKind::Restore));
     }
 
     fn trace_lost(&mut self, stage: &mut Stage) {
         (stage.relays, stage.is_calm) = (Some(1), true);
-        self.then(Until::Rounds(120), Act::Kill(Who::Holder));
+        self.then(Until::Quiet, Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
         self.commits(4);
         self.at_once(Act::Start(Who::Holder));

@@ -167,7 +167,8 @@ impl World {
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
         // Nothing is repeated that was stored before the topics were read, or was answered.
-        let is_whole = broker.reading == Reading::Whole && self.anew.is_none();
+        let is_silent = broker.silent_topic.is_some();
+        let is_whole = broker.reading == Reading::Whole && self.anew.is_none() && !is_silent;
         let reads_all = self.machines[relay].reads_topics && is_whole;
         let is_direct = self.sink == SinkKind::Direct;
         let unanswered = std::mem::take(&mut broker.unanswered);

@@ -8,6 +8,8 @@ use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
 
 /// The faults of a script have the indexes from here on.
 const FIRST_FAULT: u32 = 100;
+/// After so many rounds of waiting, some are long.
+const HURRY_AFTER: u64 = 80;
 /// A step is made even if what it waits for does not come.
 const STEP_ROUNDS_MAX: u64 = 600;
 /// How many times as many events as may be unsettled may be in flight, settled ones included.
@@ -69,6 +71,10 @@ impl World {
         while let Some(Step { until, act }) = self.script.steps.front().copied() {
             let is_late = self.report.rounds - self.script.since_round > STEP_ROUNDS_MAX;
             if !is_late && !self.is_reached(until) {
+                // Where little happens, time passes.
+                let waited = self.report.rounds - self.script.since_round;
+                let hurries = waited > HURRY_AFTER && waited.is_multiple_of(8);
+                self.slow_rounds = self.slow_rounds.max(u64::from(hurries));
                 return;
             }
             self.script.steps.pop_front();
@@ -100,6 +106,7 @@ impl World {
                 };
                 postgres.walsenders.iter().any(|it| is_traced(&it.connection.state()))
             }
+            Until::Quiet => self.checker.all_settled(&locked(&self.postgres)),
             Until::Runs => locked(&self.postgres).runs,
             Until::Session(who) => {
                 let relay = self.who(who);
