@@ -18,7 +18,8 @@ use crate::life::{Life, WorldClock};
 use crate::scenarios::Reading;
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
-const HELD_MAX: usize = 64;
+/// A sink takes so many, or as many as may be in flight.
+const HELD_MIN: usize = 64;
 
 /// A record, as it was published or stored.
 #[derive(Clone, Debug)]
@@ -289,10 +290,16 @@ pub(crate) struct DirectSink {
     reports: Vec<SinkReport>,
     sends_until: Option<Instant>,
     is_away: bool,
+    held_max: usize,
 }
 
 impl DirectSink {
-    pub(crate) fn new(relay: usize, life: &Arc<Life>, broker: &SharedBroker) -> DirectSink {
+    pub(crate) fn new(
+        relay: usize,
+        life: &Arc<Life>,
+        broker: &SharedBroker,
+        window: usize,
+    ) -> DirectSink {
         let id = {
             let mut broker = locked(broker);
             broker.sinks += 1;
@@ -310,6 +317,7 @@ impl DirectSink {
             reports: Vec::new(),
             sends_until: None,
             is_away: false,
+            held_max: window.max(HELD_MIN),
         }
     }
 
@@ -377,7 +385,7 @@ fn failure(record: &Record, disposition: Disposition, class: &str) -> Failure {
 
 impl Sink for DirectSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        if self.items.len() >= HELD_MAX {
+        if self.items.len() >= self.held_max {
             return Err(PublishError::QueueFull);
         }
         self.items.insert(sequence, Item { record: Record::copy(event), state: State::Waiting });

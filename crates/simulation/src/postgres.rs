@@ -191,7 +191,7 @@ impl Postgres {
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
-        connection.state().up_ends_with_trace = self.loses_reports;
+        connection.state().up_ends_behind = Some(confirmed).filter(|_| self.loses_reports);
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,

@@ -390,10 +390,11 @@ fn sink_factory(
     seed: u64,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
+    let window = machine.window;
     match machine.sink {
-        SinkKind::Direct => {
-            Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
-        }
+        SinkKind::Direct => Box::new(move || {
+            Ok(Box::new(DirectSink::new(relay, &life, &broker, window)) as Box<dyn Sink>)
+        }),
         SinkKind::Kafka => {
             let learned = Learned::new(None);
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))

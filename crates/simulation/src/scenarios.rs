@@ -52,10 +52,12 @@ pub(crate) enum Scenario {
     RestoredInSilence,
     /// A topic does not answer, or must not be written, and all else is well.
     OneTopic,
+    /// A peer publishes and confirms what a relay has that stands still.
+    PeerConfirms,
 }
 
 impl Scenario {
-    const ALL: [Scenario; 19] = [
+    const ALL: [Scenario; 20] = [
         Scenario::Storm,
         Scenario::Moved,
         Scenario::RestoredUnseen,
@@ -75,6 +77,7 @@ impl Scenario {
         Scenario::SessionsEmpty,
         Scenario::RestoredInSilence,
         Scenario::OneTopic,
+        Scenario::PeerConfirms,
     ];
 }
 
@@ -227,6 +230,7 @@ impl Scenario {
             Scenario::SessionsEmpty => script.sessions_empty(&mut stage),
             Scenario::RestoredInSilence => script.restored_in_silence(&mut stage),
             Scenario::OneTopic => script.one_topic(&mut stage),
+            Scenario::PeerConfirms => script.peer_confirms(&mut stage),
         }
         Play { steps: script.steps, stage }
     }
@@ -366,7 +370,7 @@ impl Script<'_> {
         self.at_once(Act::Start(Who::Holder));
         self.then(Until::Session(Who::Holder), Act::Read(Reading::Whole));
         self.commits(5);
-        self.after_stored(8, Act::Kill(Who::Holder));
+        self.then(Until::Rounds(80), Act::Kill(Who::Holder));
         self.at_once(Act::EndSessions);
         self.at_once(Act::Read(Reading::Fails));
         self.at_once(Act::Start(Who::Holder));
@@ -444,22 +448,42 @@ impl Script<'_> {
         self.then(Until::Rounds(100), Act::Start(Who::Peer));
     }
 
+    fn peer_confirms(&mut self, stage: &mut Stage) {
+        (stage.relays, stage.is_calm, stage.is_last) = (Some(2), true, true);
+        // What a client of Kafka has goes out before its relay can know.
+        stage.sink = Some(SinkKind::Direct);
+        self.commits(30);
+        self.after_rounds(8, Act::Pause(Who::Holder));
+        self.at_once(Act::EndSessions);
+        self.then(Until::Session(Who::Peer), Act::Wait);
+        self.then(Until::Quiet, Act::Kill(Who::Peer));
+        self.at_once(Act::EndSessions);
+        self.at_once(Act::GoOn(Who::Holder));
+        self.then(Until::Rounds(100), Act::Start(Who::Peer));
+    }
+
     fn host_cut(&mut self, stage: &mut Stage) {
         (stage.relays, stage.sink) = (Some(2), Some(SinkKind::Direct));
         (stage.is_calm, stage.window) = (true, Some(4));
         self.commits(60);
-        self.after_rounds(10, Act::BrokerAway);
-        self.after_rounds(20, Act::CutHost(Who::Holder));
+        let kind = self.below(3);
+        if kind == 1 {
+            // Postgres hears nothing of it for longer than it hears nothing of Postgres.
+            self.at_once(Act::Slow(300));
+            self.at_once(Act::Fault(FaultKind::CutUp));
+            let rounds = 8 + self.below(8);
+            self.then(Until::Rounds(rounds), Act::Commits(40));
+        }
+        self.after_rounds(6, Act::BrokerAway);
+        self.after_rounds(6, Act::CutHost(Who::Holder));
         self.at_once(Act::Slow(300));
-        match self.below(3) {
+        match kind {
             0 => self.after_rounds(3, Act::Sleep(Who::Holder)),
             1 => {
-                // It reads now and then, what has waited for long.
-                for _ in 0..3 {
-                    let rounds = 12 + self.below(8);
-                    self.then(Until::Rounds(rounds), Act::Mend);
-                    self.then(Until::Rounds(2), Act::BrokerAway);
-                }
+                // It reads what has waited for long.
+                let rounds = 14 + self.below(9);
+                self.then(Until::Rounds(rounds), Act::Mend);
+                self.then(Until::Rounds(2), Act::BrokerAway);
             }
             _ => {}
         }
@@ -524,10 +548,15 @@ impl Script<'_> {
         (stage.relays, stage.is_calm, stage.poison) = (Some(1), true, Some(0));
         stage.window = Some([4, 16, 64][self.below(3) as usize]);
         stage.begins_at = 10 + self.below(30);
+        // More may be in flight than at first.
+        let many = self.below(4) == 0;
+        if many {
+            (stage.window, stage.sink) = (Some(2_000), Some(SinkKind::Direct));
+        }
         let busy = 20 + self.below(80);
         self.at_once(Act::Commits(busy));
         self.after_rounds(100, Act::HoldTopic);
-        self.commits(20);
+        self.at_once(Act::Commits(if many { 500 } else { 12 }));
         self.at_once(Act::Slow(400));
         self.then(Until::Rounds(300), Act::JudgeOthers);
         self.at_once(Act::Slow(0));

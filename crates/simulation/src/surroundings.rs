@@ -69,7 +69,8 @@ impl Wire for SimulatedWire {
         }
         if !state.up_is_cut && !state.ends_up {
             state.updates.push_back((flushed.to_wire(), reply_requested));
-            state.ends_up = state.up_ends_with_trace && progress::is_trace(flushed);
+            let is_behind = state.up_ends_behind.is_some_and(|it| flushed.to_wire() > it);
+            state.ends_up = is_behind && progress::is_trace(flushed);
         }
         Ok(())
     }

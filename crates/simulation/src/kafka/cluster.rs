@@ -92,7 +92,7 @@ pub(crate) struct Cluster {
     ids: u64,
     brokers: usize,
     /// Records that a client holds at most.
-    pub(super) queue_max: usize,
+    pub(crate) queue_max: usize,
     cluster: u64,
     /// A batch was refused, and its producer cannot be used any more.
     pub(crate) has_refused: bool,

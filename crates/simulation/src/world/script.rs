@@ -152,6 +152,7 @@ impl World {
             Act::Pause(who) if self.happens(FaultKind::Freeze) => {
                 let relay = self.who(who);
                 self.frozen_until_us[relay] = self.clock.us() + 4_000_000;
+                locked(&self.broker).kafka.freeze(relay, true);
             }
             Act::GoOn(who) => {
                 let relay = self.who(who);
@@ -232,6 +233,7 @@ impl World {
             return;
         }
         let mut broker = locked(&self.broker);
+        broker.kafka.queue_max = 1_000;
         if is_forbidden {
             broker.kafka.forbid(topic);
         } else {
