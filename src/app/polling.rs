@@ -23,7 +23,7 @@ use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::worker::{self, PollingShared};
 use crate::relay::control::StopFlags;
-use crate::relay::{ClaimFeed, ClaimParts, Relay};
+use crate::relay::{Relay, Workers};
 use crate::source::connect::ConnectErrorKind;
 use crate::source::facts::system_id;
 use crate::source::sql::{self, Sql};
@@ -66,18 +66,14 @@ pub(super) fn run(
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
         open: AtomicBool::default(),
         connected: AtomicBool::default(),
-        lease: ClaimLease::new(polling.lease, Instant::now()),
+        lease: ClaimLease::new(polling.lease, Instant::now()).into(),
         live: Mutex::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),
         stop: stopped,
     });
-    let claims = ClaimParts {
-        shared: Arc::clone(&shared),
-        delivery: config.delivery.clone(),
-        batches,
-        late: late_sender,
-    };
+    let workers = Workers::new(Arc::clone(&shared), batches, late_sender);
+    let delivery = config.delivery.clone();
     let handed_over: Arc<OnceLock<HandoverState>> = Arc::default();
     let flags = Arc::clone(&observability.flags);
     let maintenance = Maintenance {
@@ -92,7 +88,7 @@ pub(super) fn run(
             }
         }),
     };
-    let carry = |parts| Relay::new(parts, ClaimFeed::new(claims)?)?.run();
+    let carry = |parts| Relay::new(parts, workers.feed(delivery)?)?.run();
     let mut running = observability.start(config, carry)?;
     let supervising = supervise(&flags, signals, stop_workers, &mut running, maintenance);
     let outcome = runtime.block_on(supervising);

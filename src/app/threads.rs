@@ -28,7 +28,7 @@ use crate::metrics::{Metrics, PassCounts};
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
 use crate::relay::ports::{Meters, StopKeeper};
-use crate::relay::stops::{Stops, StopsConfig};
+use crate::relay::stops::{self, StandingStops, StopsConfig};
 use crate::relay::{self, DataMeter, FactsRecorder, Parts};
 use crate::sink::{self, Requirements};
 use crate::trace::{SpanExporter, SpanSource};
@@ -39,7 +39,7 @@ pub(super) struct Observability {
     pub(super) metrics: Arc<Metrics>,
     pub(super) facts: Arc<Facts>,
     pub(super) flags: Arc<StopFlags>,
-    pub(super) stops: Arc<Stops>,
+    pub(super) stops: Arc<StandingStops>,
     pub(super) system: SystemId,
     pub(super) service_manager: Arc<ServiceManager>,
     _admin: Admin,
@@ -56,7 +56,7 @@ impl Observability {
         let facts = Facts::new(0);
         let system = SystemId::default();
         let config_of_stops = StopsConfig { system: system.clone(), ..stops_config(config) };
-        let stops = Arc::new(Stops::open(config_of_stops)?);
+        let stops = stops::open(config_of_stops)?;
         let (limits, began_unix_us) = (HealthLimits::default(), unix_now_us());
         let states = StateWatch::new(limits, Arc::clone(&metrics), began_unix_us);
         let view = AdminView {
@@ -270,7 +270,7 @@ pub(crate) fn replay_destinations(config: &Config) -> Destinations {
     Destinations::of(routes.map(|route| (route.exchange.clone(), route.topic.clone())))
 }
 
-/// What [`Stops`] needs of the configuration.
+/// What [`StandingStops`] needs of the configuration.
 pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
     let dead_letters = (Arc::clone(&config.sink), config.dead_letter.address.clone());
     StopsConfig {

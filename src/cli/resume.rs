@@ -37,22 +37,22 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     }
     let stops = Stops::look(stops_config(config))?;
     let mut more = 0;
-    if stops.standing().is_none() {
+    if stops.kept.standing().is_none() {
         stops.ask_system()?;
         let in_topic = stops.read_topic()?;
         more = in_topic.standing.len().saturating_sub(1);
         // What a relay finds that makes the file is acknowledged there.
-        if in_topic.standing.is_empty() && waiting.is_none() && !stops.lacks_file() {
+        if in_topic.standing.is_empty() && waiting.is_none() && !stops.kept.lacks_file() {
             stops.look_for_gap(&in_topic)?;
         }
     }
-    let (stop, _) = match (stops.standing(), waiting) {
+    let (stop, _) = match (stops.kept.standing(), waiting) {
         (Some(standing), _) => standing,
         (None, Some((stop, _))) => return Err(needs_token(&stop)),
-        (None, None) => return Err(stops.nothing()),
+        (None, None) => return Err(stops.kept.nothing()),
     };
     confirm(&stop, args.yes)?;
-    stops.resume(&user_at_host(), &args.reason)?;
+    stops.kept.resume(&user_at_host(), &args.reason)?;
     print_line(&format!("{} is acknowledged; start the relay: walrelay run", stop.code));
     if more > 0 {
         print_note("another stop stands, too: run this again");

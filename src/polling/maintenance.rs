@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 
-use super::batch::Late;
+use super::batch::Verdicts;
 use super::handover::HandoverState;
 use super::session::PollingSession;
 use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
@@ -29,7 +29,7 @@ const CLEAN_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Maintenance {
     pub(crate) shared: Arc<PollingShared>,
     /// Verdicts from the loop for which no worker waits; it ends when the loop does.
-    pub(crate) late: mpsc::Receiver<Late>,
+    pub(crate) late: mpsc::Receiver<Verdicts>,
     pub(crate) metrics: Arc<Metrics>,
     /// Called when the slot exists and no rows are left for polling.
     pub(crate) handed_over: Box<dyn Fn(HandoverState) + Send + Sync>,
@@ -53,7 +53,7 @@ impl Maintenance {
         let expire = now + shared.polling.lease;
         let clean = shared.polling.cleanup.enabled.then_some(now);
         let mut chores = Chores { expire, backlog: now, clean };
-        let mut held: Option<Late> = None;
+        let mut held: Option<Verdicts> = None;
         loop {
             let session = reconnect.session().await?;
             shared.connected.store(true, Ordering::Relaxed);
@@ -77,7 +77,7 @@ impl Maintenance {
         &mut self,
         session: &PollingSession,
         chores: &mut Chores,
-        held: &mut Option<Late>,
+        held: &mut Option<Verdicts>,
     ) -> Result<bool, ConnectError> {
         if held.is_none() {
             let next = chores.next().saturating_duration_since(Instant::now());
@@ -90,10 +90,10 @@ impl Maintenance {
                 () = tokio::time::sleep(next) => {}
             }
         }
-        if let Some(Late { claim, verdicts }) = held {
-            warn_of_lost_rows(session.settle(claim, verdicts).await?);
+        if let Some(verdicts) = held {
+            warn_of_lost_rows(session.settle(verdicts).await?);
             if verdicts.last {
-                self.shared.set_live(claim, false);
+                self.shared.set_live(&verdicts.claim, false);
             }
             self.shared.settled.notify_one();
             *held = None;

@@ -22,8 +22,6 @@
 
 pub(crate) mod admin_rows;
 pub mod batch;
-pub(crate) mod claim_lease;
-pub(crate) mod claim_schedule;
 pub(crate) mod handover;
 pub(crate) mod maintenance;
 #[cfg(test)]
@@ -33,3 +31,5 @@ pub mod settings;
 pub(crate) mod statements;
 pub(crate) mod table_facts;
 pub(crate) mod worker;
+
+pub(crate) use walrelay_core::polling::{claim_lease, claim_schedule};

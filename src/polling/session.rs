@@ -180,20 +180,12 @@ impl PollingSession {
 
     /// Writes the verdicts of a claim in one transaction. Returns how many of the rows no longer
     /// belonged to the claim.
-    pub(crate) async fn settle(
-        &self,
-        claim: &str,
-        verdicts: &Verdicts,
-    ) -> Result<u64, ConnectError> {
-        self.within(self.lease, self.write_verdicts(claim, verdicts)).await
+    pub(crate) async fn settle(&self, verdicts: &Verdicts) -> Result<u64, ConnectError> {
+        self.within(self.lease, self.write_verdicts(verdicts)).await
     }
 
-    async fn write_verdicts(
-        &self,
-        claim: &str,
-        verdicts: &Verdicts,
-    ) -> Result<u64, tokio_postgres::Error> {
-        let Verdicts { published, failed, noted, given_back, .. } = verdicts;
+    async fn write_verdicts(&self, verdicts: &Verdicts) -> Result<u64, tokio_postgres::Error> {
+        let Verdicts { claim, published, failed, noted, given_back, .. } = verdicts;
         let sizes = [published.len(), given_back.len(), failed.len(), noted.len()];
         let is_transaction = sizes.into_iter().filter(|rows| *rows > 0).count() > 1;
         let client = self.client();

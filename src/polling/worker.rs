@@ -29,6 +29,14 @@ use crate::source::settings::SourceSettings;
 /// How often a worker checks whether the loop takes batches again.
 const CLOSED_TICK: Duration = Duration::from_millis(20);
 
+/// A batch on its way to the loop.
+#[derive(Debug)]
+pub(crate) struct PassedBatch {
+    pub(crate) batch: Batch,
+    /// Takes one answer.
+    pub(crate) answer: oneshot::Sender<Verdicts>,
+}
+
 /// What the workers of a process share.
 pub(crate) struct PollingShared {
     pub(crate) source: SourceSettings,
@@ -39,14 +47,14 @@ pub(crate) struct PollingShared {
     /// The name of this process in the table.
     pub(crate) process: String,
     /// To the loop, with room for one batch of each worker.
-    pub(crate) batches: SyncSender<Batch>,
+    pub(crate) batches: SyncSender<PassedBatch>,
     /// Only one worker of a process claims at a time, at the configured interval.
     pub(crate) schedule: tokio::sync::Mutex<ClaimSchedule>,
     /// Whether the loop takes batches.
     pub(crate) open: AtomicBool,
     /// Whether there is a connection. Set by maintenance, which uses its own every second.
     pub(crate) connected: AtomicBool,
-    pub(crate) lease: ClaimLease,
+    pub(crate) lease: Arc<ClaimLease>,
     /// Claims of this process, which must be renewed.
     pub(crate) live: Mutex<BTreeSet<String>>,
     /// Number of the next claim.
@@ -204,7 +212,7 @@ async fn claim_and_settle(
             let settled = match &verdicts {
                 None => session.abandon(&claim).await,
                 // If only the answer was lost, the rows are settled already.
-                Some(verdicts) => session.settle(&claim, verdicts).await.map(|lost| {
+                Some(verdicts) => session.settle(verdicts).await.map(|lost| {
                     warn_of_lost_rows(if again { 0 } else { lost });
                 }),
             };
@@ -280,9 +288,9 @@ async fn hand_over(
 ) -> Option<Verdicts> {
     let (answer, verdicts) = oneshot::channel();
     let Claim { lsn, rows, .. } = claimed;
-    let batch = Batch { claim: claim.to_owned(), claimed_at, lsn, rows, answer };
+    let batch = Batch { claim: claim.to_owned(), claimed_at, lsn, rows };
     // The channel has room for one batch of each worker.
-    if shared.batches.try_send(batch).is_err() {
+    if shared.batches.try_send(PassedBatch { batch, answer }).is_err() {
         return None;
     }
     verdicts.await.ok()

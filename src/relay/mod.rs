@@ -2,20 +2,20 @@
 //! that are kept, the topics that are read, and claimed rows.
 
 mod adapters;
+mod claim_workers;
 pub mod control;
-mod feed;
 mod preconditions;
 mod present;
 mod state_file;
 pub(crate) mod stops;
 mod topic_ends;
 
+use walrelay_core::relay::faults;
 pub use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
 pub use walrelay_core::relay::{Parts, ReadBack, Relay, ports, slot_history};
-use walrelay_core::relay::{admit, failure_policy, faults};
 
 pub(crate) use self::adapters::{DataMeter, FactsRecorder};
-pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
+pub(crate) use self::claim_workers::Workers;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::state_file::open as open_state_file;
 pub(crate) use self::topic_ends::read_back;

@@ -1,41 +1,30 @@
 //! What Postgres says when a stop is acknowledged.
 
 use tokio_postgres::Client;
+use walrelay_core::relay::stops::Present;
 
 use crate::base::error::Fault;
-use crate::base::lsn::Lsn;
 use crate::base::stop::RESUME;
 use crate::doctor::fingerprint::{KeptPublication, PublicationLook};
 use crate::doctor::source;
 use crate::source::settings::SourceSettings;
 
-pub(super) struct Present {
-    pub(super) publication: KeptPublication,
-    pub(super) digest: String,
-    pub(super) system_id: String,
-    pub(super) timeline: u32,
-    pub(super) wal_end: Lsn,
-}
-
-impl Present {
-    /// The publication must be in order by now.
-    pub(super) async fn ask(client: &Client, settings: &SourceSettings) -> Result<Present, Fault> {
-        let report = source::report(client, settings).await?;
-        let found = source::fingerprint(&report.facts);
-        if let Some(fault) = found.holds_back(settings) {
-            let mend = format!("{}\nthen: {RESUME}", fault.mend);
-            return Err(Fault { mend, ..fault });
-        }
-        let server = report.facts.server;
-        let digest = found.digest();
-        let look =
-            PublicationLook { system_id: server.system_id, wal_end: server.current_lsn, found };
-        Ok(Present {
-            publication: KeptPublication::of(&look, settings),
-            digest,
-            system_id: look.system_id,
-            timeline: server.timeline,
-            wal_end: look.wal_end,
-        })
+/// The publication must be in order by now.
+pub(super) async fn ask(client: &Client, settings: &SourceSettings) -> Result<Present, Fault> {
+    let report = source::report(client, settings).await?;
+    let found = source::fingerprint(&report.facts);
+    if let Some(fault) = found.holds_back(settings) {
+        let mend = format!("{}\nthen: {RESUME}", fault.mend);
+        return Err(Fault { mend, ..fault });
     }
+    let server = report.facts.server;
+    let digest = found.digest();
+    let look = PublicationLook { system_id: server.system_id, wal_end: server.current_lsn, found };
+    Ok(Present {
+        publication: KeptPublication::of(&look, settings),
+        digest,
+        system_id: look.system_id,
+        timeline: server.timeline,
+        wal_end: look.wal_end,
+    })
 }

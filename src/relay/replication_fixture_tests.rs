@@ -10,7 +10,7 @@ use walrelay_core::base::clock::Moment;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::DeliverySettings;
 use walrelay_core::pgoutput::message::Message;
-use walrelay_core::relay::admit::Admission;
+use walrelay_core::relay::admit::{self, Admission};
 use walrelay_core::relay::failure_policy::FailureOutcome;
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, Replication};
 use walrelay_core::relay::feed::{Downstream, Feed as _};
@@ -31,9 +31,9 @@ use crate::metrics::{IntakeHold, Metrics, PassCounts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
-use crate::relay::stops::Stops;
+use crate::relay::stops;
 use crate::relay::{
-    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, admit, open_state_file,
+    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
 };
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
@@ -108,7 +108,7 @@ impl Fixture {
             system: Default::default(),
         };
         let broker = MemoryBroker::default();
-        let stops: Arc<dyn StopKeeper> = Stops::unkept(&config.source);
+        let stops: Arc<dyn StopKeeper> = stops::unkept(&config.source);
         let meters = Arc::clone(&metrics) as Arc<dyn Meters>;
         let flags = Arc::<StopFlags>::default();
         let feed = SlotParts {

@@ -1,40 +1,32 @@
-//! Is there a stop that nobody has acknowledged, and where is it kept?
-//!
-//! A stop that protects data ([`crate::base::stop`]) is kept in one place until it is acknowledged: in
-//! the state file; without one, as a record of the dead-letter topic. The breaker's belongs to the
-//! topic, and is kept there as long as it can be written and read. The same file holds what the next
-//! process compares with: the publication, the system, and how far the WAL had come.
+//! The stops that are kept ([`walrelay_core::relay::stops`]), with the state file, the dead-letter topic and
+//! Postgres; and what a command looks for.
 
-use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use walrelay_core::relay::feed::slot::not_the_last;
-use walrelay_core::relay::ports::StopKeeper;
+use walrelay_core::relay::ports::StopKeeper as _;
 use walrelay_core::relay::state_file::memory::{Memory, Remembered};
-pub(crate) use walrelay_core::relay::stop_place::Place;
+use walrelay_core::relay::stop_place::Place;
+pub(crate) use walrelay_core::relay::stops::StandingStops;
+use walrelay_core::relay::stops::{Present, StopParts, StopSurroundings};
 
 use super::control::SystemTimeline;
-use super::faults;
-use super::present::Present;
+use super::present;
 use super::state_file::{look_at_memory, open_memory, path_of};
-use crate::base::clock::{steady_clock, unix_now_us};
+use crate::base::clock::{SystemClock, steady_clock};
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
-use crate::base::lsn::Lsn;
 use crate::base::runtime;
-use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
 use crate::dead_letter::owner::LetterOwner;
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
+use crate::dead_letter::record::StopRecord;
 use crate::dead_letter::stop_log;
 use crate::dead_letter::topic_stops::TopicStops;
 use crate::dead_letter::writer::{DeadLetterAddress, SystemId};
 use crate::delivery::settings::DeliverySettings;
-use crate::doctor::fingerprint::{
-    Comparison, KeptPublication, KnownPublication, PublicationKeeper, PublicationLook,
-};
+use crate::doctor::fingerprint::{Comparison, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::source::{SeenSource, fingerprint};
 use crate::sink::Broker;
@@ -42,7 +34,7 @@ use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
-/// What [`Stops`] is made of.
+/// What stops are made of.
 pub(crate) struct StopsConfig<'a> {
     pub(crate) source: &'a SourceSettings,
     pub(crate) delivery: &'a DeliverySettings,
@@ -55,192 +47,105 @@ pub(crate) struct StopsConfig<'a> {
     pub(crate) relay: String,
 }
 
-pub(crate) struct Stops {
+/// Where else than in the state file a stop is looked for.
+#[derive(Clone)]
+struct Surroundings {
     source: SourceSettings,
-    is_polling: bool,
     dead_letters: Option<(Arc<dyn Broker>, DeadLetterAddress)>,
-    system: SystemId,
-    relay: String,
-    state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    memory: Option<Memory>,
-    remembered: Remembered,
-    /// Where the last process read the slot, and how far the WAL had come, as this one found it.
-    last: Option<(SystemTimeline, Lsn)>,
-    /// This process reads the slot: it was judged against the last one.
-    reads: bool,
-    /// How far the WAL has come, until this process reads the slot.
-    unwritten: Option<Lsn>,
-    /// The system that the session is of, also where that is a reason to stop.
-    met_system: Option<String>,
-    /// The state file that a command did not find.
-    missing: Option<PathBuf>,
-    standing: Option<(Stop, Place)>,
-    /// Why this process waits, also where nothing is kept.
-    halted: Option<Stop>,
-    /// It may go on.
-    resumed: bool,
-    topic_unreadable: bool,
-    /// It was logged that the state file cannot be written.
-    write_failed: bool,
-}
-
-impl fmt::Debug for Stops {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stops").field("state", &self.state).finish_non_exhaustive()
+impl Surroundings {
+    async fn connect(&self) -> Result<Sql, Fault> {
+        let SourceSettings { connection, slot, publication, .. } = &self.source;
+        let connected = sql::connect(connection).await;
+        connected.map_err(|error| error.fault(connection, slot, publication))
     }
+}
+
+impl StopSurroundings for Surroundings {
+    fn has_topic(&self) -> bool {
+        self.dead_letters.is_some()
+    }
+
+    fn append(&self, record: &StopRecord) -> Result<(), Fault> {
+        let Some((broker, address)) = &self.dead_letters else { return Ok(()) };
+        let go_on = AtomicBool::new(false);
+        let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
+        stop_log::append(record, &topic, &steady_clock())
+    }
+
+    fn present(&self) -> Result<Present, Fault> {
+        runtime::try_block_on(async {
+            let sql = self.connect().await?;
+            present::ask(&sql.client, &self.source).await
+        })
+    }
+}
+
+/// The stops as a relay has them: its state file is made if it is missing.
+pub(crate) fn open(config: StopsConfig<'_>) -> Result<Arc<StandingStops>, Fault> {
+    let (delivery, source) = (config.delivery, config.source);
+    let memory = open_memory(delivery.state_file.as_deref(), &source.slot)?;
+    Ok(Stops::with(config, memory, None).kept)
+}
+
+/// Nothing is kept.
+#[cfg(test)]
+pub(crate) fn unkept(source: &SourceSettings) -> Arc<StandingStops> {
+    let delivery = DeliverySettings { state_file: None, ..DeliverySettings::default() };
+    let config = StopsConfig {
+        source,
+        delivery: &delivery,
+        is_polling: false,
+        dead_letters: None,
+        system: SystemId::default(),
+        relay: "relay@host".to_owned(),
+    };
+    Stops::with(config, None, None).kept
+}
+
+/// The stops as a command has them.
+pub(crate) struct Stops {
+    pub(crate) kept: Arc<StandingStops>,
+    surroundings: Surroundings,
+    is_polling: bool,
+    system: SystemId,
 }
 
 impl Stops {
-    /// Opens the state file, which is made if it is missing.
-    pub(crate) fn open(config: StopsConfig<'_>) -> Result<Stops, Fault> {
-        let (delivery, source) = (config.delivery, config.source);
-        let memory = open_memory(delivery.state_file.as_deref(), &source.slot)?;
-        Ok(Stops::with(config, memory))
-    }
-
-    /// The same for a command, which makes no file.
+    /// Looks at the state file, and makes none.
     pub(crate) fn look(config: StopsConfig<'_>) -> Result<Stops, Fault> {
         let (delivery, source) = (config.delivery, config.source);
         let memory = look_at_memory(delivery.state_file.as_deref(), &source.slot)?;
         let path = path_of(delivery.state_file.as_deref(), &source.slot);
-        let missing = path.filter(|path| !path.exists());
-        let stops = Stops::with(config, memory);
-        stops.state().missing = missing;
-        Ok(stops)
+        Ok(Stops::with(config, memory, path.filter(|path| !path.exists())))
     }
 
-    fn with(config: StopsConfig<'_>, memory: Option<(Memory, Remembered)>) -> Stops {
+    fn with(
+        config: StopsConfig<'_>,
+        memory: Option<(Memory, Remembered)>,
+        missing_file: Option<PathBuf>,
+    ) -> Stops {
         let StopsConfig { source, is_polling, dead_letters, system, relay, .. } = config;
-        let mut state = State::default();
-        if let Some((memory, remembered)) = memory {
-            state.memory = Some(memory);
-            state.take_over(remembered, &source.slot);
-        }
-        let (source, state) = (source.clone(), Mutex::new(state));
-        Stops { source, is_polling, dead_letters, system, relay, state }
-    }
-
-    /// Nothing is kept.
-    #[cfg(test)]
-    pub(crate) fn unkept(source: &SourceSettings) -> Arc<Stops> {
-        let delivery = DeliverySettings { state_file: None, ..DeliverySettings::default() };
-        let config = StopsConfig {
-            source,
-            delivery: &delivery,
-            is_polling: false,
-            dead_letters: None,
-            system: SystemId::default(),
-            relay: "relay@host".to_owned(),
-        };
-        Arc::new(Stops::with(config, None))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The stop that nobody has acknowledged, and where it is kept.
-    pub(crate) fn standing(&self) -> Option<(Stop, Place)> {
-        self.state().standing.clone()
-    }
-
-    /// The fault with which a process ends because of it.
-    pub(crate) fn fault(&self) -> Option<Fault> {
-        let (stop, _) = self.standing()?;
-        stop.fault()
-    }
-
-    /// The relay stops with this fault: keeps it if it protects data and is not kept already. What
-    /// is in flight has settled by now, and no thread writes to the topic any more.
-    pub(crate) fn keep(&self, fault: &Fault) {
-        let mut state = self.state();
-        if fault.doubt.is_none() || state.standing.is_some() {
-            return;
-        }
-        let stop = Stop::of(fault, unix_now_us());
-        let kept = match self.keep_in(&mut state, &stop) {
-            Place::Nowhere => {
-                tracing::error!(
-                    code = "stop.unkept",
-                    reason = stop.code,
-                    "nothing keeps this stop, so the next start goes on: name a file with delivery.state_file"
-                );
-                Place::Nowhere
-            }
-            place => {
-                let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
-                let file = file.map(|memory| memory.path().display().to_string());
-                tracing::info!(
-                    reason = stop.code,
-                    file,
-                    "the stop stands until it is acknowledged"
-                );
-                place
-            }
-        };
-        state.standing = Some((stop, kept)).filter(|(_, place)| *place != Place::Nowhere);
-    }
-
-    fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
-        let of_breaker = stop.code == BREAKER_OPEN;
-        let body = self.body(state, stop);
-        // A topic that cannot be read may be written all the same.
-        if of_breaker && self.append(StopRecordKind::Stopped, body.clone()) {
-            return Place::Topic;
-        }
-        if state.memory.is_some() {
-            state.remembered.stop = Some(stop.clone());
-            if state.write(&self.source.slot) {
-                return Place::StateFile;
-            }
-        }
-        let has_failed = of_breaker || state.topic_unreadable;
-        let in_topic = !has_failed && self.append(StopRecordKind::Stopped, body);
-        if in_topic { Place::Topic } else { Place::Nowhere }
-    }
-
-    fn body(&self, state: &State, stop: &Stop) -> StopBody {
-        // The next process is of the system that this one has met.
-        let met = state.met_system.clone().filter(|_| stop.code == OTHER_SYSTEM);
-        StopBody {
-            slot: self.source.slot.clone(),
-            system: met.or_else(|| self.system.get()).unwrap_or_default(),
-            stop: stop.clone(),
-            by: self.relay.clone(),
-            unix_us: unix_now_us(),
-            ..StopBody::default()
-        }
-    }
-
-    /// True when the broker has confirmed the record.
-    fn append(&self, kind: StopRecordKind, body: StopBody) -> bool {
-        self.try_append(kind, body).is_ok_and(|written| written)
-    }
-
-    fn try_append(&self, kind: StopRecordKind, body: StopBody) -> Result<bool, Fault> {
-        let Some((broker, address)) = &self.dead_letters else { return Ok(false) };
-        let go_on = AtomicBool::new(false);
-        let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
-        let written = stop_log::append(&StopRecord::new(kind, body), &topic, &steady_clock());
-        if let Err(Fault { what, .. }) = &written {
-            tracing::warn!(
-                code = "stop.unwritten",
-                error = what,
-                "the dead-letter topic does not take the record of the stop"
-            );
-        }
-        written.map(|()| true)
+        let surroundings = Surroundings { source: source.clone(), dead_letters };
+        let kept = StandingStops::new(StopParts {
+            source: source.clone(),
+            is_polling,
+            system: system.clone(),
+            relay,
+            memory,
+            missing_file,
+            surroundings: Box::new(surroundings.clone()),
+            clock: Arc::new(SystemClock),
+        });
+        Stops { kept: Arc::new(kept), surroundings, is_polling, system }
     }
 
     /// Asks Postgres for the system identifier, for a command: stops in the topic may be of another
     /// system. Without an answer all of the slot's name count.
     pub(crate) fn ask_system(&self) -> Result<(), Fault> {
         let found = runtime::try_block_on(async {
-            let Ok(sql) = self.connect().await else { return Ok(None) };
+            let Ok(sql) = self.surroundings.connect().await else { return Ok(None) };
             Ok(system_id(&sql.client).await)
         })?;
         found.into_iter().for_each(|found| self.system.learn(&found));
@@ -250,15 +155,17 @@ impl Stops {
     /// Looks into the dead-letter topic, for a command: only there can the stop be that the state
     /// file does not have.
     pub(crate) fn read_topic(&self) -> Result<TopicStops, Fault> {
-        let Some((broker, address)) = &self.dead_letters else { return Ok(TopicStops::default()) };
+        let Some((broker, address)) = &self.surroundings.dead_letters else {
+            return Ok(TopicStops::default());
+        };
         let go_on = AtomicBool::new(false);
         let topic = DeadLetterTopic::of_relay(&**broker, address, &go_on);
         let found = stop_log::read_stops(
             &topic,
-            &LetterOwner::new(&self.source.slot, self.system.get().as_deref()),
+            &LetterOwner::new(&self.surroundings.source.slot, self.system.get().as_deref()),
         )?;
         if let Some(stop) = found.standing.first() {
-            self.found_in_topic(stop.clone());
+            self.kept.found_in_topic(stop.clone());
         }
         Ok(found)
     }
@@ -271,13 +178,13 @@ impl Stops {
             match self.read_topic() {
                 Ok(found) => in_topic = found,
                 Err(fault) => {
-                    self.topic_is_readable(false);
+                    self.kept.topic_is_readable(false);
                     let Fault { what, mend, .. } = fault;
                     findings.push(Finding::warn("dead-letter.unread", format!("the dead-letter topic cannot be read, so it is not known whether a stop stands there: {what}; to mend it: {mend}")));
                 }
             }
         }
-        match self.fault() {
+        match self.kept.fault() {
             Some(fault) => findings.push(Finding::fail(fault)),
             None => findings.extend(seen.and_then(|seen| self.gap(seen, &in_topic))),
         }
@@ -290,34 +197,27 @@ impl Stops {
         if self.is_polling {
             return Ok(());
         }
-        let settings = &self.source;
+        let settings = &self.surroundings.source;
         let seen = runtime::try_block_on(async {
-            let sql = self.connect().await?;
+            let sql = self.surroundings.connect().await?;
             SeenSource::gather(&sql.client, settings).await.map(|(seen, _)| seen)
         })?;
         let found = self.gap(&seen, in_topic).and_then(|finding| finding.fault);
-        if let Some(fault) = found.filter(|fault| fault.doubt.is_some()) {
-            let stop = Stop::of(&fault, unix_now_us());
-            self.state().standing = Some((stop, self.place_of_gaps()));
+        if let Some(fault) = found {
+            self.kept.found_gap(&fault);
         }
         Ok(())
-    }
-
-    async fn connect(&self) -> Result<Sql, Fault> {
-        let SourceSettings { connection, slot, publication, .. } = &self.source;
-        let connected = sql::connect(connection).await;
-        connected.map_err(|error| error.fault(connection, slot, publication))
     }
 
     /// What has happened while no relay ran.
     fn gap(&self, seen: &SeenSource, in_topic: &TopicStops) -> Option<Finding> {
         let SeenSource { facts, decoded } = seen;
-        let (source, server) = (&self.source, &facts.server);
+        let (source, server) = (&self.surroundings.source, &facts.server);
         let place =
             SystemTimeline { system_id: server.system_id.clone(), timeline: server.timeline };
         let is_active = facts.slot.as_ref().is_some_and(|slot| slot.active);
         // A relay that lives has been judged, and the WAL has come farther since.
-        let last = self.last_place().filter(|_| !is_active);
+        let last = self.kept.last_place().filter(|_| !is_active);
         if let Some(fault) =
             last.and_then(|last| not_the_last(source, &last, &place, server.current_lsn))
         {
@@ -327,235 +227,17 @@ impl Stops {
         let is_acknowledged = in_topic.publication.as_ref() == Some(&found.digest());
         let look =
             PublicationLook { system_id: place.system_id, wal_end: server.current_lsn, found };
-        match self.restored(None).compare(look, source, true) {
+        match self.kept.restored(None).compare(look, source, true) {
             Comparison::Fault(fault) => Some(Finding::fail(fault)),
             // A relay that lives has seen what is young.
             Comparison::First if !is_acknowledged && !is_active => {
                 let fault = publication_age::in_doubt(source, facts, *decoded)?;
-                match self.place_of_gaps() {
+                match self.kept.place_of_gaps() {
                     Place::Nowhere => Some(Finding::warn("publication.young", fault.what)),
                     _ => Some(Finding::fail(fault)),
                 }
             }
             Comparison::First | Comparison::InOrder => None,
-        }
-    }
-
-    /// This process waits because of a fault, until it is resumed.
-    pub(crate) fn waits(&self, fault: &Fault) -> Stop {
-        let mut state = self.state();
-        let stop = match &state.standing {
-            Some((stop, _)) => stop.clone(),
-            None => Stop::of(fault, unix_now_us()),
-        };
-        (state.halted, state.resumed) = (Some(stop.clone()), false);
-        stop
-    }
-
-    /// Whether the process that waits may go on: it was resumed, or its stop was acknowledged in
-    /// the state file by a command.
-    pub(crate) fn may_go_on(&self) -> bool {
-        let mut state = self.state();
-        let in_file = state.standing.clone().filter(|(_, place)| *place == Place::StateFile);
-        let found = in_file.zip(state.memory.as_mut().map(Memory::reload));
-        if let Some(((stop, _), found)) = found
-            && found.stop.as_ref() != Some(&stop)
-        {
-            state.standing = None;
-            state.take_over(found, &self.source.slot);
-            state.resumed = true;
-        }
-        let goes_on = state.resumed;
-        if goes_on {
-            (state.halted, state.resumed) = (None, false);
-            state.begins();
-        }
-        goes_on
-    }
-
-    /// Acknowledges the stop. What Postgres says now is what is known from then on, so it must be in
-    /// order. Blocks on Postgres and the broker.
-    pub(crate) fn resume(&self, by: &str, reason: &str) -> Result<Stop, Fault> {
-        let (standing, halted) = {
-            let state = self.state();
-            (state.standing.clone(), state.halted.clone())
-        };
-        let Some((stop, place)) = standing else {
-            let stop = halted.ok_or_else(|| self.nothing())?;
-            self.state().resumed = true;
-            return Ok(stop);
-        };
-        let found = if stop.code == BREAKER_OPEN { None } else { Some(self.present()?) };
-        if place == Place::Topic || stop.code == BREAKER_OPEN {
-            let publication = found.as_ref().map(|found| found.digest.clone());
-            let (by, reason) = (by.to_owned(), reason.to_owned());
-            let body = StopBody { by, reason, publication, ..self.body(&self.state(), &stop) };
-            let appended = self.try_append(StopRecordKind::Resumed, body);
-            // What the file has ends there; that the topic does not know of it was logged.
-            if place == Place::Topic {
-                appended?;
-            }
-        }
-        let mut state = self.state();
-        if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
-            let publication = serde_json::to_value(&publication).ok();
-            let remembered = &mut state.remembered;
-            (remembered.system_id, remembered.timeline) = (system_id, timeline);
-            remembered.publication = publication;
-            state.saw(wal_end);
-        }
-        state.remembered.stop = None;
-        let written = state.memory.is_none() || state.write(&self.source.slot);
-        if place == Place::StateFile && !written {
-            return Err(faults::stop_unwritable());
-        }
-        state.remember_last();
-        state.standing = None;
-        state.resumed = state.halted.is_some();
-        tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
-        Ok(stop)
-    }
-
-    fn present(&self) -> Result<Present, Fault> {
-        runtime::try_block_on(async {
-            let sql = self.connect().await?;
-            Present::ask(&sql.client, &self.source).await
-        })
-    }
-
-    /// The publication as earlier processes knew it, for a process that begins.
-    pub(crate) fn known_publication(self: &Arc<Self>) -> KnownPublication {
-        self.restored(Some(Box::new(Remembering(Arc::clone(self)))))
-    }
-
-    fn restored(&self, keeper: Option<Box<dyn PublicationKeeper>>) -> KnownPublication {
-        let state = self.state();
-        let Some(memory) = &state.memory else { return KnownPublication::default() };
-        let kept = state.remembered.publication.clone();
-        let kept = kept.and_then(|kept| serde_json::from_value(kept).ok());
-        KnownPublication::restored(kept, memory.seen(), &self.source, keeper)
-    }
-
-    /// The state file that a command did not find.
-    pub(crate) fn lacks_file(&self) -> bool {
-        self.state().missing.is_some()
-    }
-
-    /// The fault where no stop stands.
-    pub(crate) fn nothing(&self) -> Fault {
-        faults::nothing_to_resume(self.state().missing.as_deref())
-    }
-}
-
-impl StopKeeper for Stops {
-    fn place_of_gaps(&self) -> Place {
-        let state = self.state();
-        match &self.dead_letters {
-            _ if state.memory.is_some() => Place::StateFile,
-            Some(_) if !state.topic_unreadable => Place::Topic,
-            _ => Place::Nowhere,
-        }
-    }
-
-    fn waits_for_topic(&self) -> bool {
-        !self.is_polling && self.place_of_gaps() == Place::Topic
-    }
-
-    fn topic_is_readable(&self, is_readable: bool) {
-        self.state().topic_unreadable = !is_readable;
-    }
-
-    fn found_in_topic(&self, stop: Stop) {
-        self.state().standing.get_or_insert((stop, Place::Topic));
-    }
-
-    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
-        self.state().last.clone()
-    }
-
-    fn meets(&self, system_id: &str) {
-        self.state().met_system = Some(system_id.to_owned());
-    }
-
-    fn reads_at(&self, place: &SystemTimeline) {
-        let mut state = self.state();
-        state.reads = true;
-        if let Some(seen) = state.unwritten.take() {
-            state.saw(seen);
-        }
-        let known = (state.remembered.system_id.as_str(), state.remembered.timeline);
-        if state.memory.is_some() && known != (&place.system_id, place.timeline) {
-            state.remembered.system_id.clone_from(&place.system_id);
-            state.remembered.timeline = place.timeline;
-            state.write(&self.source.slot);
-        }
-    }
-}
-
-impl State {
-    /// What the file holds of another slot is ignored.
-    fn take_over(&mut self, remembered: Remembered, slot: &str) {
-        if remembered.slot == slot {
-            self.standing = remembered.stop.clone().map(|stop| (stop, Place::StateFile));
-            self.remembered = remembered;
-        }
-        self.remember_last();
-    }
-
-    /// Before anything that this process sees is written.
-    fn remember_last(&mut self) {
-        let Remembered { system_id, timeline, .. } = &self.remembered;
-        let place = SystemTimeline { system_id: system_id.clone(), timeline: *timeline };
-        let seen = self.memory.as_ref().map(Memory::seen);
-        self.last = seen.filter(|_| !place.system_id.is_empty()).map(|seen| (place, seen));
-    }
-
-    /// The process that has waited begins anew.
-    fn begins(&mut self) {
-        (self.reads, self.unwritten) = (false, None);
-        self.remember_last();
-    }
-
-    /// True when the file has what is remembered.
-    fn write(&mut self, slot: &str) -> bool {
-        let Some(memory) = &mut self.memory else { return false };
-        slot.clone_into(&mut self.remembered.slot);
-        let written = memory.write(&self.remembered);
-        self.note(written.err())
-    }
-
-    fn saw(&mut self, lsn: Lsn) {
-        let saw = self.memory.as_ref().map_or(Ok(()), |memory| memory.saw(lsn));
-        self.note(saw.err());
-    }
-
-    fn note(&mut self, error: Option<std::io::Error>) -> bool {
-        let Some(error) = error else { return true };
-        if !std::mem::replace(&mut self.write_failed, true) {
-            tracing::warn!(code = "state-file.unwritten", error = %error, "the state file cannot be written: the next process does not know what this one knows of the publication, nor why it stopped");
-        }
-        false
-    }
-}
-
-/// Writes what is known of the publication to the state file.
-#[derive(Debug)]
-struct Remembering(Arc<Stops>);
-
-impl PublicationKeeper for Remembering {
-    fn keep(&self, known: &KeptPublication) {
-        let mut state = self.0.state();
-        state.remembered.publication = serde_json::to_value(known).ok();
-        state.write(&self.0.source.slot);
-    }
-
-    fn saw(&self, wal_end: Lsn) {
-        let mut state = self.0.state();
-        // It may be a database that has gone back: the next process must see that, too, if this one
-        // is killed before it has judged.
-        match state.reads {
-            true => state.saw(wal_end),
-            false => state.unwritten = Some(wal_end),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod mutants;
 pub mod outbox;
 pub mod pgoutput;
+pub mod polling;
 pub mod relay;
 pub mod sink;
 pub mod source;

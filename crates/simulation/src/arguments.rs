@@ -13,7 +13,7 @@ Usage: walrelay-simulation [OPTIONS]
   --seed FIRST      the first of them [1]
   --threads N       how many threads play [all cores]
   --first           stop at the first violation
-  --sink KIND       direct or kafka: what the relays publish through [the seed decides]
+  --sink KIND       direct, kafka or rabbitmq: what the relays publish through [the seed decides]
   --digest          print a line `seed fingerprint` for each seed, of what its relays did and when
   --story           print what happens in the first seed, line by line
   --faults 1,4      only these faults of the seed, by their index; none: no fault

@@ -15,6 +15,7 @@ use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sin
 
 use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
+use crate::rabbitmq::Server;
 use crate::scenarios::Reading;
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
@@ -95,7 +96,12 @@ impl Record {
     }
 
     pub(crate) fn is_poison(&self) -> bool {
-        self.value.as_deref() == Some(b"poison") && !self.is_dead_letter()
+        self.has_poison() && !self.is_dead_letter()
+    }
+
+    /// The same of the event of a dead letter.
+    pub(crate) fn has_poison(&self) -> bool {
+        self.value.as_deref() == Some(b"poison")
     }
 }
 
@@ -127,6 +133,7 @@ pub(crate) struct Broker {
     pub(crate) stored: Vec<Record>,
     pub(crate) inbox: VecDeque<Publish>,
     pub(crate) kafka: Cluster,
+    pub(crate) rabbitmq: Server,
     pub(crate) cluster: u64,
     /// It accepts and answers nothing.
     pub(crate) is_away: bool,
@@ -159,6 +166,7 @@ impl Broker {
             stored: Vec::new(),
             inbox: VecDeque::new(),
             kafka: Cluster::new(seed),
+            rabbitmq: Server::new(seed),
             cluster: 1,
             is_away: false,
             silent_topic: None,
@@ -226,6 +234,7 @@ impl Broker {
     /// A relay gets the slot: what others have sent arrives before, where it can.
     pub(crate) fn flush_ended(&mut self, relay: usize) {
         self.kafka_flush_ended(relay);
+        self.rabbitmq_flush_ended(relay);
         let mut index = 0;
         while index < self.inbox.len() {
             if self.inbox[index].relay == relay || !self.is_reached(index) {
@@ -236,9 +245,15 @@ impl Broker {
         }
     }
 
+    /// The processes of this relay stand still, or go on.
+    pub(crate) fn freeze(&mut self, relay: usize, is_frozen: bool) {
+        self.kafka.freeze(relay, is_frozen);
+        self.rabbitmq.freeze(relay, is_frozen);
+    }
+
     /// Nothing is under way to it.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.inbox.is_empty() && self.kafka.is_quiet()
+        self.inbox.is_empty() && self.kafka.is_quiet() && self.rabbitmq.is_quiet()
     }
 
     fn is_reached(&self, index: usize) -> bool {

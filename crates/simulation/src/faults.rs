@@ -41,6 +41,19 @@ pub enum FaultKind {
     ProducerFatal,
     /// With other partitions.
     TopicRecreated,
+    /// Connections to RabbitMQ are lost, with the answers to what is stored; and logins are refused for
+    /// a while, or not.
+    AmqpConnectionLost,
+    /// Nothing gets through in one direction, or in both.
+    AmqpHalfOpen,
+    /// RabbitMQ takes no messages for a while.
+    BrokerAlarm,
+    /// A queue is deleted, or its binding, and declared again.
+    QueueDeleted,
+    /// A queue takes no more for a while, and nacks.
+    QueueFull,
+    ExchangeDeleted,
+    ConfirmsLinger,
 }
 
 impl FaultKind {
@@ -53,12 +66,19 @@ impl FaultKind {
             | FaultKind::SilentPartition
             | FaultKind::ProducerFatal
             | FaultKind::TopicRecreated => sink == SinkKind::Kafka,
+            FaultKind::AmqpConnectionLost
+            | FaultKind::AmqpHalfOpen
+            | FaultKind::BrokerAlarm
+            | FaultKind::QueueDeleted
+            | FaultKind::QueueFull
+            | FaultKind::ExchangeDeleted
+            | FaultKind::ConfirmsLinger => sink == SinkKind::Rabbitmq,
             _ => true,
         }
     }
 }
 
-pub const FAULTS: [FaultKind; 27] = [
+pub const FAULTS: [FaultKind; 34] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -86,9 +106,27 @@ pub const FAULTS: [FaultKind; 27] = [
     FaultKind::SilentPartition,
     FaultKind::ProducerFatal,
     FaultKind::TopicRecreated,
+    FaultKind::AmqpConnectionLost,
+    FaultKind::AmqpHalfOpen,
+    FaultKind::BrokerAlarm,
+    FaultKind::QueueDeleted,
+    FaultKind::QueueFull,
+    FaultKind::ExchangeDeleted,
+    FaultKind::ConfirmsLinger,
 ];
 
 impl FaultKind {
+    /// Of several destinations it concerns one.
+    pub(crate) fn leaves_others(self) -> bool {
+        matches!(
+            self,
+            FaultKind::SilentTopic
+                | FaultKind::QueueDeleted
+                | FaultKind::QueueFull
+                | FaultKind::ExchangeDeleted
+        )
+    }
+
     /// Which relay it concerns, for the story.
     pub(crate) fn concerns(self, relay: usize) -> String {
         match self {
@@ -134,6 +172,8 @@ impl Theme {
                 FaultKind::BrokerAway,
                 FaultKind::SilentTopic,
                 FaultKind::SilentPartition,
+                FaultKind::AmqpHalfOpen,
+                FaultKind::BrokerAlarm,
             ],
             Theme::Memory => vec![
                 FaultKind::Kill,
@@ -145,6 +185,8 @@ impl Theme {
                 FaultKind::ProducerFatal,
                 FaultKind::SilentTopic,
                 FaultKind::TopicRecreated,
+                FaultKind::AmqpConnectionLost,
+                FaultKind::ConfirmsLinger,
             ],
             Theme::History => vec![
                 FaultKind::Kill,
@@ -167,6 +209,13 @@ impl Theme {
                 FaultKind::SilentPartition,
                 FaultKind::ProducerFatal,
                 FaultKind::TopicRecreated,
+                FaultKind::AmqpConnectionLost,
+                FaultKind::AmqpHalfOpen,
+                FaultKind::BrokerAlarm,
+                FaultKind::QueueDeleted,
+                FaultKind::QueueFull,
+                FaultKind::ExchangeDeleted,
+                FaultKind::ConfirmsLinger,
             ],
         }
     }

@@ -3,21 +3,24 @@
 use std::fmt;
 
 /// What the relays publish through.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkKind {
     /// A sink without a protocol: one event of a key at a time.
+    #[default]
     Direct,
     Kafka,
+    Rabbitmq,
 }
 
 impl SinkKind {
-    pub const ALL: [SinkKind; 2] = [SinkKind::Direct, SinkKind::Kafka];
+    pub const ALL: [SinkKind; 3] = [SinkKind::Direct, SinkKind::Kafka, SinkKind::Rabbitmq];
 
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             SinkKind::Direct => "direct",
             SinkKind::Kafka => "kafka",
+            SinkKind::Rabbitmq => "rabbitmq",
         }
     }
 

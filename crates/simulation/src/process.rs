@@ -42,6 +42,7 @@ use crate::network::Connection;
 use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
 use crate::publication;
+use crate::rabbitmq;
 use crate::scenarios::Reading;
 use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
@@ -54,6 +55,7 @@ const LOOK_INTERVAL_MIN_US: u64 = 10_000;
 const LOOK_INTERVAL_MAX_US: u64 = 100_000;
 /// A reader that is late reads at one of so many opportunities.
 const LATE_READER: u64 = 32;
+pub(crate) const ATTEMPTS_MAX: u32 = 3;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a relay has beyond the life of its processes.
@@ -112,18 +114,21 @@ pub(crate) struct Settings {
     dead_letters: DeadLetterSettings,
 }
 
-pub(crate) fn settings() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| Settings {
-        source: Arc::new(source_settings()),
+pub(crate) fn settings(sink: SinkKind) -> &'static Settings {
+    static SETTINGS: [OnceLock<Settings>; 2] = [OnceLock::new(), OnceLock::new()];
+    let has_exchange = sink == SinkKind::Rabbitmq;
+    SETTINGS[usize::from(has_exchange)].get_or_init(|| Settings {
+        source: Arc::new(source_settings(has_exchange)),
         delivery: delivery_settings(),
         dead_letters: DeadLetterSettings { burst_max: 10_000, ..DeadLetterSettings::default() },
     })
 }
 
-fn source_settings() -> SourceSettings {
+fn source_settings(has_exchange: bool) -> SourceSettings {
     let topic = Template::parse("${aggregatetype}").unwrap_or_else(|_| Template::column("id"));
-    let route = Route { topic, ..Route::default() };
+    let exchange = has_exchange.then(|| Template::parse(rabbitmq::EXCHANGE));
+    let exchange = exchange.and_then(Result::ok);
+    let route = Route { topic, exchange, ..Route::default() };
     let outbox = OutboxTable { route, ..OutboxTable::default() };
     let connection = ConnInfo { hosts: vec![host()], ..ConnInfo::default() };
     SourceSettings {
@@ -137,7 +142,7 @@ fn source_settings() -> SourceSettings {
 
 fn delivery_settings() -> DeliverySettings {
     DeliverySettings {
-        attempts_max: 3,
+        attempts_max: ATTEMPTS_MAX,
         backoff_base: Duration::from_millis(20),
         backoff_cap: Duration::from_millis(500),
         drain_timeout: Duration::from_secs(2),
@@ -147,7 +152,7 @@ fn delivery_settings() -> DeliverySettings {
 }
 
 fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
-    let mut settings = settings().dead_letters.clone();
+    let mut settings = settings(machine.sink).dead_letters.clone();
     if let Some(burst) = machine.burst {
         (settings.burst_max, settings.burst_window) = burst;
     }
@@ -183,7 +188,7 @@ impl Process {
         let life = Life::new(site.clock, ahead_us);
         let mut random = Random::new(seed);
         let ends = Arc::default();
-        let settings = settings();
+        let settings = settings(machine.sink);
         let source = &settings.source;
         let delivery = DeliverySettings {
             window_events_max: machine.window,
@@ -398,6 +403,13 @@ fn sink_factory(
         SinkKind::Kafka => {
             let learned = Learned::new(None);
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
+        }
+        SinkKind::Rabbitmq => {
+            let mut is_first = true;
+            Box::new(move || {
+                let is_first = std::mem::replace(&mut is_first, false);
+                Ok(rabbitmq::sink(relay, &life, &broker, is_first, seed))
+            })
         }
     }
 }

@@ -13,6 +13,7 @@ use walrelay_core::source::publication::PublishedFacts;
 use walrelay_core::source::settings::SourceSettings;
 
 use crate::broker::locked;
+use crate::options::SinkKind;
 use crate::postgres::{COLUMNS, Postgres, TABLE};
 use crate::process::settings;
 use crate::surroundings::Kept;
@@ -39,7 +40,7 @@ fn with_found<T>(postgres: &Postgres, then: impl FnOnce(&Found) -> T) -> T {
             Some(found) if found.state == state => found,
             _ => {
                 let fingerprint = PublicationFingerprint::new(facts(postgres), VERSION);
-                let holds_back = fingerprint.holds_back(&settings().source);
+                let holds_back = fingerprint.holds_back(&settings(SinkKind::Direct).source);
                 Found { state, fingerprint, holds_back }
             }
         };

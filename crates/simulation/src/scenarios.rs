@@ -131,7 +131,7 @@ pub(crate) enum Act {
     HealHost,
     /// A topic takes no record, and the others do.
     HoldTopic,
-    /// The others have all by now.
+    /// The others have all by now, or something more since the last look.
     JudgeOthers,
     /// All that was away or silent is well again.
     Mend,
@@ -558,7 +558,8 @@ impl Script<'_> {
         self.after_rounds(100, Act::HoldTopic);
         self.at_once(Act::Commits(if many { 500 } else { 12 }));
         self.at_once(Act::Slow(400));
-        self.then(Until::Rounds(300), Act::JudgeOthers);
+        self.then(Until::Rounds(200), Act::JudgeOthers);
+        self.then(Until::Rounds(100), Act::JudgeOthers);
         self.at_once(Act::Slow(0));
         self.at_once(Act::Mend);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::faults::FAULTS;
+use crate::options::SinkKind;
 use crate::world::Report;
 
 /// Codes with which a relay stops in some schedules.
@@ -26,7 +27,7 @@ pub struct Sometimes(BTreeMap<String, u64>);
 impl Sometimes {
     /// Of one run.
     pub fn add(&mut self, report: &Report) {
-        for fault in FAULTS {
+        for fault in FAULTS.into_iter().filter(|it| it.happens_with(report.sink)) {
             self.count(format!("fault {fault:?}"), 0);
         }
         for stop in STOPS {
@@ -44,7 +45,6 @@ impl Sometimes {
             ("stopped as asked", report.drained),
             ("stored twice", report.repeats),
             ("known from the state file", counts.known_from_file),
-            ("known from a topic", counts.known_from_topic),
             ("tried again", counts.retries),
             ("attempts exhausted", counts.exhausted),
             ("dead letters", counts.dead_letters),
@@ -52,6 +52,14 @@ impl Sometimes {
         ];
         for (state, times) in states {
             self.count(state.to_owned(), times);
+        }
+        if report.sink != SinkKind::Rabbitmq {
+            self.count("known from a topic".to_owned(), counts.known_from_topic);
+        }
+        if report.sink == SinkKind::Rabbitmq {
+            for (state, times) in report.rabbitmq.states() {
+                self.count(state.to_owned(), times);
+            }
         }
     }
 

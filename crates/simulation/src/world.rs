@@ -3,18 +3,23 @@
 mod database;
 mod faults;
 mod kafka_faults;
+mod progress;
+mod rabbitmq_faults;
 mod relays;
 mod script;
 mod stops;
 
 use std::sync::{Arc, Mutex};
 
+use self::progress::Standing;
+use self::rabbitmq_faults::Mends;
 use self::script::{Owed, Script};
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
+use walrelay_core::health::Phase;
 use walrelay_core::relay::control::SystemTimeline;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
@@ -27,6 +32,7 @@ use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, Postgres, TOPICS, Transaction};
 use crate::process::{Machine, Process, Site};
+use crate::rabbitmq::RabbitCounts;
 use crate::scenarios::{self, Stage};
 use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
@@ -38,6 +44,7 @@ const JUMP: u64 = 3;
 const STORE: u64 = 4;
 const LAZY: u64 = 5;
 const KAFKA: u64 = 6;
+const RABBITMQ: u64 = 7;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
@@ -78,6 +85,8 @@ pub struct Report {
     /// The faults that have happened, with their index among those that were planned.
     pub happened: Vec<(u32, FaultKind)>,
     pub counts: Counts,
+    pub sink: SinkKind,
+    pub rabbitmq: RabbitCounts,
     pub takeovers: u64,
     pub stops: Vec<&'static str>,
     /// Processes that were asked to stop, and did.
@@ -143,10 +152,13 @@ pub struct World {
     unsteady_until_us: u64,
     replaces_cluster: bool,
     sink: SinkKind,
+    rabbitmq: Mends,
     last_holder: Option<usize>,
     stored_until: usize,
     /// Rounds in which little is committed and timeouts pass.
     slow_rounds: u64,
+    /// Nothing else goes wrong before.
+    quiet_until_us: u64,
     /// How often each relay was started.
     starts: Vec<u32>,
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
@@ -154,7 +166,10 @@ pub struct World {
     last_sinks: u64,
     /// What was found outside of the look at the broker.
     violation: Option<Violation>,
-    asked: Option<Asked>,
+    /// The first event that should go on.
+    standing: Option<Standing>,
+    /// By relay.
+    asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its first sink.
     clean_end: Option<(usize, u64)>,
     /// Of the present process of each relay.
@@ -172,6 +187,8 @@ pub struct World {
     /// When dead letters were stored.
     letters: Vec<u64>,
     held_topic: Option<&'static str>,
+    /// How many records were stored when the others were judged last.
+    others_had: usize,
     /// This relay gets nothing through to Postgres, nor hears of it.
     cut_host: Option<usize>,
     /// A relay, its start, and the last of what it had published that a restore has undone.
@@ -207,6 +224,30 @@ impl Rates {
     }
 }
 
+fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> {
+    let policy = match below(random, 4) {
+        0 => OnDeadLetter::ParkKey,
+        _ => OnDeadLetter::Continue,
+    };
+    // The queues of RabbitMQ are read by taking away what they hold.
+    let reads_topics = below(random, 3) > 0 && sink != SinkKind::Rabbitmq;
+    let window = [4, 16, 64][below(random, 3) as usize];
+    let machine = |index| Machine {
+        index,
+        state_file: (below(random, 3) > 0).then(MemoryFile::default),
+        kept: Arc::<Mutex<Kept>>::default(),
+        policy,
+        window,
+        sink,
+        reads_topics,
+        burst: None,
+        reads_letters_late: false,
+    };
+    let mut machines: Vec<Machine> = (0..RELAYS_MAX).map(machine).collect();
+    machines.truncate(relays);
+    machines
+}
+
 impl World {
     pub fn new(options: &Options, tells: bool) -> World {
         let mut random = Random::new(options.seed);
@@ -214,34 +255,22 @@ impl World {
         let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
         let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
         let relays = options.relays.unwrap_or(drawn);
+        if relays > 1 {
+            locked(&broker).rabbitmq.lift_user_limit();
+        }
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
         let sink = options.sink.unwrap_or(drawn);
-        let policy = match below(&mut random, 4) {
-            0 => OnDeadLetter::ParkKey,
-            _ => OnDeadLetter::Continue,
-        };
-        let reads_topics = below(&mut random, 3) > 0;
-        let window = [4, 16, 64][below(&mut random, 3) as usize];
-        let machine = |index: usize, random: &mut Random| Machine {
-            index,
-            state_file: (below(random, 3) > 0).then(MemoryFile::default),
-            kept: Arc::<Mutex<Kept>>::default(),
-            policy,
-            window,
-            sink,
-            reads_topics,
-            burst: None,
-            reads_letters_late: false,
-        };
-        let mut machines: Vec<Machine> =
-            (0..RELAYS_MAX).map(|index| machine(index, &mut random)).collect();
-        let play = scenarios::drawn(options.seed);
+        let mut play = scenarios::drawn(options.seed);
+        play.take_if(|_| options.sink == Some(SinkKind::Rabbitmq));
         let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
         let relays = options.relays.or(stage.relays).unwrap_or(relays);
-        let policy = stage.policy.unwrap_or(policy);
-        let sink = options.sink.or(stage.sink).unwrap_or(sink);
-        machines.truncate(relays);
-        machines.iter_mut().for_each(|machine| set_up(machine, stage, policy, sink));
+        let sink = options.sink.or(stage.sink).unwrap_or(match sink {
+            SinkKind::Rabbitmq if play.is_some() => SinkKind::Direct,
+            sink => sink,
+        });
+        let mut machines = machines(sink, relays, &mut random);
+        machines.iter_mut().for_each(|machine| set_up(machine, stage));
+        let parks_keys = machines.iter().any(|it| it.policy == OnDeadLetter::ParkKey);
         World {
             kinds: kinds(sink, &mut random),
             rates: Rates::drawn(&mut random).with(stage),
@@ -254,9 +283,9 @@ impl World {
             frozen_until_us: machines.iter().map(|_| 0).collect(),
             suspended_since_us: machines.iter().map(|_| None).collect(),
             machines,
-            checker: Checker::new(policy == OnDeadLetter::ParkKey),
+            checker: Checker::new(parks_keys),
             digest: Digest::default(),
-            report: Report { relays, ..Report::default() },
+            report: Report { relays, sink, ..Report::default() },
             tells,
             target: options.events.unwrap_or(150 + below(&mut random, 150)),
             options: options.clone(),
@@ -271,14 +300,17 @@ impl World {
             unsteady_until_us: 0,
             replaces_cluster: false,
             sink,
+            rabbitmq: Mends::default(),
             last_holder: None,
             stored_until: 0,
             slow_rounds: 0,
+            quiet_until_us: 0,
             starts: vec![0; relays],
             last_session: None,
             last_sinks: 0,
             violation: None,
-            asked: None,
+            standing: None,
+            asked: vec![None; relays],
             clean_end: None,
             first_sinks: vec![0; relays],
             published_again_us: None,
@@ -290,6 +322,7 @@ impl World {
             anew: None,
             letters: Vec::new(),
             held_topic: None,
+            others_had: 0,
             cut_host: None,
             published_until: None,
         }
@@ -364,7 +397,8 @@ impl World {
             self.draws_for(FAULT);
             if self.planned < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.planned += 1;
-                if self.options.keeps(self.planned - 1) {
+                let is_quiet = self.clock.us() < self.quiet_until_us;
+                if self.options.keeps(self.planned - 1) && !is_quiet {
                     self.fault();
                 }
             }
@@ -407,6 +441,12 @@ impl World {
                         .into());
                 }
                 self.judge_owed()?;
+                let shown = self.processes.iter().flatten().map(|it| locked(&it.shown).pass);
+                if shown.into_iter().any(|it| it.phase == Phase::Streaming && !it.sink_reachable) {
+                    return Err("status: all is well, and the broker is shown as away"
+                        .to_owned()
+                        .into());
+                }
                 return self.checker.end(&postgres, &broker);
             }
         }
@@ -420,13 +460,6 @@ impl World {
         }
         if let Err(violation) = self.checker.end(&locked(&self.postgres), &locked(&self.broker)) {
             text += &format!("; {violation}");
-        }
-        for process in self.processes.iter().flatten() {
-            let shown = locked(&process.shown).pass;
-            text += &format!(
-                "; a relay is {:?}, hold {:?}, in flight {}",
-                shown.phase, shown.hold, shown.in_flight_events
-            );
         }
         Err(text.into())
     }
@@ -456,6 +489,7 @@ impl World {
             self.replace_cluster();
         }
         self.relays();
+        self.judge_progress();
         self.violation.take().map_or(Ok(()), Err)
     }
 
@@ -496,6 +530,7 @@ impl World {
     fn store(&mut self, jump_us: u64) {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
         self.kafka_round(jump_us, late_us);
+        self.rabbitmq_round(late_us);
         locked(&self.broker).arrive(late_us);
         self.draws_for(STORE);
         if !self.chance(self.rates.store) {
@@ -521,8 +556,9 @@ impl World {
     }
 }
 
-fn set_up(machine: &mut Machine, stage: Stage, policy: OnDeadLetter, sink: SinkKind) {
-    (machine.policy, machine.sink, machine.burst) = (policy, sink, stage.burst);
+fn set_up(machine: &mut Machine, stage: Stage) {
+    machine.policy = stage.policy.unwrap_or(machine.policy);
+    machine.burst = stage.burst;
     machine.reads_letters_late = stage.reads_letters_late;
     machine.reads_topics = stage.reads_topics.unwrap_or(machine.reads_topics);
     machine.window = stage.window.unwrap_or(machine.window);

@@ -21,7 +21,7 @@ use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::replay::{self, ReplayJob, ReplayProgress};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::find::EventFinder;
-use crate::relay::stops::Stops;
+use crate::relay::stops::StandingStops;
 use crate::sink::Broker;
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
@@ -40,7 +40,7 @@ pub(crate) struct DeadLetterAccess {
     /// What looks for events.
     pub(crate) finder: Option<EventFinder>,
     /// What acknowledges a stop.
-    pub(crate) stops: Option<Arc<Stops>>,
+    pub(crate) stops: Option<Arc<StandingStops>>,
     /// Without a token every request is refused.
     pub(crate) token: Option<Secret>,
 }

@@ -61,6 +61,7 @@ pub mod sink_driver;
 pub mod slot_history;
 pub mod state_file;
 pub mod stop_place;
+pub mod stops;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -549,7 +550,7 @@ impl<F: Feed> Relay<F> {
             return;
         }
         self.silence_look_at = now + SILENCE_LOOK_EVERY;
-        let overtaken = self.feed.overtaken();
+        let overtaken = self.feed.overtaken(now);
         let sink = self.down.driver.sink.as_ref();
         let mut destinations = overtaken.iter().filter_map(|event| sink?.destination(*event));
         let events = overtaken.len() as u64;

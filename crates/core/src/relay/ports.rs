@@ -14,6 +14,7 @@ use crate::base::lsn::Lsn;
 use crate::base::stop::Stop;
 use crate::health::Pass;
 use crate::metrics::{Ignored, KnownFrom, Stage};
+use crate::polling::batch::{Batch, Verdicts};
 use crate::source::catalog::Catalog;
 
 /// Requests to a task and its answers. Dropping it ends the task.
@@ -46,6 +47,28 @@ pub trait Database: Send {
 
     /// Confirms a position to the slot. Waits for it, a few seconds at most.
     fn confirm(&self, position: ConfirmedPosition) -> Result<(), String>;
+}
+
+/// The workers that claim rows of a table and write verdicts to it.
+pub trait ClaimWorkers: Send {
+    /// The next batch. Waits for it, at most this long.
+    fn receive(&mut self, timeout: Duration) -> Option<Batch>;
+
+    /// Answers the worker that has passed the claim's batch on, which waits for one answer. Returns the
+    /// verdicts if none waits.
+    fn answer(&mut self, verdicts: Verdicts) -> Option<Verdicts>;
+
+    /// Has verdicts written for which no worker waits. Returns them if there is no room.
+    fn write(&mut self, verdicts: Verdicts) -> Option<Verdicts>;
+
+    /// Whether anybody writes verdicts for which no worker waits.
+    fn writes(&self) -> bool;
+
+    /// Whether more rows are to be claimed.
+    fn set_wanted(&mut self, wanted: bool);
+
+    /// Whether there is a connection to Postgres.
+    fn is_connected(&self) -> bool;
 }
 
 /// The stops that nobody has acknowledged, and what the last process knew.

@@ -266,6 +266,17 @@ impl<T: LaneItem> KeyLanes<T> {
             entry.refused = true;
             self.suspects -= usize::from(std::mem::take(&mut entry.suspect));
         }
+        if on(Mutant::LaneGoesOn) {
+            self.promote_behind(sequence);
+        }
+    }
+
+    /// Makes the next event of the lane ready although the one before it is not confirmed.
+    fn promote_behind(&mut self, sequence: Sequence) {
+        let lane = self.entries.get(&sequence).and_then(|entry| entry.item.lane());
+        let lane = lane.and_then(|lane| self.lanes.get(&lane));
+        let next = lane.and_then(|lane| lane.members.range(sequence + 1..).next().copied());
+        self.ready.extend(next);
     }
 
     /// Sends a refused event again.
@@ -313,6 +324,9 @@ impl<T: LaneItem> KeyLanes<T> {
     pub fn connection_lost(&mut self, because_of_a_message: bool) {
         let unanswered = std::mem::take(&mut self.unanswered);
         for sequence in std::mem::take(&mut self.in_flight) {
+            if on(Mutant::RabbitLossForgotten) {
+                continue;
+            }
             let Some(entry) = self.entries.get_mut(&sequence) else { continue };
             self.ready.insert(sequence);
             if because_of_a_message && !entry.suspect && !unanswered.contains(&sequence) {
@@ -334,6 +348,9 @@ impl<T: LaneItem> KeyLanes<T> {
     /// The event in flight was left without an answer for long, while the broker may answer others.
     /// Those wait for it no longer: it counts towards no bound, and is no suspect any more.
     pub fn unanswered(&mut self, sequence: Sequence) {
+        if on(Mutant::RabbitUnansweredForgotten) {
+            return;
+        }
         let is_new = self.in_flight.contains(&sequence) && self.unanswered.insert(sequence);
         if let Some(entry) = self.entries.get_mut(&sequence).filter(|_| is_new) {
             entry.unanswered = true;

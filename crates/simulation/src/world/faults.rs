@@ -1,6 +1,9 @@
 //! What goes wrong with processes, connections, Postgres and the broker, and when it is well again.
 
+use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
+
 use super::*;
+use crate::rabbitmq::Trouble;
 
 impl World {
     pub(super) fn mend(&mut self, now_us: u64) {
@@ -19,8 +22,10 @@ impl World {
         if self.silent_until_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).silent_topic = None;
             locked(&self.broker).kafka.end_silence();
+            locked(&self.broker).rabbitmq.end_troubles(Trouble::Silent);
             self.tell(|| "the topic answers again".to_owned());
         }
+        self.mend_rabbitmq(now_us);
         if self.topic_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).kafka.create_missing();
         }
@@ -33,6 +38,9 @@ impl World {
         if below(&mut self.random, 4) == 0 {
             self.slow_rounds = below(&mut self.random, SLOW_ROUNDS_MAX);
             soon_us += below(&mut self.random, LONG_US);
+        }
+        if self.sink == SinkKind::Rabbitmq && kind.leaves_others() {
+            soon_us = self.lasts_long(soon_us);
         }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
@@ -64,7 +72,12 @@ impl World {
             | FaultKind::SinkBroken
             | FaultKind::Refusals
             | FaultKind::SilentTopic => self.broker_fault(kind, soon_us),
-            _ => self.kafka_fault(kind, soon_us),
+            FaultKind::AnswersLost
+            | FaultKind::LeaderChanges
+            | FaultKind::SilentPartition
+            | FaultKind::ProducerFatal
+            | FaultKind::TopicRecreated => self.kafka_fault(kind, soon_us),
+            _ => self.rabbitmq_fault(kind, soon_us),
         }
     }
 
@@ -85,7 +98,7 @@ impl World {
                 if boot.is_multiple_of(2) {
                     self.suspended_since_us[index].get_or_insert(self.clock.us());
                 }
-                locked(&self.broker).kafka.freeze(index, true);
+                locked(&self.broker).freeze(index, true);
             }
             FaultKind::ClockStep => process.life.set_clock_ahead(step),
             FaultKind::MachineRestart => {
@@ -201,6 +214,7 @@ impl World {
         let mut broker = locked(&self.broker);
         match kind {
             FaultKind::BrokerAway => {
+                broker.cut_rabbitmq(true, &ConnectionLoss::of("Connection reset by peer"));
                 broker.go_away();
                 self.broker_back_us = Some(soon_us);
             }
@@ -220,6 +234,7 @@ impl World {
             _ => {
                 broker.silent_topic = Some(topic.to_owned());
                 broker.kafka.silence(topic, true);
+                broker.rabbitmq.trouble(topic, Some(Trouble::Silent));
                 self.silent_until_us = Some(soon_us);
             }
         }

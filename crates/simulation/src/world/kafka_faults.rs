@@ -68,6 +68,7 @@ impl World {
         }
         let mut broker = locked(&self.broker);
         broker.kafka.replace();
+        broker.rabbitmq.replace();
         broker.cluster += 1;
         broker.logs.clear();
         broker.inbox.clear();

@@ -41,7 +41,10 @@ impl World {
             }
             let is_due = process.wakes_us <= self.clock.us();
             let steps = steps && is_due;
-            let sent = locked(&self.broker).sent[index];
+            let (blocks, sent) = {
+                let broker = locked(&self.broker);
+                (broker.rabbitmq.is_known_to_block(index), broker.sent[index])
+            };
             let must_not_send = steps && (is_followed || process.has_ended_session());
             let ended = if steps { process.step() } else { None };
             let has_sent = must_not_send && locked(&self.broker).sent[index] > sent;
@@ -55,8 +58,13 @@ impl World {
             if in_flight > window {
                 self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
             }
+            let blocks = blocks && locked(&self.broker).rabbitmq.is_known_to_block(index);
+            if steps && blocks && shown.sink_reachable && !died {
+                let what = "status: the broker takes no messages, and is shown as one that does";
+                self.violates(what.to_owned());
+            }
             if steps {
-                locked(&self.broker).kafka.freeze(index, false);
+                locked(&self.broker).freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
                     format!(
@@ -98,7 +106,8 @@ impl World {
     }
 
     pub(super) fn start(&mut self, index: usize) {
-        if self.clock.us() < self.starts_us[index] {
+        let waits_for_broker = self.sink == SinkKind::Rabbitmq && !locked(&self.broker).lets_in();
+        if self.clock.us() < self.starts_us[index] || waits_for_broker {
             return;
         }
         let site = Site {
@@ -125,7 +134,7 @@ impl World {
         self.pays(index);
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
-        locked(&self.broker).kafka.freeze(index, false);
+        locked(&self.broker).freeze(index, false);
         self.starts_again(index);
     }
 
@@ -177,15 +186,25 @@ impl World {
         } else if is_direct && is_alone && self.last_session == Some(identity) {
             unanswered
         } else if self.last_session != Some(identity) || !is_alone {
-            let in_hand = self.machines[relay].window as u64 + SLACK;
+            let is_alive =
+                |it: (usize, u32, u32)| self.processes[it.0].is_some() && self.starts[it.0] == it.1;
+            let in_hand = match self.sink {
+                // Nothing else is left of a process that is gone.
+                SinkKind::Rabbitmq if !self.last_session.is_some_and(is_alive) => {
+                    broker.rabbitmq.under_way()
+                }
+                _ => self.machines[relay].window as u64 + SLACK,
+            };
             self.checker.stored_since(&postgres, &broker, position) + in_hand
-        } else if self.last_sinks != broker.sinks {
+        } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK
         } else {
             0
         };
-        self.checker.allowed_repeats += allowed;
-        self.last_session = Some(identity);
         self.last_sinks = broker.sinks;
+        drop((postgres, broker));
+        self.checker.allowed_repeats += allowed;
+        self.tell_of(About::Detail, || format!("{allowed} events may be sent again"));
+        self.last_session = Some(identity);
     }
 }

@@ -248,6 +248,10 @@ impl World {
     /// stored, as far as the window reaches.
     fn judge_others(&mut self) {
         let Some(topic) = self.held_topic else { return };
+        let stored = locked(&self.broker).stored.len();
+        if std::mem::replace(&mut self.others_had, stored) != stored {
+            return;
+        }
         let postgres = locked(&self.postgres);
         let window = self.machines[0].window;
         let unsettled = |event: &&Event| !self.checker.is_settled(event.number);
@@ -360,7 +364,7 @@ impl World {
     }
 
     pub(super) fn owes(&mut self, relay: usize, code: &'static str) {
-        let is_asked = self.asked.is_some();
+        let is_asked = self.asked[relay].is_some();
         if self.machines.len() == 1 && self.processes[relay].is_some() && !is_asked {
             self.owed = Some(Owed { relay, start: self.starts[relay], code });
         }

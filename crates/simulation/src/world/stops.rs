@@ -15,7 +15,6 @@ const READS_TRANSACTION_US: u64 = 1_400_000;
 /// A relay that was asked to stop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
-    relay: usize,
     /// Which of its processes.
     start: u32,
     at_us: u64,
@@ -65,16 +64,15 @@ impl World {
 
     pub(super) fn asks_to_stop(&mut self, relay: usize) {
         let (start, at_us) = (self.starts[relay], self.clock.us());
-        let same = |it: &Asked| (it.relay, it.start) == (relay, start);
-        if !self.asked.as_ref().is_some_and(same) {
-            self.asked = Some(Asked { relay, start, at_us });
+        if self.asked[relay].is_none_or(|it| it.start != start) {
+            self.asked[relay] = Some(Asked { start, at_us });
         }
     }
 
     /// A relay has ended as it was asked to, in time to finish its open transaction. Unless something
     /// has kept it from Postgres or the broker, the slot has all that the topics have.
     pub(super) fn judge_end(&mut self, relay: usize) {
-        let asked = self.asked.take().filter(|asked| asked.relay == relay);
+        let asked = self.asked[relay].take().filter(|asked| asked.start == self.starts[relay]);
         let in_time = asked.is_some_and(|it| self.clock.us() < it.at_us + READS_TRANSACTION_US);
         let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
         let had_slot = self.last_session == Some((relay, starts, timeline));

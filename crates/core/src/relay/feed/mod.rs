@@ -1,5 +1,6 @@
 //! Where events come from: a replication slot, or claimed rows of a table.
 
+pub mod claims;
 pub mod slot;
 
 use std::sync::Arc;
@@ -110,7 +111,7 @@ pub trait Feed {
     fn in_flight(&self) -> usize;
 
     /// Unsettled events that wait while the broker confirms later ones, oldest first.
-    fn overtaken(&self) -> Vec<Sequence>;
+    fn overtaken(&self, now: Instant) -> Vec<Sequence>;
 
     fn status(&self, now: Instant) -> FeedStatus;
 

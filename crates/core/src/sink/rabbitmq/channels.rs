@@ -32,6 +32,7 @@ use super::message::AmqpMessage;
 use crate::base::event::Sequence;
 use crate::base::hash::HashMap;
 use crate::base::random::Salt;
+use crate::mutants::{Mutant, on};
 
 /// Channels of one connection, unless the broker allows fewer.
 pub(super) const CHANNELS_MAX: usize = 64;
@@ -184,7 +185,10 @@ impl PublishChannels {
         let mut outcomes = Vec::with_capacity(answers.len());
         for (number, answer) in answers {
             let known = outcomes.len();
-            let channel = self.channels.iter_mut().find(|it| it.number == number);
+            let channel = self
+                .channels
+                .iter_mut()
+                .find(|it| it.number == number || on(Mutant::RabbitChannelIgnored));
             let taken = match (answer, channel) {
                 (Answer::Closed(loss), _) => Err(loss),
                 (answer, Some(channel)) => {

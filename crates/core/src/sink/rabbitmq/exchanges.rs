@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::mutants::{Mutant, on};
+
 /// Exchanges that are remembered; a template can name any number of them.
 const REMEMBERED_MAX: usize = 1024;
 /// How long an exchange counts as missing without another question.
@@ -44,7 +46,8 @@ impl KnownExchanges {
             // The default exchange always exists, and the broker refuses a question for it.
             _ if name.is_empty() => Some(true),
             Some((Existence::Missing, since)) => {
-                (now.saturating_duration_since(*since) < MISSING_FOR).then_some(false)
+                let is_fresh = now.saturating_duration_since(*since) < MISSING_FOR;
+                (is_fresh || on(Mutant::RabbitMissingForEver)).then_some(false)
             }
             Some((Existence::There | Existence::Hidden, _)) => Some(true),
             None => None,
@@ -63,7 +66,8 @@ impl KnownExchanges {
 
     /// Forgets that the exchange was missing: an event that failed for that is tried again.
     pub(super) fn ask_again(&mut self, name: &str) {
-        if self.known.get(name).is_some_and(|(answer, _)| *answer == Existence::Missing) {
+        let is_missing = |(answer, _): &(Existence, Instant)| *answer == Existence::Missing;
+        if self.known.get(name).is_some_and(is_missing) && !on(Mutant::RabbitMissingForEver) {
             self.known.remove(name);
         }
     }

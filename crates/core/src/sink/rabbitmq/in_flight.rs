@@ -12,6 +12,7 @@ use super::answer::{Answer, ReturnedMessage};
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
+use crate::mutants::{Mutant, on};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PublishOutcome {
@@ -102,18 +103,27 @@ impl PublishesInFlight {
                 "the broker confirmed delivery tag {tag}, and {sent} messages were sent"
             )));
         }
+        let multiple = match multiple {
+            true => !on(Mutant::RabbitMultipleIsSingle),
+            false => on(Mutant::RabbitSingleIsMultiple),
+        };
         // A tag that is missing was answered already.
         let answered: Vec<PublishInFlight> = if multiple {
-            let later = self.publishes.split_off(&(tag + 1));
+            let behind = tag + 1 + u64::from(on(Mutant::RabbitRangeOneMore));
+            let later = self.publishes.split_off(&behind);
             std::mem::replace(&mut self.publishes, later).into_values().collect()
         } else {
             self.publishes.remove(&tag).into_iter().collect()
         };
         for publish in answered {
             let outcome = match publish.returned {
-                Some(returned) => PublishOutcome::Returned(returned),
-                None if acked => PublishOutcome::Confirmed,
-                None => PublishOutcome::Nacked,
+                Some(_) if on(Mutant::RabbitReturnForgotten) => continue,
+                Some(returned) if !on(Mutant::RabbitReturnIsAck) => {
+                    PublishOutcome::Returned(returned)
+                }
+                None if !acked && on(Mutant::RabbitNackForgotten) => continue,
+                None if !acked && !on(Mutant::RabbitNackIsAck) => PublishOutcome::Nacked,
+                _ => PublishOutcome::Confirmed,
             };
             outcomes.push((publish.sequence, outcome));
         }
@@ -122,7 +132,9 @@ impl PublishesInFlight {
 
     fn message_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
         let mut publishes = self.publishes.values_mut();
-        let Some(publish) = publishes.find(|publish| publish.message.id() == returned.id) else {
+        let Some(publish) = publishes.find(|publish| {
+            publish.message.id() == returned.id || on(Mutant::RabbitReturnOfOldest)
+        }) else {
             let text = "the broker returned a message that is not in flight";
             return Err(ConnectionLoss::of(text));
         };

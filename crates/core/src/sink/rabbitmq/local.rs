@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::port::LocalPort;
 use super::publish::{PublisherLink, RabbitSink};
 use super::publisher::{PublishOrder, Publisher, PublisherStatus};
+use crate::mutants::{Mutant, on};
 use crate::sink::{PublishLimits, SinkReport};
 
 pub type LocalSink<P> = RabbitSink<LocalLink<P>>;
@@ -55,6 +56,9 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
     }
 
     fn publish_until(&mut self, limits: PublishLimits) {
+        if on(Mutant::RabbitSendsAfterLease) {
+            return;
+        }
         self.publisher.publish_until(limits);
         self.port.publish_until(limits);
     }

@@ -11,6 +11,7 @@ use super::connection_loss::ConnectionLoss;
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
 use crate::base::hash::HashMap;
+use crate::mutants::{Mutant, on};
 
 /// How long a refusal holds without another look.
 const HOLDS_FOR: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ impl Refusals {
     }
 
     pub(super) fn of(&self, message: &AmqpMessage, now: Instant) -> Permission {
-        if self.0.is_empty() {
+        if self.0.is_empty() || on(Mutant::RabbitRefusalForgotten) {
             return Permission::Unknown;
         }
         let refused = places(message).into_iter().find_map(|place| self.0.get(&place));

@@ -509,7 +509,7 @@ impl Feed for SlotFeed {
         self.replication.flights.events()
     }
 
-    fn overtaken(&self) -> Vec<Sequence> {
+    fn overtaken(&self, _now: Instant) -> Vec<Sequence> {
         self.replication.flights.overtaken().collect()
     }
 

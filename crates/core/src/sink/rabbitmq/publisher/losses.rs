@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{Connection, OpenConnection, Publisher};
+use crate::base::event::Sequence;
+use crate::mutants::{Mutant, on};
+use crate::sink::SinkReport;
 use crate::sink::rabbitmq::channels::PublishChannels;
 use crate::sink::rabbitmq::connection_loss::ConnectionLoss;
 use crate::sink::rabbitmq::exchanges::KnownExchanges;
@@ -19,12 +22,13 @@ impl Publisher {
             return;
         };
         let loss = loss.clone();
-        if loss.is_over_channels() {
+        if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
             // The limit is that of the user: a standby and commands log in with it, too.
             self.channels_max = (channels / 2).max(1);
         }
         let waiting = self.channels.release_all();
         waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
+        self.take_up_doubtful();
         if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
             tracing::warn!(
                 code = "sink.unknown-reply",
@@ -33,8 +37,17 @@ impl Publisher {
             );
         }
         let is_over_one = self.settle_loss(&loss, now);
-        self.unconfirmed.connection_lost(loss.sends_one_at_a_time() && !is_over_one);
-        self.channels = PublishChannels::default();
+        if on(Mutant::RabbitLossIsConfirm) {
+            let all: Vec<_> = self.unconfirmed.in_flight().map(|(sequence, _)| sequence).collect();
+            all.iter().for_each(|sequence| self.unconfirmed.confirmed(*sequence));
+            self.reports.extend(all.into_iter().map(SinkReport::Confirmed));
+        }
+        let one_at_a_time = loss.sends_one_at_a_time() && !is_over_one;
+        let one_at_a_time = one_at_a_time && !on(Mutant::RabbitSuspectsTogether);
+        self.unconfirmed.connection_lost(one_at_a_time);
+        if !on(Mutant::RabbitTagsOfOldConnection) {
+            self.channels = PublishChannels::default();
+        }
         self.exchanges = KnownExchanges::default();
         self.status.unanswered = None;
         self.status.is_blocked = false;
@@ -58,7 +71,7 @@ impl Publisher {
             return true;
         }
         if loss.is_over_a_message()
-            && let Some(sequence) = self.unconfirmed.lone_suspect()
+            && let Some(sequence) = self.blamed()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
             let failure = message.closed_channel(loss);
@@ -68,6 +81,14 @@ impl Publisher {
             return true;
         }
         is_over_one
+    }
+
+    /// The message over which the broker must have closed.
+    fn blamed(&self) -> Option<Sequence> {
+        if on(Mutant::RabbitCloseBlamesFirst) {
+            return self.unconfirmed.in_flight().next().map(|(sequence, _)| sequence);
+        }
+        self.unconfirmed.lone_suspect()
     }
 
     /// The login may not publish somewhere. Returns whether it is known which messages are meant:
@@ -86,7 +107,9 @@ impl Publisher {
     /// whether it is known which messages are meant.
     fn exchange_missing(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
         let in_flight = self.unconfirmed.in_flight();
-        let meant = in_flight.filter(|(_, message)| loss.misses_exchange(message.exchange()));
+        let meant = in_flight.filter(|(_, message)| {
+            loss.misses_exchange(message.exchange()) && !on(Mutant::RabbitMissingExchangeForgotten)
+        });
         let (meant, names): (Vec<_>, BTreeSet<_>) =
             meant.map(|(sequence, message)| (sequence, message.exchange())).unzip();
         // The next connection can ask about one that was seen.

@@ -23,6 +23,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::random::{Random, Salt};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
 use crate::sink::{Failure, PublishLimits, SinkReport};
 
@@ -73,6 +74,8 @@ struct OpenConnection {
     /// Since when the broker takes messages.
     flows_since: Instant,
     check_at: Instant,
+    /// It was not checked yet, or there was an open question each time.
+    is_new: bool,
     /// Why it ends.
     end: Option<ConnectionLoss>,
 }
@@ -81,6 +84,8 @@ pub struct Publisher {
     address: AmqpAddress,
     unconfirmed: KeyLanes<AmqpMessage>,
     refusals: Refusals,
+    /// Events that may end the connection, and wait while it is new.
+    doubtful: Vec<Sequence>,
     backoff: Backoff,
     connection: Connection,
     /// Of the connection, as the next two.
@@ -109,6 +114,7 @@ impl Publisher {
             address,
             unconfirmed: KeyLanes::default(),
             refusals: Refusals::default(),
+            doubtful: Vec::new(),
             backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::default(),
@@ -193,6 +199,8 @@ impl Publisher {
             AmqpEvent::ChannelRefused => {
                 (open.channels_max, open.is_opening) = (open.channels, false);
             }
+            AmqpEvent::Blocked(_) if on(Mutant::RabbitBlockedForgotten) => {}
+            AmqpEvent::Unblocked if on(Mutant::RabbitUnblockedForgotten) => {}
             AmqpEvent::Blocked(reason) => {
                 self.set_blocked(true, now);
                 self.report_waiting(format!("the broker takes no messages for now: {reason}"));
@@ -215,7 +223,10 @@ impl Publisher {
     pub fn advance(&mut self, now: Instant, port: &mut impl AmqpPort) {
         if let Connection::Open(OpenConnection { end: Some(_), .. }) = &self.connection {
             // Confirms that arrived before the loss are valid.
-            self.answered(port.disconnect(), now);
+            let last = port.disconnect();
+            if !on(Mutant::RabbitLastAnswersDropped) {
+                self.answered(last, now);
+            }
             self.lost(now);
         }
         match &self.connection {
@@ -227,6 +238,10 @@ impl Publisher {
                 self.check(now, port);
                 if !self.status.is_blocked && !self.may_not_begin(now) {
                     self.send(now, port);
+                    if !self.is_new() && !self.doubtful.is_empty() {
+                        self.take_up_doubtful();
+                        self.send(now, port);
+                    }
                 }
                 self.open_channel(port);
             }
@@ -239,7 +254,9 @@ impl Publisher {
         self.next_host = facts.host + 1;
         self.status.broker = facts.broker;
         self.status.limits.frame_bytes = facts.frame_bytes;
-        self.channels = PublishChannels::new(self.salt);
+        if !on(Mutant::RabbitTagsOfOldConnection) {
+            self.channels = PublishChannels::new(self.salt);
+        }
         facts.channels.iter().for_each(|number| self.channels.add(*number));
         self.connection = Connection::Open(OpenConnection {
             channels: facts.channels.len(),
@@ -247,6 +264,7 @@ impl Publisher {
             is_opening: false,
             flows_since: now,
             check_at: now + CHECK_EVERY,
+            is_new: true,
             end: None,
         });
     }
@@ -286,6 +304,16 @@ impl Publisher {
             open.is_opening = true;
             port.open_channel();
         }
+    }
+
+    fn is_new(&self) -> bool {
+        matches!(&self.connection, Connection::Open(open) if open.is_new)
+    }
+
+    /// What has waited because it may end the connection is sent like anything else.
+    fn take_up_doubtful(&mut self) {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        doubtful.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
     }
 
     fn release(&mut self, now: Instant) {
@@ -332,6 +360,13 @@ impl Publisher {
             }
             match self.refusals.of(&message, now) {
                 Permission::Unknown => {}
+                // Over it the last connection may have ended: or nothing else would ever be sent, where
+                // the refusal is older than the connection.
+                Permission::Doubtful(_) if self.is_new() && !on(Mutant::RabbitDoubtfulFirst) => {
+                    self.unconfirmed.set_aside(sequence);
+                    self.doubtful.push(sequence);
+                    continue;
+                }
                 // Each close would send what is unanswered again.
                 Permission::Doubtful(_) if !self.unconfirmed.has_unanswered() => {
                     if !self.unconfirmed.is_suspect(sequence) {
@@ -419,7 +454,7 @@ impl Publisher {
     }
 
     fn report_reachable(&mut self) {
-        if self.waiting_reason.take().is_some() {
+        if self.waiting_reason.take().is_some() && !on(Mutant::RabbitReachableForgotten) {
             self.reports.push(SinkReport::Reachable);
         }
     }

@@ -8,6 +8,8 @@ use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::fault;
 use crate::sink::rabbitmq::testing::empty_message;
 
+mod refusals;
+
 const SECOND: Duration = Duration::from_secs(1);
 const CHANNEL: u16 = 1;
 const TOO_LARGE: &str =
@@ -316,22 +318,6 @@ fn a_question_is_not_overdue_for_the_time_in_which_the_broker_was_blocked() {
 }
 
 #[test]
-fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1]);
-    assert_eq!(fixture.sent(), ["1"]);
-    fixture.publisher.refusals.add_missing("x", fixture.now);
-    fixture.now += 5 * SECOND;
-    // GIVEN an event for a place that was refused a while ago, and one whose queue is silent
-    fixture.publisher.unconfirmed.unanswered(1);
-    fixture.publisher.take(PublishOrder::Publish(2, empty_message("x", "k", "2")));
-    fixture.advance();
-    let reports = fixture.publisher.reports();
-    assert_eq!(failed(&reports), [(2, fault::NO_EXCHANGE, Disposition::Transient)]);
-    assert!(fixture.sent().is_empty());
-}
-
-#[test]
 fn the_message_over_which_the_broker_closes_is_found_by_sending_one_at_a_time() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1, 2, 3]);
@@ -370,31 +356,6 @@ fn a_limit_that_the_broker_names_is_kept_and_the_others_are_sent_again() {
     assert_eq!(failed(&reports), [(1, fault::MESSAGE_TOO_LARGE, Disposition::Terminal)]);
     // THEN they are no suspects
     assert_eq!(fixture.sent(), ["2", "3"]);
-}
-
-#[test]
-fn a_place_that_is_refused_fails_at_once_and_is_tried_alone_later() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1]);
-    assert_eq!(fixture.sent(), ["1"]);
-    let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
-    let reports = fixture.close(403, text);
-    let class = "rabbitmq.access-refused";
-    assert_eq!((failed(&reports), reports.len()), (vec![(1, class, Disposition::Transient)], 1));
-    fixture.now = fixture.publisher.wake_at().unwrap();
-    fixture.advance();
-    fixture.connect(&[CHANNEL], 1);
-    fixture.publish(&[2]);
-    assert_eq!(failed(&fixture.publisher.reports()), [(2, class, Disposition::Transient)]);
-    // WHEN a while has passed THEN one is sent, alone
-    fixture.pass(SECOND);
-    fixture.publish(&[3, 4]);
-    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    assert_eq!(fixture.sent(), ["3"]);
-    // WHEN it is taken THEN the place is good again
-    fixture.confirm(1, false);
-    assert_eq!(fixture.sent(), ["4"]);
-    assert!(!fixture.publisher.unconfirmed.is_suspect(4));
 }
 
 #[test]

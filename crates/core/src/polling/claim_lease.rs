@@ -8,7 +8,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) struct ClaimLease {
+pub struct ClaimLease {
     lease: Duration,
     state: Mutex<State>,
 }
@@ -20,7 +20,7 @@ struct State {
 }
 
 impl ClaimLease {
-    pub(crate) fn new(lease: Duration, now: Instant) -> ClaimLease {
+    pub fn new(lease: Duration, now: Instant) -> ClaimLease {
         ClaimLease { lease, state: Mutex::new(State { renewed_at: now, lapses: 0 }) }
     }
 
@@ -29,17 +29,17 @@ impl ClaimLease {
     }
 
     /// The time between two renewals.
-    pub(crate) fn interval(&self) -> Duration {
+    pub fn interval(&self) -> Duration {
         self.lease / 4
     }
 
     /// How long a claim counts as this process's own without a renewal.
-    pub(crate) fn length(&self) -> Duration {
+    pub fn length(&self) -> Duration {
         self.lease / 2
     }
 
     /// All claims of that moment were renewed.
-    pub(crate) fn renewed(&self, began: Instant) {
+    pub fn renewed(&self, began: Instant) {
         let length = self.length();
         let mut state = self.state();
         if began.saturating_duration_since(state.renewed_at) >= length {
@@ -49,12 +49,12 @@ impl ClaimLease {
         state.renewed_at = began;
     }
 
-    pub(crate) fn until(&self) -> Instant {
+    pub fn until(&self) -> Instant {
         self.state().renewed_at + self.length()
     }
 
     /// How often a renewal came too late.
-    pub(crate) fn lapses(&self) -> u64 {
+    pub fn lapses(&self) -> u64 {
         self.state().lapses
     }
 }

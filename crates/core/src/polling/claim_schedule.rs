@@ -9,16 +9,16 @@ const LOOKAHEAD_MIN: usize = 4;
 const REACH_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClaimOutcome {
-    pub(crate) taken: usize,
+pub struct ClaimOutcome {
+    pub taken: usize,
     /// Ready rows among those that it examined.
-    pub(crate) ready: usize,
+    pub ready: usize,
     /// It took as many rows, or bytes, as it may.
-    pub(crate) full: bool,
+    pub full: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct ClaimSchedule {
+pub struct ClaimSchedule {
     interval: Duration,
     batch_max: usize,
     due: Option<Instant>,
@@ -28,7 +28,7 @@ pub(crate) struct ClaimSchedule {
 }
 
 impl ClaimSchedule {
-    pub(crate) const fn new(interval: Duration, batch_max: usize) -> ClaimSchedule {
+    pub const fn new(interval: Duration, batch_max: usize) -> ClaimSchedule {
         ClaimSchedule {
             interval,
             batch_max,
@@ -38,17 +38,17 @@ impl ClaimSchedule {
         }
     }
 
-    pub(crate) fn wait(&self, now: Instant) -> Duration {
+    pub fn wait(&self, now: Instant) -> Duration {
         self.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
     /// Most rows that the next claim examines.
-    pub(crate) fn reach(&self) -> usize {
+    pub fn reach(&self) -> usize {
         self.batch_max.saturating_mul(self.lookahead).min(REACH_MAX.max(self.batch_max))
     }
 
     /// A claim that began at `began` found this.
-    pub(crate) fn found(&mut self, found: ClaimOutcome, began: Instant) {
+    pub fn found(&mut self, found: ClaimOutcome, began: Instant) {
         let looked_at_all = found.ready < self.reach();
         let meagre = found.taken < self.batch_max / 2 && !found.full;
         self.lookahead = if meagre && !looked_at_all {
@@ -63,13 +63,13 @@ impl ClaimSchedule {
     }
 
     /// Rows were settled: keys that were busy because of them need not wait for the interval.
-    pub(crate) fn settled(&mut self) {
+    pub fn settled(&mut self) {
         if self.passed_over {
             self.due = None;
         }
     }
 
-    pub(crate) fn failed(&mut self, began: Instant) {
+    pub fn failed(&mut self, began: Instant) {
         // It may have taken too long because it examined too many rows.
         self.lookahead = LOOKAHEAD_MIN;
         self.due = Some(began + self.interval);

@@ -1,18 +1,15 @@
-//! Events from claimed rows: the workers of [`crate::polling`] bring
-//! them in batches and write their verdicts to the table. A row
+//! Events from claimed rows: workers bring them in batches and write their verdicts to the table. A row
 //! stays unpublished there until then, so nothing else must be held.
+
+mod rows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
-
-use super::claimed_rows::ClaimedRows;
+use self::rows::ClaimedRows;
 use super::{Downstream, Feed, FeedStatus};
-use crate::base::clock::unix_now_us;
+use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::base::fingerprint::fingerprint;
@@ -23,36 +20,39 @@ use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Pass, Phase};
 use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
-use crate::polling::batch::{Batch, Late};
-use crate::polling::worker::PollingShared;
+use crate::polling::batch::{Batch, Verdicts};
+use crate::polling::claim_lease::ClaimLease;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
-use crate::relay::faults;
+use crate::relay::ports::ClaimWorkers;
 use crate::sink::PublishLimits;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-pub(crate) struct ClaimParts {
-    pub(crate) shared: Arc<PollingShared>,
-    pub(crate) delivery: DeliverySettings,
-    pub(crate) batches: Receiver<Batch>,
-    /// Verdicts for which no worker waits.
-    pub(crate) late: mpsc::Sender<Late>,
+/// What [`ClaimFeed`] is made of.
+pub struct ClaimParts {
+    pub workers: Box<dyn ClaimWorkers>,
+    pub lease: Arc<ClaimLease>,
+    /// How rows become events.
+    pub plan: Plan,
+    pub table: String,
+    pub delivery: DeliverySettings,
+    /// Most rows that all workers claim at once.
+    pub claimed_at_once: usize,
 }
 
-pub(crate) struct ClaimFeed {
+pub struct ClaimFeed {
     rows: ClaimedRows,
     plan: Plan,
     table: String,
-    batches: Receiver<Batch>,
-    late: mpsc::Sender<Late>,
+    workers: Box<dyn ClaimWorkers>,
+    lease: Arc<ClaimLease>,
     /// The batch whose arrival has ended [`Feed::wait`].
     received: Option<Batch>,
-    /// Verdicts for which there was no room in `late`.
-    waiting: VecDeque<Late>,
-    shared: Arc<PollingShared>,
+    /// Verdicts for which no worker waits, and for which there was no room.
+    waiting: VecDeque<Verdicts>,
     /// While more rows, or bytes, are in memory, no more are wanted.
     rows_max: usize,
     bytes_max: usize,
@@ -60,7 +60,7 @@ pub(crate) struct ClaimFeed {
     hold: Option<IntakeHold>,
     closed: bool,
     /// Rows that were claimed earlier may be another process's by now.
-    trusted_from: Instant,
+    trusted_from: Option<Instant>,
     /// Lapses of the lease that were seen.
     lapses: u64,
     /// The next rewind releases all rows.
@@ -68,46 +68,44 @@ pub(crate) struct ClaimFeed {
 }
 
 impl ClaimFeed {
-    pub(crate) fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
-        let ClaimParts { shared, delivery, batches, late } = parts;
-        let relation = &shared.statements.event;
-        let table = relation.qualified_name();
-        let rows_at_once = shared.polling.workers * shared.polling.batch_max;
-        let outbox =
-            shared.source.outboxes.first().ok_or_else(|| faults::protocol("no table", &table))?;
-        Ok(ClaimFeed {
+    #[must_use]
+    pub fn new(parts: ClaimParts) -> ClaimFeed {
+        let ClaimParts { workers, lease, plan, table, delivery, claimed_at_once } = parts;
+        ClaimFeed {
             rows: ClaimedRows::default(),
-            plan: Plan::compile(outbox, 0, relation, false)?.without_lsn(),
+            plan,
             table,
-            batches,
-            late,
+            workers,
+            lease,
             received: None,
             waiting: VecDeque::new(),
-            shared,
-            rows_max: delivery.window_events_max.saturating_sub(rows_at_once),
+            rows_max: delivery.window_events_max.saturating_sub(claimed_at_once),
             bytes_max: delivery.window_bytes_max / 2,
             opens_state_file: true,
             hold: None,
             closed: false,
-            trusted_from: Instant::now(),
+            trusted_from: None,
             lapses: 0,
             gives_back: false,
-        })
+        }
     }
 
     /// Whether more rows may be claimed.
     fn has_room(&self) -> bool {
-        self.rows.unsettled <= self.rows_max && self.rows.held_bytes <= self.bytes_max
+        self.rows.unsettled() <= self.rows_max && self.rows.held_bytes <= self.bytes_max
     }
 
-    fn take_batches(&mut self) {
-        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
-            let is_old = batch.claimed_at.elapsed() >= self.shared.lease.length();
-            if is_old || batch.claimed_at < self.trusted_from {
-                self.rows.refuse(batch);
-                continue;
+    fn take_batches(&mut self, now: Moment) {
+        while let Some(batch) =
+            self.received.take().or_else(|| self.workers.receive(Duration::ZERO))
+        {
+            let age = now.instant.saturating_duration_since(batch.claimed_at);
+            let is_trusted = self.trusted_from.is_none_or(|from| batch.claimed_at >= from);
+            if age >= self.lease.length() || !is_trusted {
+                self.rows.refuse(batch, now.instant);
+            } else {
+                self.rows.take(batch, now);
             }
-            self.rows.take(batch, unix_now_us());
         }
     }
 
@@ -125,7 +123,7 @@ impl ClaimFeed {
         let number = EventNumber { sequence, position, crash_ordinal: 0, earlier: Some(flight) };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
         match admitter.offer(&candidate, number, policy, &mut **sink, &**clock)? {
-            Offered::Taken(flight) => self.rows.offered(flight),
+            Offered::Taken(flight) => self.rows.offered(flight, now),
             Offered::Known(..) => {}
             Offered::SinkBroken => {
                 driver.break_sink("it refuses every event", self.rows.in_flight, now);
@@ -138,18 +136,13 @@ impl ClaimFeed {
         Ok(true)
     }
 
-    fn send_verdicts(&mut self) {
-        for (Late { claim, verdicts }, answer) in self.rows.take_verdicts() {
-            // A worker that has ended writes nothing, so maintenance does.
-            let unsent = match answer {
-                Some(answer) => answer.send(verdicts).err(),
-                None => Some(verdicts),
-            };
-            self.waiting.extend(unsent.map(|verdicts| Late { claim, verdicts }));
+    fn send_verdicts(&mut self, now: Instant) {
+        for verdicts in self.rows.take_verdicts(now) {
+            self.waiting.extend(self.workers.answer(verdicts));
         }
-        while let Some(late) = self.waiting.pop_front() {
-            if let Err(error) = self.late.try_send(late) {
-                self.waiting.push_front(error.into_inner());
+        while let Some(verdicts) = self.waiting.pop_front() {
+            if let Some(verdicts) = self.workers.write(verdicts) {
+                self.waiting.push_front(verdicts);
                 break;
             }
         }
@@ -175,31 +168,32 @@ impl Feed for ClaimFeed {
     }
 
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
-        let lease = &self.shared.lease;
+        let lease = &self.lease;
         let lapses = std::mem::replace(&mut self.lapses, lease.lapses());
         let has_lapsed = lapses != self.lapses || now >= lease.until() || frozen >= lease.length();
         if !has_lapsed {
             return None;
         }
-        self.trusted_from = now;
-        self.gives_back = self.rows.unsettled > 0;
+        self.trusted_from = Some(now);
+        self.gives_back = self.rows.unsettled() > 0;
         self.gives_back.then(|| "its claims were not renewed in time".to_owned())
     }
 
     fn publish_limits(&self) -> PublishLimits {
-        let until = self.shared.lease.until();
+        let until = self.lease.until();
         PublishLimits { begin_until: until, finish_until: until }
     }
 
     fn intake(
         &mut self,
         down: &mut Downstream,
-        now: Instant,
+        _now: Instant,
         _closing: bool,
     ) -> Result<bool, Fault> {
-        self.take_batches();
+        let now = down.clock.now();
+        self.take_batches(now);
         self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::LettersUnread);
-        while self.offer(down, now)? {}
+        while self.offer(down, now.instant)? {}
         if self.hold.is_none() && !self.has_room() {
             self.hold = Some(IntakeHold::WindowFull);
         }
@@ -210,7 +204,7 @@ impl Feed for ClaimFeed {
         if self.awaits_confirms() {
             return false;
         }
-        self.received = self.batches.recv_timeout(tick).ok();
+        self.received = self.workers.receive(tick);
         true
     }
 
@@ -253,29 +247,29 @@ impl Feed for ClaimFeed {
     }
 
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.send_verdicts();
-        let wanted = now < self.shared.lease.until()
+        self.send_verdicts(now);
+        let wanted = now < self.lease.until()
             && down.driver.sink.is_some()
             && down.driver.is_reachable()
             && down.policy.gate.admits()
             && !self.closed
             && self.waiting.is_empty()
             && self.has_room();
-        self.shared.open.store(wanted, Ordering::Relaxed);
+        self.workers.set_wanted(wanted);
     }
 
     fn in_flight(&self) -> usize {
         self.rows.in_flight
     }
 
-    fn overtaken(&self) -> Vec<Sequence> {
-        self.rows.overtaken()
+    fn overtaken(&self, now: Instant) -> Vec<Sequence> {
+        self.rows.overtaken(now)
     }
 
     fn status(&self, now: Instant) -> FeedStatus {
         // Without renewals of its claims it publishes nothing.
-        let renews = now < self.shared.lease.until();
-        let connected = renews && self.shared.connected.load(Ordering::Relaxed);
+        let renews = now < self.lease.until();
+        let connected = renews && self.workers.is_connected();
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
             hold: self.hold,
@@ -289,7 +283,7 @@ impl Feed for ClaimFeed {
 
     fn close(&mut self) {
         self.closed = true;
-        self.shared.open.store(false, Ordering::Relaxed);
+        self.workers.set_wanted(false);
     }
 
     fn awaits_retries(&self) -> bool {
@@ -300,14 +294,19 @@ impl Feed for ClaimFeed {
     fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
         // First the sink ends: it must not send a row of a key that another process claims next.
         down.driver.sink = None;
-        self.take_batches();
+        let began = down.clock.now();
+        self.take_batches(began);
         self.rows.give_back();
-        self.send_verdicts();
-        let deadline = Instant::now() + VERDICTS_TAKEN_WITHIN;
-        while !self.waiting.is_empty() && !self.late.is_closed() && Instant::now() < deadline {
-            std::thread::sleep(Self::UNREADABLE_TICK);
-            self.send_verdicts();
+        self.send_verdicts(began.instant);
+        let deadline = began.instant + VERDICTS_TAKEN_WITHIN;
+        while !self.waiting.is_empty() && self.workers.writes() && down.clock.instant() < deadline {
+            down.clock.sleep(Self::UNREADABLE_TICK);
+            self.send_verdicts(down.clock.instant());
         }
         0
     }
 }
+
+#[cfg(test)]
+#[path = "claims_tests.rs"]
+mod tests;

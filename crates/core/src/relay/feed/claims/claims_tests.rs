@@ -1,0 +1,225 @@
+//! The feed of claimed rows, with workers in memory and a clock that stands still.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use super::*;
+use crate::delivery::flight::FlightState;
+use crate::outbox::settings::OutboxTable;
+use crate::pgoutput::relation::{Column, Relation};
+use crate::polling::batch::PolledRow;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What the workers have passed on and been answered.
+#[derive(Default)]
+struct Table {
+    batches: VecDeque<Batch>,
+    /// Claims whose worker waits.
+    awaited: BTreeSet<String>,
+    answered: Vec<Verdicts>,
+    written: Vec<Verdicts>,
+    /// For how many further verdicts there is room.
+    room: usize,
+    wanted: bool,
+}
+
+struct MemoryWorkers(Arc<Mutex<Table>>);
+
+impl MemoryWorkers {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl ClaimWorkers for MemoryWorkers {
+    fn receive(&mut self, _timeout: Duration) -> Option<Batch> {
+        self.table().batches.pop_front()
+    }
+
+    fn answer(&mut self, verdicts: Verdicts) -> Option<Verdicts> {
+        let mut table = self.table();
+        if !table.awaited.remove(&verdicts.claim) {
+            return Some(verdicts);
+        }
+        table.answered.push(verdicts);
+        None
+    }
+
+    fn write(&mut self, verdicts: Verdicts) -> Option<Verdicts> {
+        let mut table = self.table();
+        if table.room == 0 {
+            return Some(verdicts);
+        }
+        table.room -= 1;
+        table.written.push(verdicts);
+        None
+    }
+
+    fn writes(&self) -> bool {
+        true
+    }
+
+    fn set_wanted(&mut self, wanted: bool) {
+        self.table().wanted = wanted;
+    }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
+}
+
+struct Fixture {
+    feed: ClaimFeed,
+    table: Arc<Mutex<Table>>,
+    lease: Arc<ClaimLease>,
+    began: Instant,
+}
+
+/// A feed whose claims count for four seconds without a renewal.
+fn fixture() -> Fixture {
+    let (began, table) = (Instant::now(), Arc::default());
+    let lease = Arc::new(ClaimLease::new(8 * SECOND, began));
+    let names = ["id", "aggregatetype", "aggregateid", "type", "payload"];
+    let columns = names.map(|name| Column { name: name.to_owned(), type_oid: 25 });
+    let (namespace, name) = ("public".to_owned(), "outbox".to_owned());
+    let relation = Relation { oid: 1, namespace, name, columns: columns.into() };
+    let feed = ClaimFeed::new(ClaimParts {
+        workers: Box::new(MemoryWorkers(Arc::clone(&table))),
+        lease: Arc::clone(&lease),
+        plan: Plan::compile(&OutboxTable::default(), 0, &relation, false).unwrap(),
+        table: "public.outbox".to_owned(),
+        delivery: DeliverySettings::default(),
+        claimed_at_once: 1,
+    });
+    Fixture { feed, table, lease, began }
+}
+
+impl Fixture {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap()
+    }
+
+    /// A worker passes rows of its claim on, and waits.
+    fn passes(&self, claim: &str, rows: usize, claimed_at: Instant) {
+        let row = |id: usize| PolledRow { id: id.to_string(), ..PolledRow::default() };
+        let rows = (1..=rows).map(row).collect();
+        let batch = Batch { claim: claim.to_owned(), claimed_at, lsn: Lsn::ZERO, rows };
+        self.table().awaited.insert(claim.to_owned());
+        self.table().batches.push_back(batch);
+    }
+
+    /// The sink gets everything that comes in.
+    fn takes(&mut self, now: Instant) {
+        self.feed.take_batches(Moment { instant: now, unix_us: 0 });
+        while let Some((_, _, flight)) = self.feed.rows.next_queued() {
+            let flight = Flight { state: FlightState::Sent, span: None, ..*flight };
+            self.feed.rows.offered(flight, now);
+        }
+    }
+
+    /// The claims of which rows were given back, and how many.
+    fn given_back(&self) -> Vec<(String, usize)> {
+        let count = |it: &Verdicts| (it.claim.clone(), it.given_back.len());
+        self.table().answered.iter().map(count).filter(|(_, rows)| *rows > 0).collect()
+    }
+}
+
+#[test]
+fn a_batch_whose_claim_began_half_a_lease_ago_is_given_back() {
+    let mut fixture = fixture();
+    let now = fixture.began + 5 * SECOND;
+    fixture.passes("old", 2, now - 4 * SECOND);
+    fixture.passes("young", 1, now - 3 * SECOND);
+    fixture.takes(now);
+    fixture.feed.send_verdicts(now);
+    assert_eq!(fixture.given_back(), [("old".to_owned(), 2)]);
+    assert_eq!(fixture.feed.in_flight(), 1);
+}
+
+#[test]
+fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_the_process_was_frozen() {
+    type Case = fn(&Fixture) -> (Instant, Duration);
+    let ended: Case = |it| (it.began + 4 * SECOND, Duration::ZERO);
+    let frozen: Case = |it| (it.began + SECOND, 4 * SECOND);
+    let lapsed: Case = |it| {
+        it.lease.renewed(it.began + 4 * SECOND);
+        (it.began + 5 * SECOND, Duration::ZERO)
+    };
+    for withdrawn in [ended, frozen, lapsed] {
+        let mut fixture = fixture();
+        let began = fixture.began;
+        fixture.passes("a", 1, began);
+        fixture.takes(began);
+        let second = began + SECOND;
+        assert_eq!(fixture.feed.withdrawal(second, Duration::ZERO), None, "too early");
+        let (now, frozen) = withdrawn(&fixture);
+        assert!(fixture.feed.withdrawal(now, frozen).is_some());
+        // WHEN batches come that were claimed before and after THEN only the later one counts
+        fixture.passes("b", 1, now - Duration::from_millis(1));
+        fixture.passes("c", 1, now);
+        fixture.takes(now);
+        fixture.feed.send_verdicts(now);
+        assert_eq!(fixture.given_back(), [("b".to_owned(), 1)]);
+    }
+}
+
+#[test]
+fn a_lapse_with_nothing_in_flight_withdraws_nothing() {
+    let mut fixture = fixture();
+    assert_eq!(fixture.feed.withdrawal(fixture.began + 4 * SECOND, Duration::ZERO), None);
+}
+
+#[test]
+fn verdicts_for_which_no_worker_waits_are_written_in_their_order_once_there_is_room() {
+    let mut fixture = fixture();
+    let now = fixture.began;
+    fixture.passes("a", 3, now);
+    fixture.takes(now);
+    fixture.feed.retrying(0, 1, SECOND, "no");
+    fixture.feed.send_verdicts(now);
+    assert_eq!(fixture.table().answered.len(), 1);
+    // WHEN verdicts become known one after the other, and there is room for two
+    fixture.table().room = 2;
+    for row in [2, 0, 1] {
+        fixture.feed.settle(row).unwrap();
+        fixture.feed.send_verdicts(now);
+    }
+    let published = |table: &Table| -> Vec<String> {
+        table.written.iter().flat_map(|it| it.published.clone()).collect()
+    };
+    assert_eq!(published(&fixture.table()), ["3", "1"]);
+    fixture.table().room = 1;
+    fixture.feed.send_verdicts(now);
+    assert_eq!(published(&fixture.table()), ["3", "1", "2"]);
+    assert!(fixture.table().written.last().unwrap().last);
+}
+
+#[test]
+fn a_batch_that_ends_the_wait_is_taken_in_first() {
+    let mut fixture = fixture();
+    let now = fixture.began;
+    fixture.passes("a", 1, now);
+    fixture.passes("b", 2, now);
+    assert!(fixture.feed.wait(SECOND, true), "it may wait");
+    fixture.feed.take_batches(Moment { instant: now, unix_us: 0 });
+    let ordinals: Vec<u64> = std::iter::from_fn(|| {
+        let (_, _, flight) = fixture.feed.rows.next_queued()?;
+        let (ordinal, flight) =
+            (flight.position.ordinal, Flight { state: FlightState::Sent, span: None, ..*flight });
+        fixture.feed.rows.offered(flight, now);
+        Some(ordinal)
+    })
+    .collect();
+    assert_eq!(ordinals, [0, 0, 1]);
+    // THEN the loop waits for the sink, and not for rows
+    assert!(!fixture.feed.wait(SECOND, true));
+}
+
+#[test]
+fn no_more_rows_are_wanted_once_the_feed_is_closed() {
+    let mut fixture = fixture();
+    fixture.table().wanted = true;
+    fixture.feed.close();
+    assert!(!fixture.table().wanted);
+}

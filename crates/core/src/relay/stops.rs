@@ -1,0 +1,449 @@
+//! Is there a stop that nobody has acknowledged, and where is it kept?
+//!
+//! A stop that protects data ([`crate::base::stop`]) is kept in one place until it is acknowledged: in
+//! the state file; without one, as a record of the dead-letter topic. The breaker's belongs to the
+//! topic, and is kept there as long as it can be written and read. The same file holds what the next
+//! process compares with: the publication, the system, and how far the WAL had come.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::control::SystemTimeline;
+use super::faults;
+use super::ports::{Clock, StopKeeper};
+use super::state_file::memory::{Memory, Remembered};
+use super::stop_place::Place;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
+use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
+use crate::dead_letter::writer::SystemId;
+use crate::doctor::fingerprint::{KeptPublication, KnownPublication, PublicationKeeper};
+use crate::source::settings::SourceSettings;
+
+/// What stops are kept in besides the state file, and what an acknowledgement is compared with. Both
+/// are waited for.
+pub trait StopSurroundings: Send + Sync {
+    /// Whether anything is ever written to the dead-letter topic.
+    fn has_topic(&self) -> bool;
+
+    /// Appends a record to the dead-letter topic. Returns once the broker has confirmed it.
+    fn append(&self, record: &StopRecord) -> Result<(), Fault>;
+
+    /// What Postgres says now. The publication must be in order.
+    fn present(&self) -> Result<Present, Fault>;
+}
+
+/// What Postgres says when a stop is acknowledged.
+#[derive(Clone, Debug)]
+pub struct Present {
+    pub publication: KeptPublication,
+    pub digest: String,
+    pub system_id: String,
+    pub timeline: u32,
+    pub wal_end: Lsn,
+}
+
+/// What [`StandingStops`] is made of.
+pub struct StopParts {
+    pub source: SourceSettings,
+    pub is_polling: bool,
+    /// Known once this process has asked Postgres.
+    pub system: SystemId,
+    /// Who stops: the relay and its machine.
+    pub relay: String,
+    /// The state file, if there is one, and what it holds.
+    pub memory: Option<(Memory, Remembered)>,
+    /// The state file that a command did not find.
+    pub missing_file: Option<PathBuf>,
+    pub surroundings: Box<dyn StopSurroundings>,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The stop that stands, shared by the threads of a process.
+pub struct StandingStops {
+    source: SourceSettings,
+    is_polling: bool,
+    system: SystemId,
+    relay: String,
+    missing_file: Option<PathBuf>,
+    surroundings: Box<dyn StopSurroundings>,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    memory: Option<Memory>,
+    remembered: Remembered,
+    /// Where the last process read the slot, and how far the WAL had come, as this one found it.
+    last: Option<(SystemTimeline, Lsn)>,
+    /// This process reads the slot: it was judged against the last one.
+    reads: bool,
+    /// How far the WAL has come, until this process reads the slot.
+    unwritten: Option<Lsn>,
+    /// The system that the session is of, also where that is a reason to stop.
+    met_system: Option<String>,
+    standing: Option<(Stop, Place)>,
+    /// Why this process waits, also where nothing is kept.
+    halted: Option<Stop>,
+    /// It may go on.
+    resumed: bool,
+    topic_unreadable: bool,
+    /// It was logged that the state file cannot be written.
+    write_failed: bool,
+}
+
+impl fmt::Debug for StandingStops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StandingStops").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl StandingStops {
+    #[must_use]
+    pub fn new(parts: StopParts) -> StandingStops {
+        let StopParts { source, is_polling, system, relay, memory, missing_file, .. } = parts;
+        let mut state = State::default();
+        if let Some((memory, remembered)) = memory {
+            state.memory = Some(memory);
+            state.take_over(remembered, &source.slot);
+        }
+        StandingStops {
+            source,
+            is_polling,
+            system,
+            relay,
+            missing_file,
+            surroundings: parts.surroundings,
+            clock: parts.clock,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stop that nobody has acknowledged, and where it is kept.
+    pub fn standing(&self) -> Option<(Stop, Place)> {
+        self.state().standing.clone()
+    }
+
+    /// The fault with which a process ends because of it.
+    pub fn fault(&self) -> Option<Fault> {
+        let (stop, _) = self.standing()?;
+        stop.fault()
+    }
+
+    /// The relay stops with this fault: keeps it if it protects data and is not kept already. What
+    /// is in flight has settled by now, and no thread writes to the topic any more.
+    pub fn keep(&self, fault: &Fault) {
+        let mut state = self.state();
+        if fault.doubt.is_none() || state.standing.is_some() {
+            return;
+        }
+        let stop = Stop::of(fault, self.clock.unix_us());
+        let kept = match self.keep_in(&mut state, &stop) {
+            Place::Nowhere => {
+                tracing::error!(
+                    code = "stop.unkept",
+                    reason = stop.code,
+                    "nothing keeps this stop, so the next start goes on: name a file with delivery.state_file"
+                );
+                Place::Nowhere
+            }
+            place => {
+                let file = state.memory.as_ref().filter(|_| place == Place::StateFile);
+                let file = file.map(|memory| memory.path().display().to_string());
+                tracing::info!(
+                    reason = stop.code,
+                    file,
+                    "the stop stands until it is acknowledged"
+                );
+                place
+            }
+        };
+        state.standing = Some((stop, kept)).filter(|(_, place)| *place != Place::Nowhere);
+    }
+
+    fn keep_in(&self, state: &mut State, stop: &Stop) -> Place {
+        let of_breaker = stop.code == BREAKER_OPEN;
+        let body = self.body(state, stop);
+        // A topic that cannot be read may be written all the same.
+        if of_breaker && self.append(StopRecordKind::Stopped, body.clone()) {
+            return Place::Topic;
+        }
+        if state.memory.is_some() {
+            state.remembered.stop = Some(stop.clone());
+            if state.write(&self.source.slot) {
+                return Place::StateFile;
+            }
+        }
+        let has_failed = of_breaker || state.topic_unreadable;
+        let in_topic = !has_failed && self.append(StopRecordKind::Stopped, body);
+        if in_topic { Place::Topic } else { Place::Nowhere }
+    }
+
+    fn body(&self, state: &State, stop: &Stop) -> StopBody {
+        // The next process is of the system that this one has met.
+        let met = state.met_system.clone().filter(|_| stop.code == OTHER_SYSTEM);
+        StopBody {
+            slot: self.source.slot.clone(),
+            system: met.or_else(|| self.system.get()).unwrap_or_default(),
+            stop: stop.clone(),
+            by: self.relay.clone(),
+            unix_us: self.clock.unix_us(),
+            ..StopBody::default()
+        }
+    }
+
+    /// True when the broker has confirmed the record.
+    fn append(&self, kind: StopRecordKind, body: StopBody) -> bool {
+        self.try_append(kind, body).is_ok_and(|written| written)
+    }
+
+    fn try_append(&self, kind: StopRecordKind, body: StopBody) -> Result<bool, Fault> {
+        if !self.surroundings.has_topic() {
+            return Ok(false);
+        }
+        let written = self.surroundings.append(&StopRecord::new(kind, body));
+        if let Err(Fault { what, .. }) = &written {
+            tracing::warn!(
+                code = "stop.unwritten",
+                error = what,
+                "the dead-letter topic does not take the record of the stop"
+            );
+        }
+        written.map(|()| true)
+    }
+
+    /// A command has found what would stop the next relay at its start, so that it can be
+    /// acknowledged before.
+    pub fn found_gap(&self, fault: &Fault) {
+        if fault.doubt.is_some() {
+            let found = (Stop::of(fault, self.clock.unix_us()), self.place_of_gaps());
+            self.state().standing = Some(found);
+        }
+    }
+
+    /// This process waits because of a fault, until it is resumed.
+    pub fn waits(&self, fault: &Fault) -> Stop {
+        let mut state = self.state();
+        let stop = match &state.standing {
+            Some((stop, _)) => stop.clone(),
+            None => Stop::of(fault, self.clock.unix_us()),
+        };
+        (state.halted, state.resumed) = (Some(stop.clone()), false);
+        stop
+    }
+
+    /// Whether the process that waits may go on: it was resumed, or its stop was acknowledged in
+    /// the state file by a command.
+    pub fn may_go_on(&self) -> bool {
+        let mut state = self.state();
+        let in_file = state.standing.clone().filter(|(_, place)| *place == Place::StateFile);
+        let found = in_file.zip(state.memory.as_mut().map(Memory::reload));
+        if let Some(((stop, _), found)) = found
+            && found.stop.as_ref() != Some(&stop)
+        {
+            state.standing = None;
+            state.take_over(found, &self.source.slot);
+            state.resumed = true;
+        }
+        let goes_on = state.resumed;
+        if goes_on {
+            (state.halted, state.resumed) = (None, false);
+            state.begins();
+        }
+        goes_on
+    }
+
+    /// Acknowledges the stop. What Postgres says now is what is known from then on, so it must be in
+    /// order. Blocks on Postgres and the broker.
+    pub fn resume(&self, by: &str, reason: &str) -> Result<Stop, Fault> {
+        let (standing, halted) = {
+            let state = self.state();
+            (state.standing.clone(), state.halted.clone())
+        };
+        let Some((stop, place)) = standing else {
+            let stop = halted.ok_or_else(|| self.nothing())?;
+            self.state().resumed = true;
+            return Ok(stop);
+        };
+        let found =
+            if stop.code == BREAKER_OPEN { None } else { Some(self.surroundings.present()?) };
+        if place == Place::Topic || stop.code == BREAKER_OPEN {
+            let publication = found.as_ref().map(|found| found.digest.clone());
+            let (by, reason) = (by.to_owned(), reason.to_owned());
+            let body = StopBody { by, reason, publication, ..self.body(&self.state(), &stop) };
+            let appended = self.try_append(StopRecordKind::Resumed, body);
+            // What the file has ends there; that the topic does not know of it was logged.
+            if place == Place::Topic {
+                appended?;
+            }
+        }
+        let mut state = self.state();
+        if let Some(Present { publication, system_id, timeline, wal_end, .. }) = found {
+            let publication = serde_json::to_value(&publication).ok();
+            let remembered = &mut state.remembered;
+            (remembered.system_id, remembered.timeline) = (system_id, timeline);
+            remembered.publication = publication;
+            state.saw(wal_end);
+        }
+        state.remembered.stop = None;
+        let written = state.memory.is_none() || state.write(&self.source.slot);
+        if place == Place::StateFile && !written {
+            return Err(faults::stop_unwritable());
+        }
+        state.remember_last();
+        state.standing = None;
+        state.resumed = state.halted.is_some();
+        tracing::info!(target: "audit", who = by, action = "resume", code = stop.code, reason, "the stop is acknowledged");
+        Ok(stop)
+    }
+
+    /// The publication as earlier processes knew it, for a process that begins.
+    pub fn known_publication(self: &Arc<Self>) -> KnownPublication {
+        self.restored(Some(Box::new(Remembering(Arc::clone(self)))))
+    }
+
+    /// The same, and what this process sees is passed to `keeper`.
+    pub fn restored(&self, keeper: Option<Box<dyn PublicationKeeper>>) -> KnownPublication {
+        let state = self.state();
+        let Some(memory) = &state.memory else { return KnownPublication::default() };
+        let kept = state.remembered.publication.clone();
+        let kept = kept.and_then(|kept| serde_json::from_value(kept).ok());
+        KnownPublication::restored(kept, memory.seen(), &self.source, keeper)
+    }
+
+    /// Whether this is a command that did not find the state file.
+    pub fn lacks_file(&self) -> bool {
+        self.missing_file.is_some()
+    }
+
+    /// The fault where no stop stands.
+    pub fn nothing(&self) -> Fault {
+        faults::nothing_to_resume(self.missing_file.as_deref())
+    }
+}
+
+impl StopKeeper for StandingStops {
+    fn place_of_gaps(&self) -> Place {
+        let state = self.state();
+        if state.memory.is_some() {
+            Place::StateFile
+        } else if self.surroundings.has_topic() && !state.topic_unreadable {
+            Place::Topic
+        } else {
+            Place::Nowhere
+        }
+    }
+
+    fn waits_for_topic(&self) -> bool {
+        !self.is_polling && self.place_of_gaps() == Place::Topic
+    }
+
+    fn topic_is_readable(&self, is_readable: bool) {
+        self.state().topic_unreadable = !is_readable;
+    }
+
+    fn found_in_topic(&self, stop: Stop) {
+        self.state().standing.get_or_insert((stop, Place::Topic));
+    }
+
+    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
+        self.state().last.clone()
+    }
+
+    fn meets(&self, system_id: &str) {
+        self.state().met_system = Some(system_id.to_owned());
+    }
+
+    fn reads_at(&self, place: &SystemTimeline) {
+        let mut state = self.state();
+        state.reads = true;
+        if let Some(seen) = state.unwritten.take() {
+            state.saw(seen);
+        }
+        let known = (state.remembered.system_id.as_str(), state.remembered.timeline);
+        if state.memory.is_some() && known != (&place.system_id, place.timeline) {
+            state.remembered.system_id.clone_from(&place.system_id);
+            state.remembered.timeline = place.timeline;
+            state.write(&self.source.slot);
+        }
+    }
+}
+
+impl State {
+    /// What the file holds of another slot is ignored.
+    fn take_over(&mut self, remembered: Remembered, slot: &str) {
+        if remembered.slot == slot {
+            self.standing = remembered.stop.clone().map(|stop| (stop, Place::StateFile));
+            self.remembered = remembered;
+        }
+        self.remember_last();
+    }
+
+    /// Before anything that this process sees is written.
+    fn remember_last(&mut self) {
+        let Remembered { system_id, timeline, .. } = &self.remembered;
+        let place = SystemTimeline { system_id: system_id.clone(), timeline: *timeline };
+        let seen = self.memory.as_ref().map(Memory::seen);
+        self.last = seen.filter(|_| !place.system_id.is_empty()).map(|seen| (place, seen));
+    }
+
+    /// The process that has waited begins anew.
+    fn begins(&mut self) {
+        (self.reads, self.unwritten) = (false, None);
+        self.remember_last();
+    }
+
+    /// True when the file has what is remembered.
+    fn write(&mut self, slot: &str) -> bool {
+        let Some(memory) = &mut self.memory else { return false };
+        slot.clone_into(&mut self.remembered.slot);
+        let written = memory.write(&self.remembered);
+        self.note(written.err())
+    }
+
+    fn saw(&mut self, lsn: Lsn) {
+        let saw = self.memory.as_ref().map_or(Ok(()), |memory| memory.saw(lsn));
+        self.note(saw.err());
+    }
+
+    fn note(&mut self, error: Option<std::io::Error>) -> bool {
+        let Some(error) = error else { return true };
+        if !std::mem::replace(&mut self.write_failed, true) {
+            tracing::warn!(code = "state-file.unwritten", error = %error, "the state file cannot be written: the next process does not know what this one knows of the publication, nor why it stopped");
+        }
+        false
+    }
+}
+
+/// Writes what is known of the publication to the state file.
+#[derive(Debug)]
+struct Remembering(Arc<StandingStops>);
+
+impl PublicationKeeper for Remembering {
+    fn keep(&self, known: &KeptPublication) {
+        let mut state = self.0.state();
+        state.remembered.publication = serde_json::to_value(known).ok();
+        state.write(&self.0.source.slot);
+    }
+
+    fn saw(&self, wal_end: Lsn) {
+        let mut state = self.0.state();
+        // It may be a database that has gone back: the next process must see that, too, if this one
+        // is killed before it has judged.
+        match state.reads {
+            true => state.saw(wal_end),
+            false => state.unwritten = Some(wal_end),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stops_tests.rs"]
+mod tests;

@@ -1,0 +1,132 @@
+//! What is well goes on while something else is in trouble.
+
+use std::collections::BTreeSet;
+
+use super::{SLOW_ROUND_US, World, below};
+use crate::broker::locked;
+use crate::options::SinkKind;
+use crate::postgres::TOPICS;
+
+/// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
+/// destination is silent, and for its attempts where another one refuses.
+const WAITS_US: u64 = 12_000_000;
+const WAITS_ROUNDS: u64 = 60;
+/// Not every round looks.
+const EVERY: u64 = 16;
+
+/// Since when the same event is the first that should go on, and what has happened by then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    event: u64,
+    since_us: u64,
+    since_round: u64,
+    happened: (usize, u64, Option<(usize, u32, u32)>, usize),
+}
+
+/// What lasts long enough to see that, of so many.
+const LASTS_LONG: u64 = 6;
+const LONG_ROUNDS: u64 = 200;
+
+impl World {
+    /// Some of what leaves other destinations as they are lasts long, and nothing else happens
+    /// meanwhile. Returns until when.
+    pub(super) fn lasts_long(&mut self, soon_us: u64) -> u64 {
+        if below(&mut self.random, LASTS_LONG) > 0 {
+            return soon_us;
+        }
+        self.slow_rounds = LONG_ROUNDS;
+        self.quiet_until_us = self.clock.us() + LONG_ROUNDS * SLOW_ROUND_US;
+        self.quiet_until_us
+    }
+
+    pub(super) fn judge_progress(&mut self) {
+        if self.sink != SinkKind::Rabbitmq || !self.report.rounds.is_multiple_of(EVERY) {
+            return;
+        }
+        let counts = self.report.rabbitmq;
+        // What was in flight when a channel was closed over a message is sent one by one.
+        let lost = counts.lost + counts.half_open + counts.closed - counts.no_exchange;
+        let happened =
+            (self.report.happened.len(), lost, self.last_session, self.stored_meanwhile());
+        let (now_us, round) = (self.clock.us(), self.report.rounds);
+        let waiting = self.holder_in_order().and_then(|relay| self.waiting_event(relay));
+        let Some(event) = waiting else {
+            self.standing = None;
+            return;
+        };
+        let standing = self.standing.filter(|it| it.event == event && it.happened == happened);
+        let standing =
+            standing.unwrap_or(Standing { event, since_us: now_us, since_round: round, happened });
+        self.standing = Some(standing);
+        let waited_us = now_us - standing.since_us;
+        if waited_us > WAITS_US && round - standing.since_round > WAITS_ROUNDS {
+            let waited_ms = waited_us / 1_000;
+            self.violates(format!(
+                "progress: event {event} waits for {waited_ms} ms with nothing in its way"
+            ));
+        }
+    }
+
+    /// Where connections are closed again and again because an exchange is missing, or where messages are
+    /// sent one by one since a channel was closed over one, it is enough that anything is stored.
+    fn stored_meanwhile(&self) -> usize {
+        let broker = locked(&self.broker);
+        let is_slow = broker.rabbitmq.misses_exchange() || self.report.rabbitmq.closed > 0;
+        let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
+        logs.filter(|_| is_slow).map(Vec::len).sum()
+    }
+
+    /// The relay that has the slot, if nothing is wrong between it, Postgres and the broker.
+    fn holder_in_order(&self) -> Option<usize> {
+        let now_us = self.clock.us();
+        let postgres = locked(&self.postgres);
+        let active = postgres.slot.as_ref()?.active?;
+        let sender = postgres.walsenders.iter().find(|it| it.pid == active)?;
+        let (relay, connection) = (sender.relay, sender.connection.clone());
+        let is_published = postgres.runs && postgres.publishes;
+        drop(postgres);
+        let is_cut = {
+            let state = connection.state();
+            state.down_is_cut || state.up_is_cut || state.closed_by_relay || state.is_reset
+        };
+        let broker = locked(&self.broker);
+        let is_well = !broker.is_away
+            && broker.rabbitmq.is_well(relay)
+            && now_us >= self.refuses_until_us
+            && self.rabbitmq.is_prompt(now_us);
+        let is_stopping = self.asked[relay].is_some();
+        let runs = self.processes[relay].is_some() && now_us >= self.frozen_until_us[relay];
+        (is_published && !is_cut && is_well && runs && !is_stopping).then_some(relay)
+    }
+
+    /// The oldest event that is not settled, not behind an event of its key that is, and not for a
+    /// destination that is silent.
+    fn waiting_event(&self, relay: usize) -> Option<u64> {
+        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        // Where there are fewer channels, destinations share them. What may have closed one is sent alone,
+        // also to a silent queue.
+        let is_shared = broker.rabbitmq.channels_of(relay) < TOPICS.len() + 1;
+        if broker.rabbitmq.has_silent_queue() && (is_shared || self.report.rabbitmq.closed > 0) {
+            return None;
+        }
+        let confirmed = postgres.slot.as_ref()?.confirmed;
+        let from = postgres.wal.partition_point(|it| it.commit_lsn < confirmed);
+        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let mut held: BTreeSet<u8> = BTreeSet::new();
+        for event in events.take((self.machines[relay].window / 2).max(1)) {
+            // What is stored may be in flight again, and what is refused waits for its attempts.
+            let topic = TOPICS[usize::from(event.topic)];
+            let rabbitmq = &broker.rabbitmq;
+            if event.poison || rabbitmq.is_troubled(topic) || rabbitmq.is_in_doubt(topic) {
+                held.extend(event.key);
+            } else if !self.checker.is_settled(event.number)
+                && event.key.is_none_or(|key| !held.contains(&key))
+                // It has shared the channel of the silent queue.
+                && !rabbitmq.holds(&format!("e{}", event.number))
+            {
+                return Some(event.number);
+            }
+        }
+        None
+    }
+}
