@@ -22,6 +22,7 @@ mod shrink;
 mod sometimes;
 mod story;
 mod surroundings;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod world;
