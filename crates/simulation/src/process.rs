@@ -474,6 +474,19 @@ impl Opener {
         ends.sessions.answers.send(news).is_ok()
     }
 
+    /// Compares the publication with what is known of it; where nothing is, with the slot.
+    fn compare_publication(&mut self, postgres: &Postgres) -> Option<Fault> {
+        let (look, holds_back) = (publication::look(postgres), publication::holds_back(postgres));
+        match self.known.compare(look, &self.settings, holds_back.is_none()) {
+            Comparison::Fault(fault) => Some(fault),
+            Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
+                self.in_doubt = Some((publication::young(postgres), "young".to_owned()));
+                None
+            }
+            _ => holds_back,
+        }
+    }
+
     /// One look at the slot, and a session if it is free.
     fn attempt(&mut self, site: &Site<'_>, has_peer: bool) -> Option<SessionNews> {
         let mut postgres = locked(site.postgres);
@@ -494,19 +507,7 @@ impl Opener {
             self.history.connected(place.clone(), postgres.started.clone());
             self.connected = Some(postgres.started.clone());
         }
-        let look = publication::look(&postgres);
-        let holds_back = publication::holds_back(&postgres);
-        let mut in_doubt = None;
-        let fault = match self.known.compare(look, &self.settings, holds_back.is_none()) {
-            Comparison::Fault(fault) => Some(fault),
-            Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
-                in_doubt = Some((publication::young(&postgres), "young".to_owned()));
-                None
-            }
-            _ => holds_back,
-        };
-        self.in_doubt = in_doubt.or(self.in_doubt.take());
-        if let Some(fault) = fault {
+        if let Some(fault) = self.compare_publication(&postgres) {
             self.request = None;
             return Some(SessionNews::Failed(fault));
         }

@@ -13,14 +13,12 @@ use std::sync::{Arc, Mutex};
 
 use self::progress::Standing;
 use self::rabbitmq_faults::Mends;
-use self::script::{Owed, Script};
+use self::script::Script;
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
-use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::random::Random;
 use walrelay_core::delivery::settings::OnDeadLetter;
 use walrelay_core::health::Phase;
-use walrelay_core::relay::control::SystemTimeline;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
@@ -179,20 +177,6 @@ pub struct World {
     gap: Option<usize>,
     is_settling: bool,
     script: Script,
-    owed: Option<Owed>,
-    /// Where the last process of each relay has read, as its present one has found it.
-    found_last: Vec<Option<(SystemTimeline, Lsn)>>,
-    /// The topic that the script has made anew, when so many records were stored.
-    anew: Option<(&'static str, usize)>,
-    /// When dead letters were stored.
-    letters: Vec<u64>,
-    held_topic: Option<&'static str>,
-    /// How many records were stored when the others were judged last.
-    others_had: usize,
-    /// This relay gets nothing through to Postgres, nor hears of it.
-    cut_host: Option<usize>,
-    /// A relay, its start, and the last of what it had published that a restore has undone.
-    published_until: Option<(usize, u32, u64)>,
 }
 
 impl Rates {
@@ -316,15 +300,7 @@ impl World {
             published_again_us: None,
             gap: None,
             is_settling: false,
-            script: play.map(Script::new).unwrap_or_default(),
-            owed: None,
-            found_last: vec![None; relays],
-            anew: None,
-            letters: Vec::new(),
-            held_topic: None,
-            others_had: 0,
-            cut_host: None,
-            published_until: None,
+            script: Script::new(play, relays),
         }
     }
 
@@ -417,7 +393,7 @@ impl World {
         // Somebody raises the limit, or the same events would stop every process.
         self.machines.iter_mut().for_each(|machine| machine.burst = None);
         locked(&self.postgres).loses_reports = false;
-        self.cut_host = None;
+        self.script.cut_host = None;
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.

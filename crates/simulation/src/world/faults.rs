@@ -141,7 +141,7 @@ impl World {
         if !postgres.runs {
             return;
         }
-        self.owed = None;
+        self.script.forgive();
         match kind {
             FaultKind::PostgresCrash => {
                 postgres.crash();
@@ -158,20 +158,12 @@ impl World {
                     FaultKind::Restore => postgres.restore(back),
                     _ => postgres.fail_over_behind(back),
                 };
-                if self.tells {
-                    for it in &gone {
-                        let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                        let (at_us, lsn) = (self.clock.us(), it.commit_lsn);
-                        let text = format!("gone: {numbers:?} by {} at {lsn:x}", it.xid);
-                        let line = Line { at_us, about: About::All, text };
-                        self.report.story.push(line);
-                    }
-                }
+                drop(postgres);
+                self.tell_gone(&gone);
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
-                drop(postgres);
                 if kind == FaultKind::Restore {
                     self.was_restored(&gone);
                 }
@@ -205,6 +197,13 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    fn tell_gone(&mut self, gone: &[Transaction]) {
+        for it in gone {
+            let numbers = || it.events().map(|event| event.number).collect::<Vec<_>>();
+            self.tell(|| format!("gone: {:?} by {} at {:x}", numbers(), it.xid, it.commit_lsn));
         }
     }
 

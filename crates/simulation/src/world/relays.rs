@@ -23,10 +23,9 @@ impl World {
                 postgres: &self.postgres,
                 broker: &self.broker,
                 counts: &self.counts,
-                is_cut_off: self.cut_host == Some(index),
+                is_cut_off: self.script.cut_host == Some(index),
             };
-            let other = self.last_holder.is_some_and(|holder| holder != index);
-            let is_followed = site.is_cut_off && other;
+            let is_followed = site.is_cut_off && self.last_holder != Some(index);
             let Some(process) = &mut self.processes[index] else { continue };
             if let Some(since) = self.suspended_since_us[index].take() {
                 process.life.was_suspended(self.clock.us() - since);
@@ -50,14 +49,11 @@ impl World {
             let has_sent = must_not_send && locked(&self.broker).sent[index] > sent;
             let shown = locked(&process.shown).pass;
             let died = process.life.is_dead();
-            let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
             if has_sent {
                 let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
                 self.violates(format!("fence: a relay sends events although {why}"));
             }
-            if in_flight > window {
-                self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
-            }
+            self.judge_window(index, shown.in_flight_events);
             let blocks = blocks && locked(&self.broker).rabbitmq.is_known_to_block(index);
             if steps && blocks && shown.sink_reachable && !died {
                 let what = "status: the broker takes no messages, and is shown as one that does";
@@ -79,6 +75,13 @@ impl World {
             }
         }
         self.note_holder();
+    }
+
+    fn judge_window(&mut self, relay: usize, in_flight: u64) {
+        let window = self.machines[relay].window as u64;
+        if in_flight > window {
+            self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+        }
     }
 
     pub(super) fn note_holder(&mut self) {
@@ -119,7 +122,7 @@ impl World {
         };
         let seed = self.random.number();
         self.starts[index] += 1;
-        self.found_last[index] = locked(&self.machines[index].kept).last.clone();
+        self.script.found_last[index] = locked(&self.machines[index].kept).last.clone();
         self.first_sinks[index] = locked(&self.broker).sinks + 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
@@ -177,7 +180,7 @@ impl World {
         let is_alone = self.machines.len() == 1;
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
-        let is_whole = broker.reading == Reading::Whole && self.anew.is_none() && !is_silent;
+        let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
         let reads_all = self.machines[relay].reads_topics && is_whole;
         let is_direct = self.sink == SinkKind::Direct;
         let unanswered = std::mem::take(&mut broker.unanswered);

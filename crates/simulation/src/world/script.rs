@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use walrelay_core::base::lsn::Lsn;
+use walrelay_core::relay::control::SystemTimeline;
+
 use super::*;
 use crate::broker::Record;
 use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
@@ -28,6 +31,20 @@ pub(super) struct Script {
     holder: usize,
     since_round: u64,
     since_stored: usize,
+    owed: Option<Owed>,
+    /// Where the last process of each relay has read, as its present one has found it.
+    pub(super) found_last: Vec<Option<(SystemTimeline, Lsn)>>,
+    /// The topic that was made anew, when so many records were stored.
+    pub(super) anew: Option<(&'static str, usize)>,
+    /// When dead letters were stored.
+    letters: Vec<u64>,
+    held_topic: Option<&'static str>,
+    /// How many records were stored when the others were judged last.
+    others_had: usize,
+    /// This relay gets nothing through to Postgres, nor hears of it.
+    pub(super) cut_host: Option<usize>,
+    /// A relay, its start, and the last of what it had published that a restore has undone.
+    published_until: Option<(usize, u32, u64)>,
 }
 
 /// A stop that a relay must make, or have died before.
@@ -39,13 +56,18 @@ pub(super) struct Owed {
 }
 
 impl Script {
-    pub(super) fn new(play: Play) -> Script {
-        Script {
-            stage: play.stage,
-            steps: play.steps.into(),
-            next: FIRST_FAULT,
-            ..Script::default()
-        }
+    pub(super) fn new(play: Option<Play>, relays: usize) -> Script {
+        let found_last = vec![None; relays];
+        let Some(Play { stage, steps }) = play else {
+            return Script { found_last, ..Script::default() };
+        };
+        let steps = steps.into();
+        Script { stage, steps, next: FIRST_FAULT, found_last, ..Script::default() }
+    }
+
+    /// Another history makes no sense of it.
+    pub(super) fn forgive(&mut self) {
+        self.owed = None;
     }
 
     /// Steps are left.
@@ -158,34 +180,24 @@ impl World {
                 let relay = self.who(who);
                 self.frozen_until_us[relay] = 0;
             }
-            Act::Sleep(who) if self.happens(FaultKind::Freeze) => {
-                let relay = self.who(who);
-                self.frozen_until_us[relay] = LATE;
-                self.suspended_since_us[relay].get_or_insert(self.clock.us());
-                locked(&self.broker).kafka.freeze(relay, true);
-            }
+            Act::Sleep(who) if self.happens(FaultKind::Freeze) => self.suspend(who),
             Act::BrokerAway if self.happens(FaultKind::BrokerAway) => {
                 locked(&self.broker).go_away();
                 self.broker_back_us = Some(LATE);
             }
             Act::CutHost(who) if self.happens(FaultKind::CutBoth) => {
                 let relay = self.who(who);
-                self.cut_host = Some(relay);
+                self.script.cut_host = Some(relay);
                 self.connection_fault(FaultKind::CutBoth);
             }
-            Act::HealHost => self.cut_host = None,
+            Act::HealHost => self.script.cut_host = None,
             Act::HoldTopic => self.hold_topic(),
             Act::JudgeOthers => self.judge_others(),
             Act::Wait => {}
             Act::Mend => self.mend(u64::MAX),
             Act::Slow(rounds) => self.slow_rounds = rounds,
             Act::EndSessions if self.happens(FaultKind::EndWalsender) => {
-                let mut postgres = locked(&self.postgres);
-                while let Some(sender) = postgres.walsenders.last_mut() {
-                    let pid = sender.pid;
-                    sender.connection.end();
-                    postgres.end_walsender(pid);
-                }
+                self.end_sessions();
             }
             Act::LosesReports(loses) => {
                 let loses = loses && self.happens(FaultKind::CutUp);
@@ -201,18 +213,36 @@ impl World {
                 kept.publication = None;
                 locked(&self.postgres).set_publishes(false);
             }
-            Act::Publish => {
-                let mut postgres = locked(&self.postgres);
-                if !postgres.publishes {
-                    postgres.set_publishes(true);
-                    // Nobody was there to see it, and the slot stands where it stood.
-                    let is_held = postgres.slot.as_ref().is_none_or(|it| it.active.is_some());
-                    let is_unseen = !is_held && self.processes.iter().all(Option::is_none);
-                    let is_told = is_unseen && postgres.is_publication_young();
-                    self.gap = is_told.then_some(self.report.stops.len());
-                }
-            }
+            Act::Publish => self.publish(),
             _ => {}
+        }
+    }
+
+    fn suspend(&mut self, who: Who) {
+        let relay = self.who(who);
+        self.frozen_until_us[relay] = LATE;
+        self.suspended_since_us[relay].get_or_insert(self.clock.us());
+        locked(&self.broker).kafka.freeze(relay, true);
+    }
+
+    fn end_sessions(&self) {
+        let mut postgres = locked(&self.postgres);
+        while let Some(sender) = postgres.walsenders.last_mut() {
+            let pid = sender.pid;
+            sender.connection.end();
+            postgres.end_walsender(pid);
+        }
+    }
+
+    fn publish(&mut self) {
+        let mut postgres = locked(&self.postgres);
+        if !postgres.publishes {
+            postgres.set_publishes(true);
+            // Nobody was there to see it, and the slot stands where it stood.
+            let is_held = postgres.slot.as_ref().is_none_or(|it| it.active.is_some());
+            let is_unseen = !is_held && self.processes.iter().all(Option::is_none);
+            let is_told = is_unseen && postgres.is_publication_young();
+            self.gap = is_told.then_some(self.report.stops.len());
         }
     }
 
@@ -241,15 +271,15 @@ impl World {
             broker.kafka.unlead(topic);
         }
         self.silent_until_us = Some(LATE);
-        self.held_topic = Some(topic);
+        self.script.held_topic = Some(topic);
     }
 
     /// What does not wait for the topic that is held, nor behind an event of its key that does, is
     /// stored, as far as the window reaches.
     fn judge_others(&mut self) {
-        let Some(topic) = self.held_topic else { return };
+        let Some(topic) = self.script.held_topic else { return };
         let stored = locked(&self.broker).stored.len();
-        if std::mem::replace(&mut self.others_had, stored) != stored {
+        if std::mem::replace(&mut self.script.others_had, stored) != stored {
             return;
         }
         let postgres = locked(&self.postgres);
@@ -285,7 +315,7 @@ impl World {
         broker.logs.remove(topic);
         broker.inbox.clear();
         broker.kafka.recreate(topic, false);
-        self.anew = Some((topic, broker.stored.len()));
+        self.script.anew = Some((topic, broker.stored.len()));
         if self.processes.iter().all(Option::is_none) {
             self.checker.forget(&locked(&self.postgres), &broker);
         }
@@ -294,7 +324,7 @@ impl World {
     /// The second process behind a topic that was made anew has had confirms of what it has published
     /// again, and so does not leave the old marks to the next one.
     fn has_forgotten_marks(&self) -> bool {
-        let Some((topic, since)) = self.anew else { return true };
+        let Some((topic, since)) = self.script.anew else { return true };
         let broker = locked(&self.broker);
         let mut keys: BTreeMap<&[u8], u32> = BTreeMap::new();
         let new = broker.stored[since..].iter().filter(|it| it.topic == topic);
@@ -343,10 +373,10 @@ impl World {
         }
         // What is stored within half of it was given up within all of it.
         let (now_us, window_us) = (self.clock.us(), window.as_micros() as u64 / 2);
-        self.letters.retain(|at| *at + window_us > now_us);
-        self.letters.push(now_us);
-        if self.letters.len() > burst_max {
-            let letters = self.letters.len();
+        self.script.letters.retain(|at| *at + window_us > now_us);
+        self.script.letters.push(now_us);
+        if self.script.letters.len() > burst_max {
+            let letters = self.script.letters.len();
             self.violates(format!("burst: {letters} dead letters at once, of {burst_max}"));
         }
     }
@@ -360,13 +390,13 @@ impl World {
 
     /// What a relay must still do before it is judged.
     pub(super) fn is_owed(&self) -> bool {
-        self.owed.is_some() || self.gap.is_some()
+        self.script.owed.is_some() || self.gap.is_some()
     }
 
     pub(super) fn owes(&mut self, relay: usize, code: &'static str) {
         let is_asked = self.asked[relay].is_some();
         if self.machines.len() == 1 && self.processes[relay].is_some() && !is_asked {
-            self.owed = Some(Owed { relay, start: self.starts[relay], code });
+            self.script.owed = Some(Owed { relay, start: self.starts[relay], code });
         }
     }
 
@@ -393,13 +423,13 @@ impl World {
             broker.stored.iter().filter(by_it).filter_map(crate::checker::number).collect();
         let has_stored = |it: &&Transaction| it.events().any(|it| stored.contains(&it.number));
         let last = gone.iter().rev().find(has_stored);
-        self.published_until = last.map(|last| (relay, start, last.commit_lsn));
+        self.script.published_until = last.map(|last| (relay, start, last.commit_lsn));
     }
 
     /// A session begins in a WAL that ends before what this relay has published.
     pub(super) fn judge_restored(&mut self, relay: usize) {
         let end = locked(&self.postgres).end;
-        if let Some((of, start, position)) = self.published_until.take()
+        if let Some((of, start, position)) = self.script.published_until.take()
             && (of, start) == (relay, self.starts[relay])
             && end < position
         {
@@ -413,7 +443,7 @@ impl World {
         let went_back = {
             let postgres = locked(&self.postgres);
             let (system_id, timeline) = (&postgres.system_id, postgres.timeline);
-            self.found_last[relay].as_ref().is_some_and(|(place, seen)| {
+            self.script.found_last[relay].as_ref().is_some_and(|(place, seen)| {
                 (&place.system_id, place.timeline) == (system_id, timeline)
                     && seen.to_wire() > postgres.end
             })
@@ -426,11 +456,11 @@ impl World {
     /// A process has ended.
     pub(super) fn pays(&mut self, relay: usize) {
         let start = self.starts[relay];
-        self.owed.take_if(|owed| (owed.relay, owed.start) == (relay, start));
+        self.script.owed.take_if(|owed| (owed.relay, owed.start) == (relay, start));
     }
 
     pub(super) fn judge_owed(&self) -> Result<(), Violation> {
-        match self.owed {
+        match self.script.owed {
             Some(Owed { code, .. }) => {
                 Err(format!("stop: no relay has stopped with {code}, which it must").into())
             }
