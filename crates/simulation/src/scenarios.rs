@@ -277,7 +277,7 @@ impl Script<'_> {
 
     fn storm(&mut self, stage: &mut Stage) {
         let burst_max = 2 + self.below(5) as usize;
-        stage.burst = Some((burst_max, Duration::from_secs(2)));
+        stage.burst = Some((burst_max, Duration::from_secs(20)));
         stage.poison = Some(40);
         (stage.relays, stage.is_still, stage.is_calm) = (Some(1), false, true);
         for _ in 0..self.below(4) {
@@ -412,10 +412,10 @@ impl Script<'_> {
     }
 
     fn letters_late(&mut self, stage: &mut Stage) {
-        (stage.relays, stage.is_still) = (Some(1 + self.below(2) as usize), false);
-        (stage.policy, stage.poison) = (Some(OnDeadLetter::ParkKey), Some(12));
+        (stage.relays, stage.is_still) = (Some([1, 2, 2][self.below(3) as usize]), false);
+        (stage.policy, stage.poison) = (Some(OnDeadLetter::ParkKey), Some(16));
         stage.reads_letters_late = true;
-        for _ in 0..2 + self.below(4) {
+        for _ in 0..3 + self.below(6) {
             self.after_rounds(60, Act::EndSessions);
             if self.below(3) == 0 {
                 self.after_rounds(20, Act::Fault(FaultKind::Kill));
@@ -433,14 +433,20 @@ impl Script<'_> {
         }
         self.after_rounds(60, Act::Pause(Who::Holder));
         self.at_once(Act::EndSessions);
-        if self.below(2) == 0 {
+        let trace = self.below(3);
+        if trace == 0 {
             self.then(Until::Traced, Act::EndSessions);
         }
         self.then(Until::Session(Who::Peer), Act::Wait);
         if self.below(2) == 0 {
             self.commits(4);
         }
-        self.after_stored(12, Act::Kill(Who::Peer));
+        if trace == 1 {
+            self.then(Until::Traced, Act::Fault(FaultKind::CutUp));
+            self.then(Until::Rounds(60), Act::Kill(Who::Peer));
+        } else {
+            self.after_stored(12, Act::Kill(Who::Peer));
+        }
         self.at_once(Act::EndSessions);
         self.at_once(Act::LosesReports(false));
         self.at_once(Act::GoOn(Who::Holder));
@@ -524,14 +530,28 @@ impl Script<'_> {
     fn sessions_empty(&mut self, stage: &mut Stage) {
         stage.relays = Some(1);
         self.commits(6);
-        self.then(Until::Rounds(40), Act::EndSessions);
-        for _ in 0..1 + self.below(3) {
-            self.then(Until::Session(Who::Holder), Act::Wait);
-            self.after_rounds(6, Act::EndSessions);
+        if self.below(2) == 0 {
+            self.then(Until::Rounds(40), Act::EndSessions);
+            for _ in 0..1 + self.below(3) {
+                self.then(Until::Session(Who::Holder), Act::Wait);
+                self.after_rounds(6, Act::EndSessions);
+            }
+            self.after_rounds(6, Act::Fault(FaultKind::Restore));
+            self.then(Until::Runs, Act::Wait);
+            self.commits(12);
+            return;
         }
-        self.after_rounds(6, Act::Fault(FaultKind::Restore));
-        self.then(Until::Runs, Act::Wait);
-        self.commits(12);
+        stage.is_calm = true;
+        self.then(Until::Quiet, Act::EndSessions);
+        for _ in 0..self.below(3) {
+            self.then(Until::Session(Who::Holder), Act::Wait);
+            self.after_rounds(20, Act::EndSessions);
+        }
+        self.then(Until::Session(Who::Holder), Act::Wait);
+        self.after_rounds(20, Act::Pause(Who::Holder));
+        self.at_once(Act::Fault(FaultKind::Restore));
+        self.then(Until::Runs, Act::Commits(14));
+        self.at_once(Act::GoOn(Who::Holder));
     }
 
     fn restored_in_silence(&mut self, stage: &mut Stage) {

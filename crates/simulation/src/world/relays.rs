@@ -14,8 +14,7 @@ impl World {
             if self.clock.us() < self.frozen_until_us[index] {
                 continue;
             }
-            let has_peer = (0..self.processes.len())
-                .any(|other| other != index && self.processes[other].is_some());
+            let has_peer = self.has_peer(index);
             let serves = self.chance(self.rates.serve);
             let steps = self.chance(self.rates.step);
             let site = Site {
@@ -75,6 +74,10 @@ impl World {
             }
         }
         self.note_holder();
+    }
+
+    fn has_peer(&self, relay: usize) -> bool {
+        (0..self.processes.len()).any(|it| it != relay && self.processes[it].is_some())
     }
 
     fn judge_window(&mut self, relay: usize, in_flight: u64) {

@@ -17,6 +17,8 @@ const HURRY_AFTER: u64 = 80;
 const STEP_ROUNDS_MAX: u64 = 600;
 /// How many times as many events as may be unsettled may be in flight, settled ones included.
 const SPAN_FACTOR: usize = 4;
+/// A window of more than any but one for many events.
+const MANY: usize = 64;
 /// What does not start by itself.
 const LATE: u64 = 1 << 50;
 
@@ -279,11 +281,13 @@ impl World {
     fn judge_others(&mut self) {
         let Some(topic) = self.script.held_topic else { return };
         let stored = locked(&self.broker).stored.len();
-        if std::mem::replace(&mut self.script.others_had, stored) != stored {
+        let had = std::mem::replace(&mut self.script.others_had, stored);
+        // Where there are many, it is enough that they go on.
+        let window = self.machines[0].window;
+        if had == 0 || had != stored && window > MANY {
             return;
         }
         let postgres = locked(&self.postgres);
-        let window = self.machines[0].window;
         let unsettled = |event: &&Event| !self.checker.is_settled(event.number);
         let all = postgres.wal.iter().flat_map(Transaction::events);
         let open = all.skip_while(|it| !unsettled(it)).take(SPAN_FACTOR * window);
@@ -395,7 +399,9 @@ impl World {
 
     pub(super) fn owes(&mut self, relay: usize, code: &'static str) {
         let is_asked = self.asked[relay].is_some();
-        if self.machines.len() == 1 && self.processes[relay].is_some() && !is_asked {
+        // What else has happened may explain everything.
+        let is_alone = self.report.happened.iter().all(|(index, _)| *index >= FIRST_FAULT);
+        if !is_asked && is_alone && self.machines.len() == 1 && self.processes[relay].is_some() {
             self.script.owed = Some(Owed { relay, start: self.starts[relay], code });
         }
     }
