@@ -37,8 +37,7 @@ impl World {
             if below(&mut self.random, looks) == 0 && !site.is_cut_off {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
-            let is_due = process.wakes_us <= self.clock.us();
-            let steps = steps && is_due;
+            let steps = steps && process.wakes_us <= self.clock.us();
             let (blocks, sent) = {
                 let broker = locked(&self.broker);
                 (broker.rabbitmq.is_known_to_block(index), broker.sent[index])
