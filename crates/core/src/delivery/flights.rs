@@ -20,6 +20,7 @@ use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
 use super::overtaken::Overtaken;
 use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 
 /// How many times as many events as may be unsettled the ring has room for.
@@ -153,6 +154,11 @@ impl Flights {
     /// What an earlier sink has left of the next event.
     pub fn earlier(&self) -> Option<&Flight> {
         self.ring.get(self.admitted)
+    }
+
+    /// Whether an earlier sink has had a further event of the transaction.
+    pub fn expects_more_of(&self, commit_lsn: Lsn) -> bool {
+        self.earlier().is_some_and(|next| next.position.commit_lsn == commit_lsn)
     }
 
     /// The sink has taken the next event.

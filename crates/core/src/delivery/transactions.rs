@@ -85,6 +85,11 @@ impl Transactions {
         if on(Mutant::SkipByLsnAlone) { Ok(()) } else { self.history.passes(position) }
     }
 
+    /// Whether all of the open transaction was admitted before.
+    pub fn is_known(&self) -> bool {
+        self.receiving.is_none_or(|it| all_of(it.commit.commit_lsn) <= self.until)
+    }
+
     /// The open transaction.
     pub fn receiving(&self) -> Option<CommitId> {
         self.receiving.map(|receiving| receiving.commit)

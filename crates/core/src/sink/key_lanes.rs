@@ -12,7 +12,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use crate::base::event::Sequence;
-use crate::base::hash::{HashMap, HashSet};
+use crate::base::hash::HashMap;
 use crate::base::random::{Random, Salt};
 use crate::mutants::{Mutant, on};
 
@@ -81,7 +81,7 @@ pub struct KeyLanes<T> {
     /// Of those in flight that may still be answered soon.
     in_flight_bytes: usize,
     /// The unique names of what is in flight.
-    names: HashSet<String>,
+    names: BTreeSet<String>,
     /// While there are suspects, one event is sent at a time.
     suspects: usize,
 }
@@ -95,7 +95,7 @@ impl<T> Default for KeyLanes<T> {
             in_flight: BTreeSet::new(),
             unanswered: BTreeSet::new(),
             in_flight_bytes: 0,
-            names: HashSet::default(),
+            names: BTreeSet::new(),
             suspects: 0,
         }
     }

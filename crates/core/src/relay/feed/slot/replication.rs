@@ -257,6 +257,10 @@ impl Replication {
                 if self.prefixes.ends(commit_lsn).is_err() {
                     return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
+                // An event has left the transaction, and later ones may stand in the wrong places.
+                if !self.transactions.is_known() && self.flights.expects_more_of(commit_lsn) {
+                    return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
+                }
                 if self.transactions.commit(end_lsn, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }

@@ -29,6 +29,8 @@ use crate::sink::{Failure, PublishLimits, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
+/// An event that may end the connection waits no longer than this for one that is not new.
+const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
@@ -86,6 +88,8 @@ pub struct Publisher {
     refusals: Refusals,
     /// Events that may end the connection, and wait while it is new.
     doubtful: Vec<Sequence>,
+    /// Since when one of them waits: every connection may be new, where others end it.
+    doubtful_since: Option<Instant>,
     backoff: Backoff,
     connection: Connection,
     /// Of the connection, as the next two.
@@ -115,6 +119,7 @@ impl Publisher {
             unconfirmed: KeyLanes::default(),
             refusals: Refusals::default(),
             doubtful: Vec::new(),
+            doubtful_since: None,
             backoff: Backoff::seeded(RECONNECT_BASE, RECONNECT_CAP, random.number()),
             connection: Connection::Away { connect_at: None },
             channels: PublishChannels::default(),
@@ -238,7 +243,7 @@ impl Publisher {
                 self.check(now, port);
                 if !self.status.is_blocked && !self.may_not_begin(now) {
                     self.send(now, port);
-                    if !self.is_new() && !self.doubtful.is_empty() {
+                    if !self.holds_doubtful(now) && !self.doubtful.is_empty() {
                         self.take_up_doubtful();
                         self.send(now, port);
                     }
@@ -306,8 +311,14 @@ impl Publisher {
         }
     }
 
-    fn is_new(&self) -> bool {
-        matches!(&self.connection, Connection::Open(open) if open.is_new)
+    /// Whether what may end the connection waits. Over it the last one may have ended: or nothing else
+    /// would ever be sent, where the refusal is older than the connection.
+    fn holds_doubtful(&self, now: Instant) -> bool {
+        let is_new = matches!(&self.connection, Connection::Open(open) if open.is_new);
+        let waited = self.doubtful_since.map(|since| now.saturating_duration_since(since));
+        is_new
+            && waited.is_none_or(|waited| waited < DOUBTFUL_WAITS)
+            && !on(Mutant::RabbitDoubtfulFirst)
     }
 
     /// What has waited because it may end the connection is sent like anything else.
@@ -360,11 +371,10 @@ impl Publisher {
             }
             match self.refusals.of(&message, now) {
                 Permission::Unknown => {}
-                // Over it the last connection may have ended: or nothing else would ever be sent, where
-                // the refusal is older than the connection.
-                Permission::Doubtful(_) if self.is_new() && !on(Mutant::RabbitDoubtfulFirst) => {
+                Permission::Doubtful(_) if self.holds_doubtful(now) => {
                     self.unconfirmed.set_aside(sequence);
                     self.doubtful.push(sequence);
+                    self.doubtful_since.get_or_insert(now);
                     continue;
                 }
                 // Each close would send what is unanswered again.
@@ -382,6 +392,9 @@ impl Publisher {
             match self.exchanges.exists(message.exchange(), now) {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
+                        if self.unconfirmed.is_suspect(sequence) {
+                            self.doubtful_since = None;
+                        }
                         self.unconfirmed.sent(sequence, &message);
                         port.send(channel, &message);
                     }

@@ -67,3 +67,39 @@ fn on_a_new_connection_others_are_sent_before_what_may_end_it() {
     assert_eq!(fixture.sent(), ["2"]);
     assert!(fixture.publisher.unconfirmed.is_suspect(2));
 }
+
+#[test]
+fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    let refused = |exchange: &str| {
+        format!(
+            "ACCESS_REFUSED - write access to exchange '{exchange}' in vhost '/' refused for user 'u'"
+        )
+    };
+    fixture.close(403, &refused("e"));
+    fixture.sent();
+    fixture.now += 2 * SECOND;
+    fixture.publisher.take(PublishOrder::Retry(1));
+    let began = fixture.now;
+    let mut tried = false;
+    // WHEN each connection is ended over another exchange before it has had a while
+    for number in 2..100 {
+        fixture.now = fixture.publisher.wake_at().unwrap().max(fixture.now);
+        fixture.advance();
+        fixture.connect(&[CHANNEL], 1);
+        let exchange = format!("x{number}");
+        let message = empty_message(&exchange, "k", &number.to_string());
+        fixture.publisher.take(PublishOrder::Publish(number, message));
+        fixture.advance();
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+        tried = fixture.sent().contains(&"1".to_owned());
+        if tried {
+            break;
+        }
+        fixture.close(403, &refused(&exchange));
+    }
+    // THEN the event that was refused has its turn
+    assert!(tried);
+    assert!(fixture.now - began >= DOUBTFUL_WAITS, "{:?}", fixture.now - began);
+}
