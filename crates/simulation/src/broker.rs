@@ -16,9 +16,11 @@ use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sin
 use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
 use crate::rabbitmq::Server;
+use crate::scenarios::Reading;
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
-const HELD_MAX: usize = 64;
+/// A sink takes so many, or as many as may be in flight.
+const HELD_MIN: usize = 64;
 
 /// A record, as it was published or stored.
 #[derive(Clone, Debug)]
@@ -138,8 +140,16 @@ pub(crate) struct Broker {
     /// Takes and answers nothing for this topic.
     pub(crate) silent_topic: Option<String>,
     pub(crate) sinks: u64,
+    /// How many records each relay has sent.
+    pub(crate) sent: [u64; 3],
+    /// How many records were sent by sinks that are gone, and not answered.
+    pub(crate) unanswered: u64,
+    /// Sinks without a protocol that are in use.
+    pub(crate) live: BTreeSet<u64>,
     /// Sinks whose state is lost.
     pub(crate) broken: BTreeSet<u64>,
+    /// How the ends of its topics are read.
+    pub(crate) reading: Reading,
 }
 
 pub(crate) type SharedBroker = Arc<Mutex<Broker>>;
@@ -161,7 +171,11 @@ impl Broker {
             is_away: false,
             silent_topic: None,
             sinks: 0,
+            sent: [0; 3],
+            unanswered: 0,
+            live: BTreeSet::new(),
             broken: BTreeSet::new(),
+            reading: Reading::default(),
         }
     }
 
@@ -291,14 +305,22 @@ pub(crate) struct DirectSink {
     reports: Vec<SinkReport>,
     sends_until: Option<Instant>,
     is_away: bool,
+    held_max: usize,
 }
 
 impl DirectSink {
-    pub(crate) fn new(relay: usize, life: &Arc<Life>, broker: &SharedBroker) -> DirectSink {
+    pub(crate) fn new(
+        relay: usize,
+        life: &Arc<Life>,
+        broker: &SharedBroker,
+        window: usize,
+    ) -> DirectSink {
         let id = {
             let mut broker = locked(broker);
             broker.sinks += 1;
-            broker.sinks
+            let id = broker.sinks;
+            broker.live.insert(id);
+            id
         };
         DirectSink {
             id,
@@ -310,6 +332,7 @@ impl DirectSink {
             reports: Vec::new(),
             sends_until: None,
             is_away: false,
+            held_max: window.max(HELD_MIN),
         }
     }
 
@@ -350,6 +373,7 @@ impl DirectSink {
             }
             *state = State::Sent;
             let mut broker = locked(&self.broker);
+            broker.sent[self.relay] += 1;
             broker.inbox.push_back(Publish {
                 sink: self.id,
                 relay: self.relay,
@@ -376,7 +400,7 @@ fn failure(record: &Record, disposition: Disposition, class: &str) -> Failure {
 
 impl Sink for DirectSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        if self.items.len() >= HELD_MAX {
+        if self.items.len() >= self.held_max {
             return Err(PublishError::QueueFull);
         }
         self.items.insert(sequence, Item { record: Record::copy(event), state: State::Waiting });
@@ -464,6 +488,11 @@ impl Sink for DirectSink {
 impl Drop for DirectSink {
     /// What is not sent is gone; what is sent may still arrive.
     fn drop(&mut self) {
+        let sent = self.items.values().filter(|item| item.state == State::Sent).count();
+        let mut broker = locked(&self.broker);
+        broker.unanswered += sent as u64;
+        broker.live.remove(&self.id);
+        drop(broker);
         self.items.clear();
     }
 }

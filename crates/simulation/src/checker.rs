@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::broker::{Broker, Record};
+use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::numbers::Numbers;
 use crate::postgres::{Postgres, TOPICS};
 
@@ -51,6 +51,8 @@ pub(crate) struct Checker {
     /// Events that may be lost, because something else than a relay has moved the slot over them, or
     /// because the database has forgotten them.
     pub(crate) excused: Numbers,
+    /// Events that a topic has lost, and which must be in it again.
+    again: Numbers,
     /// Repetitions that something explains.
     pub(crate) allowed_repeats: u64,
     /// A relay whose session has ended, which it cannot hear of, and until when it may publish: what it
@@ -62,7 +64,7 @@ pub(crate) struct Checker {
     parked: BTreeMap<Vec<u8>, u64>,
 }
 
-fn number(record: &Record) -> Option<u64> {
+pub(crate) fn number(record: &Record) -> Option<u64> {
     record.id.strip_prefix('e')?.parse().ok()
 }
 
@@ -89,8 +91,9 @@ impl Checker {
                 continue;
             }
             // What is a dead letter was given up in its place.
-            let is_first = self.published.insert(number) && !self.dead.contains(number);
-            self.repeats += u64::from(!is_first);
+            let is_new = self.published.insert(number) && !self.dead.contains(number);
+            self.repeats += u64::from(!is_new);
+            let is_first = is_new && !self.again.contains(number);
             let Some(key) = &record.key else { continue };
             self.judge_parked(key, number, is_first)?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
@@ -196,10 +199,53 @@ impl Checker {
     }
 
     /// What was moved over by something else.
-    pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) {
+    /// True if some of it is stored nowhere.
+    pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) -> bool {
         let before = postgres.wal.iter().take_while(|it| it.commit_lsn < position);
         let events = before.flat_map(|transaction| transaction.events().map(|it| it.number));
+        let events: Vec<u64> = events.collect();
+        let is_harmed = events.iter().any(|number| !self.is_settled(*number));
         self.excused.extend(events);
+        is_harmed
+    }
+
+    /// The topics hold less than they did. What the slot has passed stays lost, and the rest must be
+    /// published again.
+    pub(crate) fn forget(&mut self, postgres: &Postgres, broker: &Broker) {
+        let reported = postgres.reported();
+        let again = postgres.wal.iter().filter(|it| it.commit_lsn >= reported);
+        for event in again.flat_map(|it| it.events()) {
+            let id = format!("e{}", event.number);
+            let held = |it: &Record| it.id == id;
+            let (letters, records): (Vec<_>, Vec<_>) =
+                broker.logs.iter().partition(|(topic, _)| *topic == DEAD_LETTERS);
+            if !records.iter().any(|(_, log)| log.iter().any(held)) {
+                self.published.remove(event.number);
+                self.again.insert(event.number);
+            }
+            if !letters.iter().any(|(_, log)| log.iter().any(held)) {
+                self.dead.remove(event.number);
+            }
+        }
+        let is_settled = |number: &u64| self.published.contains(*number);
+        for (key, newest) in &mut self.newest {
+            let of_key = broker.logs.values().flatten().filter(|it| it.key.as_ref() == Some(key));
+            *newest = of_key.filter_map(number).filter(is_settled).max().unwrap_or_default();
+        }
+        self.parked.clear();
+        self.ends.clear();
+        for record in broker.logs.values().flatten() {
+            let (Some(number), Some(key)) = (number(record), &record.key) else { continue };
+            if record.is_dead_letter() {
+                if self.parks {
+                    self.park(record, number);
+                }
+                continue;
+            }
+            let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
+            let end = &mut self.ends.entry(key.clone()).or_default()[topic];
+            (end.last, end.newest) = (number, end.newest.max(number));
+        }
     }
 
     /// How many of the events that Postgres sends from this position on are stored, or may be.

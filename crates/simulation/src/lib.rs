@@ -17,10 +17,12 @@ mod postgres;
 mod process;
 mod publication;
 mod rabbitmq;
+mod scenarios;
 mod shrink;
 mod sometimes;
 mod story;
 mod surroundings;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod world;

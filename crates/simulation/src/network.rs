@@ -71,6 +71,9 @@ pub(crate) struct State {
     /// Nothing gets through in this direction any more.
     pub(crate) down_is_cut: bool,
     pub(crate) up_is_cut: bool,
+    /// It is cut once the relay has left its trace, behind this position.
+    pub(crate) up_ends_behind: Option<u64>,
+    pub(crate) ends_up: bool,
 }
 
 impl State {

@@ -107,10 +107,18 @@ pub(crate) struct Postgres {
     pub(crate) clock_ahead_us: i64,
     /// The relays of the sessions that have begun, and where each began.
     pub(crate) begun: Vec<(usize, u64)>,
+    /// Of sessions that begin, no status update arrives behind the trace.
+    pub(crate) loses_reports: bool,
+    /// Where the WAL ended when the table was put back into the publication, until somebody has
+    /// acknowledged that.
+    pub(crate) published_again: Option<u64>,
+    /// Inside a transaction, a keepalive has the position of its end: the protocol allows a server to
+    /// tell how far its WAL goes.
+    pub(crate) keeps_alive_ahead: bool,
 }
 
 impl Postgres {
-    pub(crate) fn new() -> Postgres {
+    pub(crate) fn new(keeps_alive_ahead: bool) -> Postgres {
         let end = 0x1000;
         Postgres {
             system_id: "7000000000000000001".to_owned(),
@@ -130,6 +138,9 @@ impl Postgres {
             highest: end,
             clock_ahead_us: 0,
             begun: Vec::new(),
+            loses_reports: false,
+            published_again: None,
+            keeps_alive_ahead,
         }
     }
 
@@ -180,6 +191,7 @@ impl Postgres {
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
+        connection.state().up_ends_behind = Some(confirmed).filter(|_| self.loses_reports);
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,
@@ -244,7 +256,9 @@ impl Postgres {
     /// Sends a keepalive, as far as the walsender is.
     pub(crate) fn keep_alive(&mut self, index: usize, wants_reply: bool, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
-        let (sent, reply) = (sender.sent, u8::from(wants_reply));
+        let open = sender.sent_changes.and_then(|_| self.wal.get(sender.next));
+        let ahead = open.filter(|_| self.keeps_alive_ahead).map(|it| it.end_lsn);
+        let (sent, reply) = (ahead.unwrap_or(sender.sent), u8::from(wants_reply));
         let to = &mut sender.connection.state().under_way;
         copy_data(to, |it| it.u8(b'k').u64(sent).u64(0).u8(reply));
         sender.kept_us = now_us;
@@ -291,6 +305,13 @@ impl Postgres {
     pub(crate) fn set_publishes(&mut self, publishes: bool) {
         self.publishes = publishes;
         self.publication_changes += u32::from(publishes);
+        self.published_again = Some(self.end).filter(|_| publishes);
+    }
+
+    /// The slot stood still when the table was put into the publication, or shortly before.
+    pub(crate) fn is_publication_young(&self) -> bool {
+        let slot = self.slot.as_ref().filter(|slot| slot.decoded > 0 && slot.confirmed < self.end);
+        slot.zip(self.published_again).is_some_and(|(slot, again)| slot.confirmed < again)
     }
 
     /// Drops the slot and makes it again, if nobody reads it.

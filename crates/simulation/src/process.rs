@@ -1,7 +1,6 @@
 //! One relay: the loop of a process, and what its other threads do for it.
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -9,9 +8,7 @@ use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::random::Random;
 use walrelay_core::base::template::Template;
-use walrelay_core::dead_letter::owner::LetterOwner;
-use walrelay_core::dead_letter::parse::parse;
-use walrelay_core::dead_letter::tail_event::{self, ReadRequests, TailEvent, TailState};
+use walrelay_core::dead_letter::tail_event::{self, ReadRequests};
 use walrelay_core::dead_letter::writer::{DeadLetterSettings, DeadLetterWriter, SystemId};
 use walrelay_core::delivery::settings::{DeliverySettings, OnDeadLetter};
 use walrelay_core::doctor::fingerprint::{Comparison, KnownPublication};
@@ -43,15 +40,19 @@ use crate::options::SinkKind;
 use crate::postgres::{self, Postgres};
 use crate::publication;
 use crate::rabbitmq;
+use crate::scenarios::Reading;
 use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
     SimulatedDatabase, SimulatedWire,
 };
+use crate::tail::Tail;
 
 pub(crate) const SLOT: &str = "relay";
 /// Between two looks at a slot that is in use.
 const LOOK_INTERVAL_MIN_US: u64 = 10_000;
 const LOOK_INTERVAL_MAX_US: u64 = 100_000;
+/// A reader that is late reads at one of so many opportunities.
+const LATE_READER: u64 = 32;
 pub(crate) const ATTEMPTS_MAX: u32 = 3;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -65,6 +66,9 @@ pub(crate) struct Machine {
     pub(crate) sink: SinkKind,
     /// Published events can be read without taking them away.
     pub(crate) reads_topics: bool,
+    /// How many dead letters it may write within how long, if not any number.
+    pub(crate) burst: Option<(usize, Duration)>,
+    pub(crate) reads_letters_late: bool,
 }
 
 type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
@@ -82,6 +86,8 @@ pub(crate) struct Process {
     pub(crate) wakes_us: u64,
     /// The session that it has, as its slot watch knows it.
     pub(crate) sightings: Arc<Sightings>,
+    /// So many steps in a row it has waited for a session behind that of a peer.
+    pub(crate) steps_behind: u32,
     /// The fault that the slot watch has found, with which it ends.
     found: Option<Fault>,
 }
@@ -95,6 +101,8 @@ pub(crate) struct Site<'a> {
     pub(crate) postgres: &'a SharedPostgres,
     pub(crate) broker: &'a SharedBroker,
     pub(crate) counts: &'a Arc<Mutex<Counts>>,
+    /// It reaches no Postgres.
+    pub(crate) is_cut_off: bool,
 }
 
 /// What the relays of all schedules have in common.
@@ -142,7 +150,10 @@ fn delivery_settings() -> DeliverySettings {
 }
 
 fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter {
-    let settings = settings(machine.sink).dead_letters.clone();
+    let mut settings = settings(machine.sink).dead_letters.clone();
+    if let Some(burst) = machine.burst {
+        (settings.burst_max, settings.burst_window) = burst;
+    }
     let relay = format!("{SLOT}@{}", machine.index);
     DeadLetterWriter { settings, relay, system: system.clone() }
 }
@@ -223,13 +234,14 @@ impl Process {
         let known = Arc::new(publication::known(&machine.kept, has_file, source));
         Ok(Process {
             found: None,
+            steps_behind: 0,
             relay: Relay::new(parts, feed)?,
             ends,
             topics,
             flags,
             shown,
             opener: Opener::new(machine.index, &life, &sightings, known, Arc::clone(source)),
-            tail: Tail::new(system, events, tail_requests),
+            tail: Tail::new(system, events, tail_requests, machine.reads_letters_late),
             wakes_us: 0,
             life,
             sightings,
@@ -239,9 +251,17 @@ impl Process {
     /// One step of the loop. How it has ended, once it has.
     pub(crate) fn step(&mut self) -> Option<Ended> {
         let ended = self.relay.step();
+        let waits = self.opener.is_standby && self.opener.request.is_some();
+        self.steps_behind = if waits { self.steps_behind + 1 } else { 0 };
         self.wakes_us = self.life.now_us();
         self.life.forget_waits();
         ended.map(|ended| self.found.take().map_or(ended, Err))
+    }
+
+    /// It can see that its newest session has ended.
+    pub(crate) fn has_ended_session(&self) -> bool {
+        let state = self.opener.connection.state();
+        state.closed_by_server || state.is_reset
     }
 
     /// Asks it to stop.
@@ -258,7 +278,9 @@ impl Process {
             has_done |= read_catalogs(ends);
         }
         has_done |= self.read_topics(site, random);
-        has_done |= self.tail.serve(site);
+        if !self.tail.is_late || random.number().is_multiple_of(LATE_READER) {
+            has_done |= self.tail.serve(site);
+        }
         if has_done {
             self.wakes_us = 0;
         }
@@ -271,8 +293,10 @@ impl Process {
         let Some(end) = &*topics else { return false };
         let Ok(mut request) = end.requests.try_recv() else { return false };
         let broker = locked(site.broker);
+        let is_whole = broker.reading == Reading::Whole;
         let fails = broker.is_away
-            || random.number().is_multiple_of(16)
+            || random.number().is_multiple_of(16) && !is_whole
+            || broker.reading == Reading::Fails
             || !broker.kafka.is_readable(&request.topic);
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
@@ -283,7 +307,7 @@ impl Process {
             let left_out = (random.number() % 32) as i32;
             let mut has_left_out = false;
             let mut recent = records.filter(|record| {
-                let is_in = record.partition != left_out || record.partition == 0;
+                let is_in = record.partition != left_out || record.partition == 0 || is_whole;
                 has_left_out |= !is_in;
                 is_in && record.stored_unix_us >= from
             });
@@ -315,10 +339,11 @@ fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
     let mut has_answered = false;
     for end in &ends.walsenders {
         let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
-        let active = postgres.slot.as_ref().filter(|_| postgres.runs);
+        let is_reached = postgres.runs && !site.is_cut_off;
+        let active = postgres.slot.as_ref().filter(|_| is_reached);
         let is_there = active.is_some_and(|slot| slot.active == Some(pid));
         let confirmed = active.map_or(0, |slot| slot.confirmed);
-        let (activity, confirmed) = match (postgres.runs, is_there) {
+        let (activity, confirmed) = match (is_reached, is_there) {
             (false, _) => (Err("no connection".to_owned()), 0),
             (true, true) => (Ok(Activity::Waiting), confirmed),
             (true, false) => (Ok(Activity::Gone), 0),
@@ -368,10 +393,11 @@ fn sink_factory(
     seed: u64,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let (life, broker, relay) = (Arc::clone(life), Arc::clone(broker), machine.index);
+    let window = machine.window;
     match machine.sink {
-        SinkKind::Direct => {
-            Box::new(move || Ok(Box::new(DirectSink::new(relay, &life, &broker)) as Box<dyn Sink>))
-        }
+        SinkKind::Direct => Box::new(move || {
+            Ok(Box::new(DirectSink::new(relay, &life, &broker, window)) as Box<dyn Sink>)
+        }),
         SinkKind::Kafka => {
             let learned = Learned::new(None);
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
@@ -401,6 +427,9 @@ struct Opener {
     interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
+    in_doubt: Option<(Fault, String)>,
+    /// Of the newest session.
+    connection: Connection,
 }
 
 impl Opener {
@@ -423,6 +452,8 @@ impl Opener {
             looks_us: 0,
             interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
+            in_doubt: None,
+            connection: Connection::default(),
         }
     }
 
@@ -431,6 +462,7 @@ impl Opener {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
+            self.in_doubt = None;
             (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
         if site.clock.us() < self.looks_us {
@@ -442,10 +474,23 @@ impl Opener {
         ends.sessions.answers.send(news).is_ok()
     }
 
+    /// Compares the publication with what is known of it; where nothing is, with the slot.
+    fn compare_publication(&mut self, postgres: &Postgres) -> Option<Fault> {
+        let (look, holds_back) = (publication::look(postgres), publication::holds_back(postgres));
+        match self.known.compare(look, &self.settings, holds_back.is_none()) {
+            Comparison::Fault(fault) => Some(fault),
+            Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
+                self.in_doubt = Some((publication::young(postgres), "young".to_owned()));
+                None
+            }
+            _ => holds_back,
+        }
+    }
+
     /// One look at the slot, and a session if it is free.
     fn attempt(&mut self, site: &Site<'_>, has_peer: bool) -> Option<SessionNews> {
         let mut postgres = locked(site.postgres);
-        if !postgres.runs {
+        if !postgres.runs || site.is_cut_off {
             self.connected = None;
             return None;
         }
@@ -462,13 +507,7 @@ impl Opener {
             self.history.connected(place.clone(), postgres.started.clone());
             self.connected = Some(postgres.started.clone());
         }
-        let look = publication::look(&postgres);
-        let holds_back = publication::holds_back(&postgres);
-        let fault = match self.known.compare(look, &self.settings, holds_back.is_none()) {
-            Comparison::Fault(fault) => Some(fault),
-            _ => holds_back,
-        };
-        if let Some(fault) = fault {
+        if let Some(fault) = self.compare_publication(&postgres) {
             self.request = None;
             return Some(SessionNews::Failed(fault));
         }
@@ -476,6 +515,8 @@ impl Opener {
             self.history.look(&held, now);
             let waits = !self.history.is_own(holder.pid) && !self.is_standby;
             self.is_standby |= waits;
+            // The other one watches the publication.
+            self.in_doubt = None;
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
         self.history.look(&held, now);
@@ -490,6 +531,7 @@ impl Opener {
         self.history.look(&held, now);
         let seen = self.history.ends(&place);
         self.request = None;
+        self.connection = connection.clone();
         let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
         Some(SessionNews::Opened(Box::new(OpenedSession {
             wire: Box::new(wire),
@@ -500,75 +542,10 @@ impl Opener {
             looked_unix_us: held.at_unix_us,
             wal_end: Lsn::from_wire(postgres.end),
             seen,
-            in_doubt: None,
+            in_doubt: self.in_doubt.take(),
             wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
             catalog: catalog(),
             opened_at: now,
         })))
-    }
-}
-
-/// Reads the dead-letter topic for the loop.
-struct Tail {
-    system: SystemId,
-    events: SyncSender<TailEvent>,
-    requests: ReadRequests,
-    met: u64,
-    state: Option<TailState>,
-    read: usize,
-    waiting: Vec<TailEvent>,
-}
-
-impl Tail {
-    fn new(system: SystemId, events: SyncSender<TailEvent>, requests: ReadRequests) -> Tail {
-        Tail { system, events, requests, met: 0, state: None, read: 0, waiting: Vec::new() }
-    }
-
-    fn serve(&mut self, site: &Site<'_>) -> bool {
-        // Reading begins once the stream is open: then the system is known.
-        if self.state.is_none() && self.system.get().is_none() {
-            return false;
-        }
-        if locked(site.broker).is_away {
-            return false;
-        }
-        let mut events = std::mem::take(&mut self.waiting);
-        let last = self.requests.last();
-        let now_unix_us = site.clock.unix_us();
-        let is_new = self.state.is_none();
-        let state = self.state.get_or_insert_with(|| {
-            let system = self.system.get();
-            TailState::new(LetterOwner::new(SLOT, system.as_deref()), now_unix_us - 60_000_000)
-        });
-        if self.met != last {
-            self.met = last;
-            state.count_again(now_unix_us - 60_000_000);
-            self.read = 0;
-            events.push(TailEvent::ReadsAgain(last));
-        }
-        let entries = locked(site.broker).dead_letters(self.read);
-        let has_more = !entries.is_empty();
-        for entry in entries {
-            self.read += 1;
-            state.read(&parse(entry), now_unix_us, &mut events);
-        }
-        let at_end = is_new || has_more || !state.caught_up();
-        if at_end && state.end(&mut events) {
-            self.read = 0;
-        }
-        let has_events = !events.is_empty();
-        let mut rest = events.into_iter();
-        for event in rest.by_ref() {
-            if let Err(full) = self.events.try_send(event) {
-                let event = match full {
-                    std::sync::mpsc::TrySendError::Full(event) => event,
-                    std::sync::mpsc::TrySendError::Disconnected(event) => event,
-                };
-                self.waiting.push(event);
-                break;
-            }
-        }
-        self.waiting.extend(rest);
-        has_events
     }
 }

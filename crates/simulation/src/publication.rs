@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use walrelay_core::base::error::Fault;
+use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::doctor::fingerprint::{
     KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper, PublicationLook,
@@ -60,6 +60,14 @@ pub(crate) fn look(postgres: &Postgres) -> PublicationLook {
 /// Why it holds back rows now, if it does.
 pub(crate) fn holds_back(postgres: &Postgres) -> Option<Fault> {
     with_found(postgres, |found| found.holds_back.clone())
+}
+
+/// It was changed while the slot stood still, and nobody knows whether for the first time.
+pub(crate) fn young(postgres: &Postgres) -> Fault {
+    let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+    let what = "the table was put into the publication while the slot stood still";
+    let fault = Fault::new(Exit::Source, "publication.recreated", what, "", "");
+    fault.stays(Lsn::from_wire(confirmed), Lsn::from_wire(postgres.end))
 }
 
 fn facts(postgres: &Postgres) -> PublishedFacts {

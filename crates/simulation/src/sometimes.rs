@@ -9,7 +9,8 @@ use crate::options::SinkKind;
 use crate::world::Report;
 
 /// Codes with which a relay stops in some schedules.
-const STOPS: [&str; 5] = [
+const STOPS: [&str; 6] = [
+    "dead-letter.breaker-open",
     "publication.recreated",
     "publication.table-missing",
     "slot.moved",

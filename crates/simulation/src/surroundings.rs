@@ -19,6 +19,7 @@ use walrelay_core::relay::ports::{
 use walrelay_core::relay::stop_place::Place;
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::source::catalog::Catalog;
+use walrelay_core::source::progress;
 use walrelay_core::source::stream::Wire;
 
 use crate::broker::locked;
@@ -66,8 +67,10 @@ impl Wire for SimulatedWire {
         if state.is_reset {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if !state.up_is_cut {
+        if !state.up_is_cut && !state.ends_up {
             state.updates.push_back((flushed.to_wire(), reply_requested));
+            let is_behind = state.up_ends_behind.is_some_and(|it| flushed.to_wire() > it);
+            state.ends_up = is_behind && progress::is_trace(flushed);
         }
         Ok(())
     }

@@ -6,12 +6,14 @@ mod kafka_faults;
 mod progress;
 mod rabbitmq_faults;
 mod relays;
+mod script;
 mod stops;
 
 use std::sync::{Arc, Mutex};
 
 use self::progress::Standing;
 use self::rabbitmq_faults::Mends;
+use self::script::Script;
 use self::stops::Asked;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::random::Random;
@@ -20,15 +22,16 @@ use walrelay_core::health::Phase;
 use walrelay_core::relay::testing::MemoryFile;
 use walrelay_core::sink::Disposition;
 
-use crate::broker::{Broker, SharedBroker, locked};
+use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
 use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
-use crate::postgres::{Change, Event, Postgres, TOPICS};
+use crate::postgres::{Change, Event, Postgres, TOPICS, Transaction};
 use crate::process::{Machine, Process, Site};
 use crate::rabbitmq::RabbitCounts;
+use crate::scenarios::{self, Stage};
 use crate::story::{About, Line};
 use crate::surroundings::{Counts, Kept, SharedPostgres};
 
@@ -43,6 +46,8 @@ const RABBITMQ: u64 = 7;
 /// Of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
+/// Of each step of a script.
+const SCRIPT: u64 = 64;
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 /// A publish is not under way to the broker for longer.
@@ -68,6 +73,8 @@ const RELAYS_MAX: usize = 3;
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
 const QUIET_ROUNDS: u32 = 20;
+/// So long a stop that a relay must make is waited for.
+const OWED_ROUNDS: u32 = 400;
 
 /// What a run has seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,6 +176,7 @@ pub struct World {
     /// There was a gap in the publication that every machine can find, when so many stops had been.
     gap: Option<usize>,
     is_settling: bool,
+    script: Script,
 }
 
 impl Rates {
@@ -189,6 +197,17 @@ impl Rates {
     }
 }
 
+impl Rates {
+    /// As a scenario wants them.
+    fn with(mut self, stage: Stage) -> Rates {
+        self.poison = stage.poison.unwrap_or(self.poison);
+        if stage.is_calm {
+            self.fault = 0;
+        }
+        self
+    }
+}
+
 fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> {
     let policy = match below(random, 4) {
         0 => OnDeadLetter::ParkKey,
@@ -205,6 +224,8 @@ fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> 
         window,
         sink,
         reads_topics,
+        burst: None,
+        reads_letters_late: false,
     };
     let mut machines: Vec<Machine> = (0..RELAYS_MAX).map(machine).collect();
     machines.truncate(relays);
@@ -223,13 +244,22 @@ impl World {
         }
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
         let sink = options.sink.unwrap_or(drawn);
-        let machines = machines(sink, relays, &mut random);
+        let mut play = scenarios::drawn(options.seed);
+        play.take_if(|_| options.sink == Some(SinkKind::Rabbitmq));
+        let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
+        let relays = options.relays.or(stage.relays).unwrap_or(relays);
+        let sink = options.sink.or(stage.sink).unwrap_or(match sink {
+            SinkKind::Rabbitmq if play.is_some() => SinkKind::Direct,
+            sink => sink,
+        });
+        let mut machines = machines(sink, relays, &mut random);
+        machines.iter_mut().for_each(|machine| set_up(machine, stage));
         let parks_keys = machines.iter().any(|it| it.policy == OnDeadLetter::ParkKey);
         World {
             kinds: kinds(sink, &mut random),
-            rates: Rates::drawn(&mut random),
+            rates: Rates::drawn(&mut random).with(stage),
             clock,
-            postgres: Arc::new(Mutex::new(Postgres::new())),
+            postgres: Arc::new(Mutex::new(Postgres::new(stage.keeps_alive_ahead))),
             broker,
             counts: Arc::default(),
             processes: machines.iter().map(|_| None).collect(),
@@ -270,6 +300,7 @@ impl World {
             published_again_us: None,
             gap: None,
             is_settling: false,
+            script: Script::new(play, relays),
         }
     }
 
@@ -329,12 +360,14 @@ impl World {
     }
 
     fn play(&mut self) -> Result<(), Violation> {
-        while self.report.events < self.target {
+        while self.report.events < self.target || self.script.goes_on() {
             self.round()?;
+            self.play_script();
             self.draws_for(COMMIT);
             let is_slow = self.slow_rounds > 0;
             self.slow_rounds = self.slow_rounds.saturating_sub(1);
-            if self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit }) {
+            let commits = self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit });
+            if commits && !self.script.is_still() && self.report.events < self.target {
                 self.commit();
             }
             self.draws_for(FAULT);
@@ -357,6 +390,10 @@ impl World {
         self.frozen_until_us.fill(0);
         (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
+        // Somebody raises the limit, or the same events would stop every process.
+        self.machines.iter_mut().for_each(|machine| machine.burst = None);
+        locked(&self.postgres).loses_reports = false;
+        self.script.cut_host = None;
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.
@@ -370,7 +407,7 @@ impl World {
             self.checker.look(&broker)?;
             let is_settled = self.checker.all_settled(&postgres);
             quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
-            if quiet > QUIET_ROUNDS {
+            if quiet > if self.is_owed() { OWED_ROUNDS } else { QUIET_ROUNDS } {
                 let found = |since: &usize| {
                     self.report.stops[*since..].iter().any(|code| code.starts_with("publication."))
                 };
@@ -379,6 +416,7 @@ impl World {
                         .to_owned()
                         .into());
                 }
+                self.judge_owed()?;
                 let shown = self.processes.iter().flatten().map(|it| locked(&it.shown).pass);
                 if shown.into_iter().any(|it| it.phase == Phase::Streaming && !it.sink_reachable) {
                     return Err("status: all is well, and the broker is shown as away"
@@ -436,11 +474,25 @@ impl World {
         let new = &broker.stored[self.stored_until..];
         new.iter().for_each(|record| self.digest.record(record));
         self.stored_until = broker.stored.len();
-        if !self.tells {
+        let counts_letters = self.script.stage.burst.is_some();
+        let late = new.iter().find(|record| self.is_late(record, &broker)).map(|it| it.id.clone());
+        if !self.tells && !counts_letters && late.is_none() {
             return;
         }
         let records = new.to_vec();
         drop(broker);
+        if let Some(id) = late {
+            self.violates(format!("fence: {id} is stored from a relay that waits behind a peer"));
+        }
+        if counts_letters {
+            records.iter().for_each(|record| self.judge_burst(record));
+        }
+        if self.tells {
+            self.tell_stored(records);
+        }
+    }
+
+    fn tell_stored(&mut self, records: Vec<Record>) {
         for record in records {
             let event = record.id.strip_prefix('e').and_then(|number| number.parse().ok());
             let (relay, sink) = record.by;
@@ -477,6 +529,19 @@ impl World {
             });
             broker.take(index, refusal, true);
         }
+    }
+}
+
+fn set_up(machine: &mut Machine, stage: Stage) {
+    machine.policy = stage.policy.unwrap_or(machine.policy);
+    machine.burst = stage.burst;
+    machine.reads_letters_late = stage.reads_letters_late;
+    machine.reads_topics = stage.reads_topics.unwrap_or(machine.reads_topics);
+    machine.window = stage.window.unwrap_or(machine.window);
+    match stage.has_file {
+        Some(true) => _ = machine.state_file.get_or_insert_default(),
+        Some(false) => machine.state_file = None,
+        None => {}
     }
 }
 

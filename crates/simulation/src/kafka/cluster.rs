@@ -92,10 +92,12 @@ pub(crate) struct Cluster {
     ids: u64,
     brokers: usize,
     /// Records that a client holds at most.
-    pub(super) queue_max: usize,
+    pub(crate) queue_max: usize,
     cluster: u64,
     /// A batch was refused, and its producer cannot be used any more.
     pub(crate) has_refused: bool,
+    /// The login may not write this topic.
+    forbidden: Option<&'static str>,
     /// By relay: its processes stand still; and until when it does not send, because it may not know
     /// that a peer has the slot.
     frozen: Vec<bool>,
@@ -146,6 +148,7 @@ impl Cluster {
             queue_max: [3, 1000, 1000, 1000][below(&mut random, 4)],
             cluster: 1,
             has_refused: false,
+            forbidden: None,
             frozen: vec![false; 3],
             muted_until_us: vec![0; 3],
             story: None,
@@ -298,7 +301,19 @@ impl Cluster {
         }
     }
 
+    pub(crate) fn forbid(&mut self, topic: &'static str) {
+        self.forbidden = Some(topic);
+    }
+
+    /// All partitions of a topic are without a leader.
+    pub(crate) fn unlead(&mut self, topic: &str) {
+        let Some(topic) = topic_index(&self.topics, topic) else { return };
+        let partitions = &mut self.topics[topic].partitions;
+        partitions.iter_mut().for_each(|it| it.trouble = Some(Trouble::Leaderless));
+    }
+
     pub(crate) fn end_silence(&mut self) {
+        self.forbidden = None;
         let partitions = self.topics.iter_mut().flat_map(|topic| &mut topic.partitions);
         partitions.for_each(|partition| partition.trouble = None);
     }
@@ -396,10 +411,11 @@ impl Broker {
     }
 
     fn judge(&mut self, request: &Request, mood: Mood) -> Outcome {
-        let Cluster { topics, random, has_refused, .. } = &mut self.kafka;
+        let Cluster { topics, random, has_refused, forbidden, .. } = &mut self.kafka;
         let batch = &*request.batch;
         let topic = &mut topics[request.place.0];
         let limit = topic.batch_bytes_max;
+        let is_forbidden = Some(topic.name) == *forbidden;
         let Some(partition) = topic.partitions.get_mut(request.place.1) else {
             return Outcome::Retriable;
         };
@@ -414,6 +430,7 @@ impl Broker {
         let is_too_large =
             limit.is_some_and(|limit| batch.messages.len() > 1 && batch.bytes() > limit);
         let refusal = match below(random, 8) {
+            _ if is_forbidden => Some(Code::TopicAuthorizationFailed),
             _ if is_too_large => Some(Code::MessageSizeTooLarge),
             _ if poison => Some(Code::InvalidRecord),
             0 | 1 if mood.refuses => Some(Code::InvalidTimestamp),

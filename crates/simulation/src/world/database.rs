@@ -58,7 +58,7 @@ impl World {
         match drawn {
             0..4 => postgres.checkpoint(),
             4..16 => postgres.sync_standby(),
-            16..24 if postgres.runs => postgres.write_other(8 * drawn),
+            16..24 if postgres.runs && !self.script.is_still() => postgres.write_other(8 * drawn),
             _ => {}
         }
         for index in (0..postgres.walsenders.len()).rev() {

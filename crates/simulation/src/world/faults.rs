@@ -45,6 +45,10 @@ impl World {
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
         self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
+        self.strikes(kind, index, soon_us);
+    }
+
+    pub(super) fn strikes(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
         match kind {
             FaultKind::Kill
             | FaultKind::Stop
@@ -137,6 +141,7 @@ impl World {
         if !postgres.runs {
             return;
         }
+        self.script.forgive();
         match kind {
             FaultKind::PostgresCrash => {
                 postgres.crash();
@@ -153,19 +158,15 @@ impl World {
                     FaultKind::Restore => postgres.restore(back),
                     _ => postgres.fail_over_behind(back),
                 };
-                if self.tells {
-                    for it in &gone {
-                        let numbers: Vec<u64> = it.events().map(|event| event.number).collect();
-                        let (at_us, lsn) = (self.clock.us(), it.commit_lsn);
-                        let text = format!("gone: {numbers:?} by {} at {lsn:x}", it.xid);
-                        let line = Line { at_us, about: About::All, text };
-                        self.report.story.push(line);
-                    }
-                }
+                drop(postgres);
+                self.tell_gone(&gone);
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
                 self.checker.went_back();
+                if kind == FaultKind::Restore {
+                    self.was_restored(&gone);
+                }
             }
             FaultKind::SlotRecreated => {
                 let end = postgres.end;
@@ -189,9 +190,20 @@ impl World {
                 let is_free = postgres.slot.as_ref().is_some_and(|slot| slot.active.is_none());
                 if is_free && let Some(slot) = &mut postgres.slot {
                     (slot.confirmed, slot.on_disk) = (end, end);
-                    self.checker.excuse_before(&postgres, end);
+                    let is_harmed = self.checker.excuse_before(&postgres, end);
+                    drop(postgres);
+                    if is_harmed {
+                        self.was_moved();
+                    }
                 }
             }
+        }
+    }
+
+    fn tell_gone(&mut self, gone: &[Transaction]) {
+        for it in gone {
+            let numbers = || it.events().map(|event| event.number).collect::<Vec<_>>();
+            self.tell(|| format!("gone: {:?} by {} at {:x}", numbers(), it.xid, it.commit_lsn));
         }
     }
 

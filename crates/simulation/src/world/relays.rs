@@ -1,6 +1,7 @@
 //! What the relays do in a round, and how they begin and end.
 
 use super::*;
+use crate::scenarios::Reading;
 
 impl World {
     pub(super) fn relays(&mut self) {
@@ -13,8 +14,7 @@ impl World {
             if self.clock.us() < self.frozen_until_us[index] {
                 continue;
             }
-            let has_peer = (0..self.processes.len())
-                .any(|other| other != index && self.processes[other].is_some());
+            let has_peer = self.has_peer(index);
             let serves = self.chance(self.rates.serve);
             let steps = self.chance(self.rates.step);
             let site = Site {
@@ -22,7 +22,9 @@ impl World {
                 postgres: &self.postgres,
                 broker: &self.broker,
                 counts: &self.counts,
+                is_cut_off: self.script.cut_host == Some(index),
             };
+            let is_followed = site.is_cut_off && self.last_holder != Some(index);
             let Some(process) = &mut self.processes[index] else { continue };
             if let Some(since) = self.suspended_since_us[index].take() {
                 process.life.was_suspended(self.clock.us() - since);
@@ -32,24 +34,30 @@ impl World {
             }
             let unix_us = self.clock.unix_us();
             let looks = if self.is_settling { 1 } else { 64 };
-            if below(&mut self.random, looks) == 0 {
+            if below(&mut self.random, looks) == 0 && !site.is_cut_off {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
-            let is_due = process.wakes_us <= self.clock.us();
-            let blocks = locked(&self.broker).rabbitmq.is_known_to_block(index);
-            let ended = if steps && is_due { process.step() } else { None };
+            let steps = steps && process.wakes_us <= self.clock.us();
+            let (blocks, sent) = {
+                let broker = locked(&self.broker);
+                (broker.rabbitmq.is_known_to_block(index), broker.sent[index])
+            };
+            let must_not_send = steps && (is_followed || process.has_ended_session());
+            let ended = if steps { process.step() } else { None };
+            let has_sent = must_not_send && locked(&self.broker).sent[index] > sent;
             let shown = locked(&process.shown).pass;
             let died = process.life.is_dead();
-            let (in_flight, window) = (shown.in_flight_events, self.machines[index].window as u64);
-            if in_flight > window {
-                self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+            if has_sent {
+                let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
+                self.violates(format!("fence: a relay sends events although {why}"));
             }
+            self.judge_window(index, shown.in_flight_events);
             let blocks = blocks && locked(&self.broker).rabbitmq.is_known_to_block(index);
-            if steps && is_due && blocks && shown.sink_reachable && !died {
+            if steps && blocks && shown.sink_reachable && !died {
                 let what = "status: the broker takes no messages, and is shown as one that does";
                 self.violates(what.to_owned());
             }
-            if steps && is_due {
+            if steps {
                 locked(&self.broker).freeze(index, false);
                 let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
                 self.tell_of(About::Detail, || {
@@ -67,6 +75,17 @@ impl World {
         self.note_holder();
     }
 
+    fn has_peer(&self, relay: usize) -> bool {
+        (0..self.processes.len()).any(|it| it != relay && self.processes[it].is_some())
+    }
+
+    fn judge_window(&mut self, relay: usize, in_flight: u64) {
+        let window = self.machines[relay].window as u64;
+        if in_flight > window {
+            self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+        }
+    }
+
     pub(super) fn note_holder(&mut self) {
         let (begun, holder) = {
             let mut postgres = locked(&self.postgres);
@@ -77,6 +96,8 @@ impl World {
         };
         for (relay, position) in begun {
             self.judge_begin(position);
+            self.judge_last_place(relay);
+            self.judge_restored(relay);
             self.session_begins(relay, position);
         }
         if holder.is_some() && holder != self.last_holder {
@@ -99,9 +120,11 @@ impl World {
             postgres: &self.postgres,
             broker: &self.broker,
             counts: &self.counts,
+            is_cut_off: false,
         };
         let seed = self.random.number();
         self.starts[index] += 1;
+        self.script.found_last[index] = locked(&self.machines[index].kept).last.clone();
         self.first_sinks[index] = locked(&self.broker).sinks + 1;
         match Process::start(&self.machines[index], &site, 0, seed) {
             Ok(process) => self.processes[index] = Some(process),
@@ -113,6 +136,7 @@ impl World {
     pub(super) fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        self.pays(index);
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
         locked(&self.broker).freeze(index, false);
@@ -128,6 +152,7 @@ impl World {
         self.digest.number(self.clock.us());
         self.digest.bytes(ended.as_ref().map_or_else(|fault| fault.code, |()| "").as_bytes());
         self.processes[index] = None;
+        self.pays(index);
         locked(&self.broker).forget(index);
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
@@ -137,6 +162,7 @@ impl World {
                 // A person looks, and acknowledges what Postgres says now.
                 let mut kept = locked(&self.machines[index].kept);
                 (kept.last, kept.stop, kept.publication) = (None, None, None);
+                locked(&self.postgres).published_again = None;
                 self.gap = None;
             }
         } else {
@@ -150,11 +176,21 @@ impl World {
     /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
     /// except what its last sink was not answered; what another has sent may be sent once more.
     pub(super) fn session_begins(&mut self, relay: usize, position: u64) {
-        let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
+        let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
-        let allowed = if self.last_session != Some(identity) || !is_alone {
+        // Nothing is repeated that was stored before the topics were read, or was answered.
+        let is_silent = broker.silent_topic.is_some();
+        let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
+        let reads_all = self.machines[relay].reads_topics && is_whole;
+        let is_direct = self.sink == SinkKind::Direct;
+        let unanswered = std::mem::take(&mut broker.unanswered);
+        let allowed = if is_direct && reads_all {
+            broker.inbox.len() as u64
+        } else if is_direct && is_alone && self.last_session == Some(identity) {
+            unanswered
+        } else if self.last_session != Some(identity) || !is_alone {
             let is_alive =
                 |it: (usize, u32, u32)| self.processes[it.0].is_some() && self.starts[it.0] == it.1;
             let in_hand = match self.sink {

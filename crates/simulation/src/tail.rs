@@ -1,0 +1,83 @@
+//! What the thread does that reads the dead-letter topic.
+
+use std::sync::mpsc::SyncSender;
+
+use walrelay_core::dead_letter::owner::LetterOwner;
+use walrelay_core::dead_letter::parse::parse;
+use walrelay_core::dead_letter::tail_event::{ReadRequests, TailEvent, TailState};
+use walrelay_core::dead_letter::writer::SystemId;
+
+use crate::broker::locked;
+use crate::process::{SLOT, Site};
+
+/// Reads the dead-letter topic for the loop.
+pub(crate) struct Tail {
+    system: SystemId,
+    events: SyncSender<TailEvent>,
+    requests: ReadRequests,
+    met: u64,
+    state: Option<TailState>,
+    read: usize,
+    waiting: Vec<TailEvent>,
+    pub(crate) is_late: bool,
+}
+
+impl Tail {
+    pub(crate) fn new(
+        system: SystemId,
+        events: SyncSender<TailEvent>,
+        requests: ReadRequests,
+        is_late: bool,
+    ) -> Tail {
+        let waiting = Vec::new();
+        Tail { system, events, requests, met: 0, state: None, read: 0, waiting, is_late }
+    }
+
+    pub(crate) fn serve(&mut self, site: &Site<'_>) -> bool {
+        // Reading begins once the stream is open: then the system is known.
+        if self.state.is_none() && self.system.get().is_none() {
+            return false;
+        }
+        if locked(site.broker).is_away {
+            return false;
+        }
+        let mut events = std::mem::take(&mut self.waiting);
+        let last = self.requests.last();
+        let now_unix_us = site.clock.unix_us();
+        let is_new = self.state.is_none();
+        let state = self.state.get_or_insert_with(|| {
+            let system = self.system.get();
+            TailState::new(LetterOwner::new(SLOT, system.as_deref()), now_unix_us - 60_000_000)
+        });
+        if self.met != last {
+            self.met = last;
+            state.count_again(now_unix_us - 60_000_000);
+            self.read = 0;
+            events.push(TailEvent::ReadsAgain(last));
+        }
+        let entries = locked(site.broker).dead_letters(self.read);
+        let has_more = !entries.is_empty();
+        for entry in entries {
+            self.read += 1;
+            state.read(&parse(entry), now_unix_us, &mut events);
+        }
+        let at_end = is_new || has_more || !state.caught_up();
+        if at_end && state.end(&mut events) {
+            self.read = 0;
+        }
+        let has_events = !events.is_empty();
+        let mut rest = events.into_iter();
+        for event in rest.by_ref() {
+            if let Err(full) = self.events.try_send(event) {
+                let event = match full {
+                    std::sync::mpsc::TrySendError::Full(event) => event,
+                    std::sync::mpsc::TrySendError::Disconnected(event) => event,
+                };
+                self.waiting.push(event);
+                break;
+            }
+        }
+        self.waiting.extend(rest);
+        has_events
+    }
+}
