@@ -9,7 +9,7 @@ use crate::base::service_manager::ServiceManager;
 use crate::base::stop::Stop;
 use crate::base::time::rfc3339;
 use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
-use crate::metrics::{IntakeHold, LabelSet, Metrics, Outcome, Point, WalStatus};
+use crate::metrics::{IntakeHold, Metrics, Outcome, Point};
 
 /// Milliseconds since the origin that [`Facts`] are written against.
 pub(crate) type FactsClock = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -67,7 +67,7 @@ pub(super) fn to_json(view: &AdminView) -> Value {
         "in_flight": { "events": pass.in_flight_events, "bytes": pass.in_flight_bytes,
             "limit": pass.in_flight_limit },
         // Why no event is taken in; `null` while events are.
-        "intake_held": pass.hold.map(IntakeHold::code),
+        "intake_held": pass.hold.map(IntakeHold::text),
         "events": {
             "published": metrics.events.at(Outcome::Published).get(),
             "dead_lettered": metrics.events.at(Outcome::DeadLettered).get(),
@@ -124,7 +124,7 @@ fn slot(view: &AdminView, name: &str) -> Value {
 /// None while the slot is not read.
 fn wal_status(metrics: &Metrics) -> Option<&'static str> {
     let current = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
-    current.map(|(status, _)| WalStatus::TEXTS[status.index()])
+    current.map(|(status, _)| status.text())
 }
 
 /// The value of a gauge that counts; none where it is not known, or without limit.

@@ -66,7 +66,7 @@ impl StateReason {
             StateReason::LoginRefused { .. } => "login_refused",
             StateReason::BrokerSilent { .. } => "broker_silent",
             StateReason::DestinationSilent { .. } => "destination_silent",
-            StateReason::Full { hold, .. } | StateReason::Unread { hold, .. } => hold.code(),
+            StateReason::Full { hold, .. } | StateReason::Unread { hold, .. } => hold.text(),
             StateReason::Decoding(_) => "postgres_decoding",
             StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
             StateReason::PostgresSilent(_) => "postgres_silent",

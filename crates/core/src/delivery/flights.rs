@@ -167,7 +167,6 @@ impl Flights {
         self.events += 1;
         self.bytes += flight.bytes;
         if let Some(earlier) = self.ring.get_mut(self.admitted) {
-            self.failing -= usize::from(earlier.attempts.is_some());
             flight.resume(earlier);
         }
         self.place(flight);
@@ -177,9 +176,6 @@ impl Flights {
 
     /// The next event is settled already.
     pub fn pass_over(&mut self, position: Position) {
-        if let Some(earlier) = self.ring.get(self.admitted) {
-            self.failing -= usize::from(earlier.attempts.is_some());
-        }
         self.place(Flight::settled(position));
         self.advance();
     }
@@ -187,7 +183,10 @@ impl Flights {
     fn place(&mut self, flight: Flight) {
         self.failing += usize::from(flight.attempts.is_some());
         match self.ring.get_mut(self.admitted) {
-            Some(slot) => *slot = flight,
+            Some(slot) => {
+                self.failing -= usize::from(slot.attempts.is_some());
+                *slot = flight;
+            }
             None => self.ring.push_back(flight),
         }
         self.admitted += 1;

@@ -26,6 +26,13 @@ macro_rules! label {
                 self as usize
             }
         }
+
+        impl $label {
+            /// As in metrics, for scripts.
+            pub const fn text(self) -> &'static str {
+                <$label as LabelSet>::TEXTS[self as usize]
+            }
+        }
     };
 }
 
@@ -84,13 +91,6 @@ label! {
     }
 }
 
-impl HealthState {
-    /// For scripts.
-    pub const fn text(self) -> &'static str {
-        HealthState::TEXTS[self as usize]
-    }
-}
-
 label! {
     /// Why no event is taken in, although there may be some.
     IntakeHold "reason" {
@@ -110,11 +110,6 @@ label! {
 }
 
 impl IntakeHold {
-    /// For scripts.
-    pub const fn code(self) -> &'static str {
-        IntakeHold::TEXTS[self as usize]
-    }
-
     /// Whether it ends when events are confirmed.
     pub const fn awaits_confirms(self) -> bool {
         matches!(self, IntakeHold::WindowFull | IntakeHold::SinkFull)

@@ -134,7 +134,7 @@ pub struct Relay<F> {
     feed: F,
     down: Downstream,
     tail_events: Option<Receiver<TailEvent>>,
-    life: Life,
+    state: RunState,
     /// It was logged that the dead-letter topic must be read first.
     history_wait_logged: bool,
     drain_timeout: Duration,
@@ -146,7 +146,7 @@ pub struct Relay<F> {
     clock: Arc<dyn Clock>,
 }
 
-enum Life {
+enum RunState {
     Running,
     Draining(Ending),
     Stopped,
@@ -173,7 +173,7 @@ impl<F: Feed> Relay<F> {
             feed,
             down,
             tail_events: parts.tail_events,
-            life: Life::Running,
+            state: RunState::Running,
             history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
             clocks: Clocks::new(now),
@@ -196,7 +196,7 @@ impl<F: Feed> Relay<F> {
 
     /// One pass, and the wait behind it. How the loop has ended, once it has.
     pub fn step(&mut self) -> Option<Result<(), Fault>> {
-        if let Life::Draining(_) = self.life {
+        if let RunState::Draining(_) = self.state {
             return self.drain_step();
         }
         let carried = if self.flags.stop.load(Ordering::Relaxed) {
@@ -472,12 +472,12 @@ impl<F: Feed> Relay<F> {
         self.feed.close();
         let settled = self.down.driver.settled_events;
         let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant(), settled);
-        self.life = Life::Draining(ending);
+        self.state = RunState::Draining(ending);
     }
 
     fn drain_step(&mut self) -> Option<Result<(), Fault>> {
-        let Relay { feed, down, life, .. } = self;
-        let Life::Draining(ending) = life else { return None };
+        let Relay { feed, down, state, .. } = self;
+        let RunState::Draining(ending) = state else { return None };
         let now = down.clock.instant();
         let has_sink = down.driver.sink.is_some();
         let reads = has_sink && feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
@@ -490,13 +490,13 @@ impl<F: Feed> Relay<F> {
         let has_stalled = ending.has_stalled(settled, now, F::LAST_CONFIRM_WITHIN, is_in_vain);
         if has_stalled || ending.is_late(now) || has_settled && !reading {
             let outcome = std::mem::replace(&mut ending.outcome, Ok(()));
-            *life = Life::Stopped;
+            *state = RunState::Stopped;
             let outcome = self.end(outcome);
             self.publish_status();
             return Some(outcome);
         }
         let passed = self.drain_pass(reading);
-        if let Life::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.life {
+        if let RunState::Draining(Ending { outcome: outcome @ Ok(()), .. }) = &mut self.state {
             *outcome = passed;
         }
         None
@@ -570,10 +570,10 @@ impl<F: Feed> Relay<F> {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
         self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
-        match self.life {
-            Life::Running => {}
-            Life::Draining(_) => pass.phase = Phase::Draining,
-            Life::Stopped => pass.phase = Phase::Stopped,
+        match self.state {
+            RunState::Running => {}
+            RunState::Draining(_) => pass.phase = Phase::Draining,
+            RunState::Stopped => pass.phase = Phase::Stopped,
         }
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         pass.sink_reachable = driver.is_reachable();
