@@ -359,6 +359,11 @@ impl<T: LaneItem> KeyLanes<T> {
         }
     }
 
+    /// Whether nothing may be sent now, and no answer is expected soon.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.in_flight.len() == self.unanswered.len()
+    }
+
     /// Whether anything in flight was left without an answer for long.
     pub fn has_unanswered(&self) -> bool {
         !self.unanswered.is_empty()

@@ -407,9 +407,10 @@ impl Client {
         lane.again_at_us = now_us + RETRY_US;
     }
 
-    /// Metadata arrives.
+    /// Metadata arrives. It is renewed less often than the relay takes answers.
     fn learn(&mut self, net: &mut Net<'_>) {
-        for topic in 0..self.counts.len() {
+        let is_due = self.answers.failed.is_empty();
+        for topic in (0..self.counts.len()).filter(|_| is_due) {
             let is_used = !self.unassigned[topic].is_empty() || self.counts[topic].is_some();
             if is_used && (self.stale[topic] || net.random.number().is_multiple_of(128)) {
                 self.learn_topic(topic, net.topics[topic].count());

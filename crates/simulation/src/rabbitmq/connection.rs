@@ -2,6 +2,7 @@
 //! what both ends know of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,6 +20,18 @@ pub(super) enum Frame {
     Publish(u16, Box<Publish>),
     AskExchange(String),
     OpenChannel,
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Frame::Publish(channel, publish) => {
+                write!(f, "{} to {} on channel {channel}", publish.record.id, publish.exchange)
+            }
+            Frame::AskExchange(name) => write!(f, "a question for exchange '{name}'"),
+            Frame::OpenChannel => f.write_str("an order to open a channel"),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

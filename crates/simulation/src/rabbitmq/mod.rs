@@ -88,6 +88,8 @@ impl Port {
             return;
         }
         let mut broker = locked(&self.broker);
+        let by = self.by;
+        broker.rabbitmq.tell(|| format!("{by:?} sends {frame}"));
         let connections = &mut broker.rabbitmq.connections;
         if let Some(connection) = self.connection.and_then(|id| connections.get_mut(&id)) {
             connection.send(frame);

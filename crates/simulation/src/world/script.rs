@@ -6,7 +6,7 @@ use walrelay_core::base::lsn::Lsn;
 use walrelay_core::relay::control::SystemTimeline;
 
 use super::*;
-use crate::broker::Record;
+use crate::broker::{DEAD_LETTERS, Record};
 use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
 
 /// The faults of a script have the indexes from here on.
@@ -280,11 +280,15 @@ impl World {
     /// stored, as far as the window reaches.
     fn judge_others(&mut self) {
         let Some(topic) = self.script.held_topic else { return };
-        let stored = locked(&self.broker).stored.len();
+        let (stored, has_letters) = {
+            let broker = locked(&self.broker);
+            (broker.stored.len(), broker.logs.contains_key(DEAD_LETTERS))
+        };
         let had = std::mem::replace(&mut self.script.others_had, stored);
-        // Where there are many, it is enough that they go on.
+        // Where there are many, or the dead letters of a key are written one after the other, it is
+        // enough that they go on.
         let window = self.machines[0].window;
-        if had == 0 || had != stored && window > MANY {
+        if had == 0 || had != stored && (window > MANY || has_letters) {
             return;
         }
         let postgres = locked(&self.postgres);

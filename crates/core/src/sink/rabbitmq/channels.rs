@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::answer::Answer;
-use super::connection_loss::AmqpResult;
+use super::connection_loss::ConnectionLoss;
 use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use crate::base::event::Sequence;
@@ -176,40 +176,41 @@ impl PublishChannels {
         found
     }
 
-    /// Returns the outcomes that the answers decide, and the loss if no more will follow.
+    /// Returns the outcomes that the answers decide, and why no more will follow: several channels may be
+    /// closed at once.
     pub(super) fn settle(
         &mut self,
         answers: Vec<(u16, Answer)>,
         now: Instant,
-    ) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
+    ) -> (Vec<(Sequence, PublishOutcome)>, Vec<ConnectionLoss>) {
         let mut outcomes = Vec::with_capacity(answers.len());
+        let mut losses = Vec::new();
         for (number, answer) in answers {
-            let known = outcomes.len();
-            let channel = self
-                .channels
-                .iter_mut()
-                .find(|it| it.number == number || on(Mutant::RabbitChannelIgnored));
-            let taken = match (answer, channel) {
-                (Answer::Closed(loss), _) => Err(loss),
-                (answer, Some(channel)) => {
-                    let taken = channel.in_flight.settle(answer, &mut outcomes);
-                    // A channel that gives up waiting for a queue nacks.
-                    let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
-                    if outcomes[known..].iter().any(took) {
-                        (channel.is_proven, channel.answered_at) = (true, Some(now));
-                    }
-                    outcomes[known..].iter().for_each(|(sequence, _)| self.answered(*sequence));
-                    taken
-                }
-                (_, None) => Ok(()),
-            };
-            if taken.is_err() {
-                // What is answered after this counts no more.
-                self.channels.clear();
-                return (outcomes, taken);
+            if let Answer::Closed(loss) = answer {
+                losses.push(loss);
+                continue;
             }
+            // What is answered after a close counts no more.
+            if !losses.is_empty() {
+                continue;
+            }
+            let known = outcomes.len();
+            let mut channels = self.channels.iter_mut();
+            let is_meant =
+                |it: &&mut PublishChannel| it.number == number || on(Mutant::RabbitChannelIgnored);
+            let Some(channel) = channels.find(is_meant) else { continue };
+            losses.extend(channel.in_flight.settle(answer, &mut outcomes).err());
+            // A channel that gives up waiting for a queue nacks.
+            let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
+            if outcomes[known..].iter().any(took) {
+                (channel.is_proven, channel.answered_at) = (true, Some(now));
+            }
+            outcomes[known..].iter().for_each(|(sequence, _)| self.answered(*sequence));
         }
-        (outcomes, Ok(()))
+        if !losses.is_empty() {
+            self.channels.clear();
+        }
+        (outcomes, losses)
     }
 
     /// The message is in flight no more: others for its destination may find room.

@@ -17,32 +17,37 @@ use crate::sink::rabbitmq::refusals::Refusal;
 impl Publisher {
     /// The connection has ended: prepares what is unconfirmed for the next one.
     pub(super) fn lost(&mut self, now: Instant) {
-        let Connection::Open(OpenConnection { end: Some(loss), channels, .. }) = &self.connection
-        else {
+        let Connection::Open(OpenConnection { losses, channels, .. }) = &mut self.connection else {
             return;
         };
-        let loss = loss.clone();
-        if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
-            // The limit is that of the user: a standby and commands log in with it, too.
-            self.channels_max = (channels / 2).max(1);
-        }
+        let (losses, channels) = (std::mem::take(losses), *channels);
         let waiting = self.channels.release_all();
         waiting.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));
         self.take_up_doubtful();
-        if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
-            tracing::warn!(
-                code = "sink.unknown-reply",
-                reply_code = code,
-                "RabbitMQ closed the channel with a reply code that this version does not know"
-            );
+        let (mut unexplained, mut one_at_a_time) = (None, false);
+        for loss in losses {
+            if loss.is_over_channels() && !on(Mutant::RabbitChannelsMaxForgotten) {
+                // The limit is that of the user: a standby and commands log in with it, too.
+                self.channels_max = (channels / 2).max(1);
+            }
+            if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
+                tracing::warn!(
+                    code = "sink.unknown-reply",
+                    reply_code = code,
+                    "RabbitMQ closed the channel with a reply code that this version does not know"
+                );
+            }
+            self.report_unable(&loss);
+            if !self.settle_loss(&loss, now) {
+                one_at_a_time |= loss.sends_one_at_a_time();
+                unexplained = Some(loss);
+            }
         }
-        let is_over_one = self.settle_loss(&loss, now);
         if on(Mutant::RabbitLossIsConfirm) {
             let all: Vec<_> = self.unconfirmed.in_flight().map(|(sequence, _)| sequence).collect();
             all.iter().for_each(|sequence| self.unconfirmed.confirmed(*sequence));
             self.reports.extend(all.into_iter().map(SinkReport::Confirmed));
         }
-        let one_at_a_time = loss.sends_one_at_a_time() && !is_over_one;
         let one_at_a_time = one_at_a_time && !on(Mutant::RabbitSuspectsTogether);
         self.unconfirmed.connection_lost(one_at_a_time);
         if !on(Mutant::RabbitTagsOfOldConnection) {
@@ -52,8 +57,7 @@ impl Publisher {
         self.status.unanswered = None;
         self.status.is_blocked = false;
         self.overdue = false;
-        self.report_unable(&loss);
-        if !is_over_one {
+        if let Some(loss) = unexplained {
             self.report_waiting(loss.interrupted(&self.address));
         }
         self.connect_later(now);

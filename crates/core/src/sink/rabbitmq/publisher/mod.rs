@@ -76,19 +76,17 @@ struct OpenConnection {
     /// Since when the broker takes messages.
     flows_since: Instant,
     check_at: Instant,
-    /// It was not checked yet, or there was an open question each time.
-    is_new: bool,
-    /// Why it ends.
-    end: Option<ConnectionLoss>,
+    /// Why it ends: several channels may be closed at once.
+    losses: Vec<ConnectionLoss>,
 }
 
 pub struct Publisher {
     address: AmqpAddress,
     unconfirmed: KeyLanes<AmqpMessage>,
     refusals: Refusals,
-    /// Events that may end the connection, and wait while it is new.
+    /// Events that may end the connection, and wait until nothing else is to be sent.
     doubtful: Vec<Sequence>,
-    /// Since when one of them waits: every connection may be new, where others end it.
+    /// Since when one of them waits: there may always be something else.
     doubtful_since: Option<Instant>,
     backoff: Backoff,
     connection: Connection,
@@ -226,7 +224,7 @@ impl Publisher {
     /// Does what the time and all that has happened allow: ends and makes connections, asks, and
     /// sends.
     pub fn advance(&mut self, now: Instant, port: &mut impl AmqpPort) {
-        if let Connection::Open(OpenConnection { end: Some(_), .. }) = &self.connection {
+        if matches!(&self.connection, Connection::Open(open) if !open.losses.is_empty()) {
             // Confirms that arrived before the loss are valid.
             let last = port.disconnect();
             if !on(Mutant::RabbitLastAnswersDropped) {
@@ -243,10 +241,7 @@ impl Publisher {
                 self.check(now, port);
                 if !self.status.is_blocked && !self.may_not_begin(now) {
                     self.send(now, port);
-                    if !self.holds_doubtful(now) && !self.doubtful.is_empty() {
-                        self.take_up_doubtful();
-                        self.send(now, port);
-                    }
+                    self.send_doubtful(now, port);
                 }
                 self.open_channel(port);
             }
@@ -269,8 +264,7 @@ impl Publisher {
             is_opening: false,
             flows_since: now,
             check_at: now + CHECK_EVERY,
-            is_new: true,
-            end: None,
+            losses: Vec::new(),
         });
     }
 
@@ -291,12 +285,14 @@ impl Publisher {
         self.connection = Connection::Away { connect_at };
     }
 
-    /// The connection ends. Its end may be seen before its reason has arrived.
+    /// The connection ends. Its end may be seen before its reasons have arrived, and each of them twice.
     fn end(&mut self, loss: ConnectionLoss) {
-        if let Connection::Open(open) = &mut self.connection
-            && (open.end.is_none() || loss.code.is_some())
-        {
-            open.end = Some(loss);
+        let Connection::Open(OpenConnection { losses, .. }) = &mut self.connection else { return };
+        if loss.code.is_some() {
+            losses.retain(|it| it.code.is_some() && *it != loss);
+            losses.push(loss);
+        } else if losses.is_empty() {
+            losses.push(loss);
         }
     }
 
@@ -311,14 +307,19 @@ impl Publisher {
         }
     }
 
-    /// Whether what may end the connection waits. Over it the last one may have ended: or nothing else
-    /// would ever be sent, where the refusal is older than the connection.
+    /// Whether what may end the connection waits for everything else. It waits for a while only.
     fn holds_doubtful(&self, now: Instant) -> bool {
-        let is_new = matches!(&self.connection, Connection::Open(open) if open.is_new);
         let waited = self.doubtful_since.map(|since| now.saturating_duration_since(since));
-        is_new
-            && waited.is_none_or(|waited| waited < DOUBTFUL_WAITS)
-            && !on(Mutant::RabbitDoubtfulFirst)
+        waited.is_none_or(|waited| waited < DOUBTFUL_WAITS) && !on(Mutant::RabbitDoubtfulFirst)
+    }
+
+    /// Sends what may end the connection once nothing else is to be sent, or answered.
+    fn send_doubtful(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        let is_idle = self.unconfirmed.is_idle() && self.exchanges.asked_at().is_none();
+        if !self.doubtful.is_empty() && (is_idle || !self.holds_doubtful(now)) {
+            self.take_up_doubtful();
+            self.send_all(now, port, false);
+        }
     }
 
     /// What has waited because it may end the connection is sent like anything else.
@@ -362,6 +363,10 @@ impl Publisher {
 
     /// Sends what may be sent now.
     fn send(&mut self, now: Instant, port: &mut impl AmqpPort) {
+        self.send_all(now, port, self.holds_doubtful(now));
+    }
+
+    fn send_all(&mut self, now: Instant, port: &mut impl AmqpPort, holds_doubtful: bool) {
         let limits = self.status.limits;
         while let Some((sequence, message)) = self.unconfirmed.peek() {
             // It was copied when the broker took more, or its limit was not known.
@@ -369,9 +374,11 @@ impl Publisher {
                 self.cut_or_fail(sequence, message.cut_to(&limits), failure);
                 continue;
             }
-            match self.refusals.of(&message, now) {
+            let permission = self.refusals.of(&message, now);
+            let is_doubtful = matches!(permission, Permission::Doubtful(_));
+            match permission {
                 Permission::Unknown => {}
-                Permission::Doubtful(_) if self.holds_doubtful(now) => {
+                Permission::Doubtful(_) if holds_doubtful => {
                     self.unconfirmed.set_aside(sequence);
                     self.doubtful.push(sequence);
                     self.doubtful_since.get_or_insert(now);
@@ -392,7 +399,7 @@ impl Publisher {
             match self.exchanges.exists(message.exchange(), now) {
                 Some(true) => match self.channels.publish(sequence, &message, now) {
                     Some(channel) => {
-                        if self.unconfirmed.is_suspect(sequence) {
+                        if is_doubtful {
                             self.doubtful_since = None;
                         }
                         self.unconfirmed.sent(sequence, &message);
@@ -411,10 +418,8 @@ impl Publisher {
 
     /// Settles the publishes that the broker has answered.
     fn answered(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
-        let (outcomes, end) = self.channels.settle(answers, now);
-        if let Err(loss) = end {
-            self.end(loss);
-        }
+        let (outcomes, losses) = self.channels.settle(answers, now);
+        losses.into_iter().for_each(|loss| self.end(loss));
         if outcomes.is_empty() {
             return;
         }

@@ -19,8 +19,6 @@ impl Publisher {
             return;
         }
         open.check_at = now + CHECK_EVERY;
-        // What waits for an answer about its exchange could not be sent yet.
-        open.is_new &= self.exchanges.asked_at().is_some();
         let flows_since = open.flows_since;
         let flows = self.flows(now);
         self.note_unanswered(flows, now);

@@ -13,6 +13,9 @@ fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
     fixture.publisher.unconfirmed.unanswered(1);
     fixture.publisher.take(PublishOrder::Publish(2, empty_message("x", "k", "2")));
     fixture.advance();
+    assert!(fixture.sent().is_empty());
+    // WHEN the broker is asked for nothing else any more
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     let reports = fixture.publisher.reports();
     assert_eq!(failed(&reports), [(2, fault::NO_EXCHANGE, Disposition::Transient)]);
     assert!(fixture.sent().is_empty());
@@ -43,29 +46,78 @@ fn a_place_that_is_refused_fails_at_once_and_is_tried_alone_later() {
     assert!(!fixture.publisher.unconfirmed.is_suspect(4));
 }
 
-#[test]
-fn on_a_new_connection_others_are_sent_before_what_may_end_it() {
+/// A publisher on a new connection, with an event 2 for a place that was refused a while ago, and an
+/// event 3 for another one.
+fn after_a_refusal() -> Fixture {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
     let text = "ACCESS_REFUSED - write access to exchange 'e' in vhost '/' refused for user 'u'";
     fixture.close(403, text);
-    // WHEN the connection comes later than the refusal holds
+    fixture.sent();
     fixture.pass(3 * SECOND);
+    let message = |exchange, id: &str| empty_message(exchange, "k", id);
+    fixture.publisher.take(PublishOrder::Publish(2, message("e", "2")));
+    fixture.publisher.take(PublishOrder::Publish(3, message("f", "3")));
     fixture.connect(&[CHANNEL], 1);
-    fixture.publish(&[2]);
-    let other = PublishOrder::Publish(3, empty_message("f", "k", "3"));
-    fixture.publisher.take(other);
-    fixture.advance();
-    // THEN only what was not refused is sent
     assert_eq!(fixture.port.asked.last().map(String::as_str), Some("f"));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    assert_eq!(fixture.sent().last().map(String::as_str), Some("3"));
-    assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
-    // WHEN that has had a while THEN one that may be refused is sent, alone
+    fixture
+}
+
+#[test]
+fn others_are_sent_and_answered_before_what_may_end_the_connection() {
+    let mut fixture = after_a_refusal();
+    assert_eq!(fixture.sent(), ["3"]);
     fixture.pass(SECOND);
+    assert!(fixture.sent().is_empty());
+    // WHEN nothing else is to be answered THEN what may be refused is sent, alone
+    assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["2"]);
     assert!(fixture.publisher.unconfirmed.is_suspect(2));
+}
+
+#[test]
+fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
+    let mut fixture = after_a_refusal();
+    assert_eq!(fixture.sent(), ["3"]);
+    fixture.pass(DOUBTFUL_WAITS);
+    // WHEN it has waited for long THEN no others are sent before it
+    let other = PublishOrder::Publish(4, empty_message("f", "k", "4"));
+    fixture.publisher.take(other);
+    assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
+    while fixture.publisher.exchanges.asked_at().is_some() {
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    }
+    assert_eq!(fixture.sent(), ["2"]);
+}
+
+#[test]
+fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
+    let mut fixture = Fixture::connected();
+    fixture.publisher.take(PublishOrder::Publish(1, empty_message("e", "a", "1")));
+    fixture.publisher.take(PublishOrder::Publish(2, empty_message("e", "b", "2")));
+    fixture.publish(&[3]);
+    let refused = |key: &str| {
+        let text = format!(
+            "ACCESS_REFUSED - access to topic '{key}' in exchange 'e' in vhost '/' refused for user 'u'"
+        );
+        Answer::Closed(ConnectionLoss::refused(403, &text))
+    };
+    let channels = "NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (2)";
+    let channels = Answer::Closed(ConnectionLoss::refused(530, channels));
+    let closes = vec![(1, refused("a")), (2, channels), (3, refused("b")), (1, refused("a"))];
+    fixture.handle(AmqpEvent::Answers(closes));
+    let class = "rabbitmq.access-refused";
+    let reports = fixture.publisher.reports();
+    let transient = Disposition::Transient;
+    assert_eq!(failed(&reports), [(2, class, transient), (1, class, transient)]);
+    assert_eq!(fixture.publisher.channels_max, 1);
+    // The third is sent again.
+    fixture.connect_again();
+    fixture.sent();
+    fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    assert_eq!(fixture.publisher.unconfirmed.in_flight().count(), 1);
 }
 
 #[test]
