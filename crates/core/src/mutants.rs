@@ -58,6 +58,7 @@ mutants! {
     FloorTimeRenewed: "a session that received nothing renews the time until which all before it was committed",
     ReportedTimeRenewed: "everything before a report that the slot has forgotten counts as committed until the session begins",
     WalEndUnchecked: "a WAL that ends before what was read is not noticed",
+    OverlapUnseen: "a transaction that commits within the commit record of another counts as new",
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.
     PeerConfirmsOnly: "after a peer only what it has confirmed counts, and what it has published is not received again",
@@ -83,6 +84,7 @@ mutants! {
     MarksOfOtherBroker: "marks are believed that another broker has confirmed",
     MarksAfterPeer: "marks are believed although another relay has had the slot",
     MarksAfterReboot: "marks are believed after a restart of the machine",
+    MarksAfterServerRestart: "marks are believed after a restart of Postgres",
     MarksOutOfOrder: "a mark counts although an earlier event of its key was published after it",
     MarkOverrulesTopic: "a mark counts although the topic does not hold the event",
     MarkedNotLookedUp: "the topic is not asked about an event that is marked",

@@ -17,6 +17,7 @@ use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
 use crate::rabbitmq::Server;
 use crate::scenarios::Reading;
+use crate::world::RELAYS_MAX;
 
 pub(crate) const DEAD_LETTERS: &str = "outbox.dlq";
 /// A sink takes so many, or as many as may be in flight.
@@ -140,6 +141,8 @@ pub(crate) struct Broker {
     /// Takes and answers nothing for this topic.
     pub(crate) silent_topic: Option<String>,
     pub(crate) sinks: u64,
+    /// The last one of each relay.
+    pub(crate) last_sinks: [u64; RELAYS_MAX],
     /// How many records each relay has sent.
     pub(crate) sent: [u64; 3],
     /// How many records were sent by sinks that are gone, and not answered.
@@ -171,6 +174,7 @@ impl Broker {
             is_away: false,
             silent_topic: None,
             sinks: 0,
+            last_sinks: [0; RELAYS_MAX],
             sent: [0; 3],
             unanswered: 0,
             live: BTreeSet::new(),
@@ -212,6 +216,12 @@ impl Broker {
         }
     }
 
+    pub(crate) fn next_sink(&mut self, relay: usize) -> u64 {
+        self.sinks += 1;
+        self.last_sinks[relay] = self.sinks;
+        self.sinks
+    }
+
     /// The places in the inbox of the publishes that the broker can take next.
     pub(crate) fn takeable(&self) -> impl Iterator<Item = usize> {
         let reached = if self.is_away { 0 } else { self.inbox.len() };
@@ -231,16 +241,19 @@ impl Broker {
         }
     }
 
-    /// A relay gets the slot: what others have sent arrives before, where it can.
+    /// A relay gets the slot: what others have sent arrives before, where it can, or never.
     pub(crate) fn flush_ended(&mut self, relay: usize) {
         self.kafka_flush_ended(relay);
         self.rabbitmq_flush_ended(relay);
         let mut index = 0;
         while index < self.inbox.len() {
-            if self.inbox[index].relay == relay || !self.is_reached(index) {
+            if self.inbox[index].relay == relay || self.is_away {
                 index += 1;
-            } else {
+            } else if self.is_reached(index) {
                 self.take(index, None, true);
+            } else if let Some(publish) = self.inbox.remove(index) {
+                // Nothing would fence it off later.
+                self.broken.insert(publish.sink);
             }
         }
     }
@@ -317,8 +330,7 @@ impl DirectSink {
     ) -> DirectSink {
         let id = {
             let mut broker = locked(broker);
-            broker.sinks += 1;
-            let id = broker.sinks;
+            let id = broker.next_sink(relay);
             broker.live.insert(id);
             id
         };

@@ -85,6 +85,13 @@ pub(crate) struct Walsender {
     pub(crate) kept_us: u64,
 }
 
+impl Walsender {
+    /// The relay has not read all that is committed.
+    pub(crate) fn is_behind(&self, wal: &[Transaction]) -> bool {
+        self.next < wal.len() || self.connection.state().backlog() > 0
+    }
+}
+
 pub(crate) struct Postgres {
     pub(crate) system_id: String,
     pub(crate) timeline: u32,

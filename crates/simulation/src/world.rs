@@ -68,7 +68,7 @@ const SLOW_COMMIT: u64 = 32;
 /// What goes wrong then lasts longer than a lease.
 const LONG_US: u64 = 16_000_000;
 const SLOW_ROUNDS_MAX: u64 = 100;
-const RELAYS_MAX: usize = 3;
+pub(crate) const RELAYS_MAX: usize = 3;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
@@ -168,7 +168,7 @@ pub struct World {
     standing: Option<Standing>,
     /// By relay.
     asked: Vec<Option<Asked>>,
-    /// The last process has ended as it was asked to: its relay, and its first sink.
+    /// The last process has ended as it was asked to: its relay, and its last sink.
     clean_end: Option<(usize, u64)>,
     /// Of the present process of each relay.
     first_sinks: Vec<u64>,

@@ -83,7 +83,7 @@ impl CommitHistory {
     }
 
     /// The first event of a transaction comes that was not recognised. `was_received` says that one was
-    /// received at its position, and had no event.
+    /// received at its position, or over it, and had no event.
     pub fn meets(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
             return match sent.commit_unix_us <= self.earlier_until_us {

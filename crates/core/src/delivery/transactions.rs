@@ -75,8 +75,11 @@ impl Transactions {
         if std::mem::replace(is_checked, true) || on(Mutant::SkipByLsnAlone) {
             return Ok(());
         }
-        // Then it had no event: with one it would be known by its identity.
-        let was_received = all_of(commit.commit_lsn) <= self.until;
+        // Then it had no event: with one it would be known by its identity. No transaction commits within
+        // the commit record of another: the end of that one would be reported in front of its own.
+        let last = self.committed.back().map_or(Lsn::ZERO, |it| it.end_lsn).max(self.settled);
+        let overlaps = commit.commit_lsn < last && !on(Mutant::OverlapUnseen);
+        let was_received = all_of(commit.commit_lsn) <= self.until || overlaps;
         self.history.meets(*commit, was_received)
     }
 
@@ -156,6 +159,11 @@ impl Transactions {
             self.committed.pop_front();
         }
         self.settled
+    }
+
+    /// Whether a new transaction has begun and was not received to its end, in this session or before.
+    pub fn is_unfinished(&self) -> bool {
+        self.is_unfinished
     }
 
     /// Whether nothing is unconfirmed or half received. Only then may a keepalive's position be

@@ -130,3 +130,27 @@ fn an_interrupted_transaction_goes_on_where_it_was_cut() {
     assert_eq!(transactions.settle(5), lsn(110));
     assert!(transactions.is_clear());
 }
+
+#[test]
+fn no_transaction_commits_within_the_commit_record_of_another() {
+    for settles_first in [true, false] {
+        let mut transactions = Transactions::default();
+        begin(&mut transactions, 100);
+        transactions.check().unwrap();
+        transactions.commit(lsn(110), 1);
+        // GIVEN a transaction without events, up to whose end everything may be reported
+        begin(&mut transactions, 200);
+        transactions.commit(lsn(210), 1);
+        if settles_first {
+            assert_eq!(transactions.settle(1), lsn(210));
+        }
+        // WHEN Postgres is put back, and sends another one that begins before that
+        transactions.begins_at(lsn(110));
+        let other = CommitId { commit_lsn: lsn(205), xid: 1, commit_unix_us: 1 };
+        transactions.begin(other);
+        assert_eq!(transactions.check().unwrap_err().sent, Some(other), "{settles_first}");
+        // but not one that begins there.
+        begin(&mut transactions, 210);
+        transactions.check().unwrap();
+    }
+}

@@ -480,7 +480,7 @@ impl<F: Feed> Relay<F> {
         let RunState::Draining(ending) = state else { return None };
         let now = down.clock.instant();
         let has_sink = down.driver.sink.is_some();
-        let reads = has_sink && feed.is_mid_transaction() && !on(Mutant::DrainInTransaction);
+        let reads = has_sink && feed.is_incomplete() && !on(Mutant::DrainInTransaction);
         let reading = reads && ending.reads(now);
         let has_settled = !has_sink || feed.in_flight() <= down.policy.unpublishable;
         // Events that wait behind a refused event of their key will never settle, nor do those that

@@ -103,6 +103,11 @@ impl Progress {
         safe.max(self.reported).min(sent)
     }
 
+    /// Whether something is settled that this session has not sent again yet.
+    pub fn is_settled_unsent(&self) -> bool {
+        self.settled > self.sent
+    }
+
     /// Postgres was told, or knew itself, that everything before `lsn` is confirmed.
     pub fn on_reported(&mut self, lsn: Lsn) {
         self.reported = self.reported.max(lsn);

@@ -540,6 +540,12 @@ impl Broker {
                 }
             }
         }
+        // A request that a broker does not answer is lost: without transactions nothing fences it off, and
+        // it would be stored behind what the next relay publishes.
+        let left = |it: &&Request| it.relay != relay;
+        while let Some(request) = self.kafka.wire.iter().find(left).filter(|_| !self.is_away) {
+            self.cut_connection(request.client, request.broker);
+        }
         for (other, until) in self.kafka.muted_until_us.iter_mut().enumerate() {
             *until = if other == relay { 0 } else { now_us + NOTICED_WITHIN_US };
         }

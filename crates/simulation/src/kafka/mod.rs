@@ -35,11 +35,7 @@ pub(crate) fn sink(
     learned: &Learned,
     seed: u64,
 ) -> Result<Box<dyn Sink>, Fault> {
-    let number = {
-        let mut broker = locked(broker);
-        broker.sinks += 1;
-        broker.sinks
-    };
+    let number = locked(broker).next_sink(relay);
     let by = (relay, number);
     let producers = Producers { by, life: Arc::clone(life), broker: Arc::clone(broker) };
     let now: Instant = life.instant();

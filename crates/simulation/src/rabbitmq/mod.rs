@@ -51,9 +51,8 @@ pub(crate) fn sink(
     seed: u64,
 ) -> Box<dyn Sink> {
     let mut shared = locked(broker);
-    shared.sinks += 1;
-    let by = (relay, shared.sinks);
-    let seed = seed ^ shared.sinks;
+    let by = (relay, shared.next_sink(relay));
+    let seed = seed ^ by.1;
     let mut publisher = Publisher::new(AmqpAddress::default(), seed);
     let mut connection = None;
     if is_first {

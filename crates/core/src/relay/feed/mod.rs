@@ -123,6 +123,11 @@ pub trait Feed {
         false
     }
 
+    /// Whether more is to be received before all that is settled can be reported.
+    fn is_incomplete(&self) -> bool {
+        false
+    }
+
     /// Whether an event in flight can only be confirmed after another attempt.
     fn awaits_retries(&self) -> bool {
         false

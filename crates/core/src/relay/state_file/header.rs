@@ -27,7 +27,8 @@ pub const DEATHS: usize = 6;
 pub const BOOT: usize = 7;
 /// Marks written so far; the last [`MARKS`] of them are in the ring.
 pub const WRITTEN: usize = 8;
-// Word 9 is not used.
+/// Fingerprint of the start of the Postgres server to which positions were reported; 0 if it is not known.
+pub const SERVER: usize = 9;
 /// Fingerprint of the broker that has confirmed what is marked.
 pub const BROKER: usize = 10;
 /// The positions that were reported to Postgres last, and how many there were in all.

@@ -23,6 +23,8 @@ pub(super) struct ProducerClient<P> {
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
     topic_asked_at: Option<Instant>,
+    /// A topic that was missing or forbidden, and whether the answers were collected since.
+    missing: Option<(TopicId, bool)>,
     /// Of the last poll.
     now: Instant,
 }
@@ -39,6 +41,7 @@ impl<P: ProducerPort> ProducerClient<P> {
             record_limit: record_limit.clone(),
             in_flight: 0,
             topic_asked_at: None,
+            missing: None,
             now,
         })
     }
@@ -59,6 +62,13 @@ impl<P: ProducerPort> ProducerClient<P> {
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
         let may_have_changed =
             matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
+        if may_have_changed && self.in_flight > 0 && self.missing != Some((topic, true)) {
+            // Earlier events may have failed because of that. If the topic is there again, this one
+            // would be stored before them.
+            self.missing = Some((topic, false));
+            return Err(Code::QueueFull);
+        }
+        self.missing = None;
         if may_have_changed && self.ask_for_topic(event.topic) {
             outcome = self.producer.produce(topic, sequence, event, partition);
         }
@@ -88,6 +98,9 @@ impl<P: ProducerPort> ProducerClient<P> {
     pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> ProducerAnswers {
         self.now = now;
         let answers = self.producer.poll(patience);
+        if let Some((_, is_polled)) = &mut self.missing {
+            *is_polled = true;
+        }
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         for (topic, bytes_max) in &answers.record_limits {
             self.record_limit.learn(topic, *bytes_max);

@@ -188,6 +188,7 @@ impl SlotFeed {
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
+        admitter.state_file.marks.server(&server);
         if admitter.state_file.marks.broker(driver.broker()) {
             self.replication.prefixes.forget_prefix();
         }
@@ -391,7 +392,7 @@ impl Feed for SlotFeed {
         let mut admission =
             Admission { admitter, policy, sink: &mut **sink, meter: &mut **meter, clock: &**clock };
         loop {
-            if closing && self.replication.between_transactions() {
+            if closing && !self.replication.is_incomplete() {
                 return Ok(false);
             }
             let (outcome, length) = match stream.peek() {
@@ -541,6 +542,10 @@ impl Feed for SlotFeed {
 
     fn is_mid_transaction(&self) -> bool {
         self.is_connected() && !self.replication.between_transactions()
+    }
+
+    fn is_incomplete(&self) -> bool {
+        self.is_connected() && self.replication.is_incomplete()
     }
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {

@@ -167,6 +167,14 @@ impl Replication {
         self.transactions.receiving().is_none()
     }
 
+    /// Whether a transaction is not received to its end, or what is settled not again in this session:
+    /// it cannot be reported before.
+    pub fn is_incomplete(&self) -> bool {
+        !self.between_transactions()
+            || self.transactions.is_unfinished()
+            || self.progress.is_settled_unsent()
+    }
+
     /// The newest position that may be reported to Postgres.
     pub fn reportable(&mut self) -> Lsn {
         if on(Mutant::AckOnEnqueue) {
