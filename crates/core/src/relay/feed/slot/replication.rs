@@ -225,7 +225,10 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
-                self.progress.on_keepalive(wal_end);
+                // Within a transaction, Postgres may name a position behind what it has sent of that.
+                if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
+                    self.progress.on_keepalive(wal_end);
+                }
                 if reply_requested {
                     return Ok(PacketOutcome::ReplyRequested);
                 }
