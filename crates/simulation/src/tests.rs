@@ -29,7 +29,7 @@ fn no_seed_violates_a_promise_and_every_state_is_reached() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let totals = fleet(FIRST, SEEDS, cores).play(|_| {});
     assert_eq!(totals.seeds, SEEDS);
-    assert_eq!(totals.missing(), Vec::<&str>::new());
+    assert_eq!(totals.missing(), Vec::<String>::new());
     assert!(totals.violations.is_empty(), "{:#?}", totals.violations);
     assert!(totals.events > 200 * SEEDS, "{} events", totals.events);
     assert!(totals.faults > 3 * SEEDS, "{} faults", totals.faults);
