@@ -74,6 +74,7 @@ mutants! {
     LeaseByAnyAnswer: "a server that accepts no connection counts as a sign of the session",
     SendsAfterSession: "what waits is sent to the broker after the session has ended",
     ClosedUnseen: "a session that the server has closed counts as alive until it is read",
+    ConfirmsBehindPeer: "a relay that ends behind a peer confirms what it knows itself",
     TraceForgotten: "a relay leaves no trace in the slot before it publishes",
     TraceNotAwaited: "events are published before Postgres has shown the trace",
     TraceBehindUnseen: "a peer's trace behind what this relay has reported is not seen",

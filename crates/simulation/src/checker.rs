@@ -84,7 +84,10 @@ impl Checker {
                 self.dead.insert(number);
                 if self.parks {
                     self.park(record, number);
-                    // Later events of the key wait there, also those that come again.
+                }
+                // Later events of the key wait there, also those that come again; and what comes again
+                // may have become a dead letter.
+                if self.parks || self.published.contains(number) {
                     let ends = record.key.as_ref().and_then(|key| self.ends.get_mut(key));
                     ends.into_iter().flatten().for_each(|end| end.last = end.last.max(number));
                 }

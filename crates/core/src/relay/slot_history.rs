@@ -78,7 +78,7 @@ struct LastLook {
 /// What peers confirmed while this relay did not hold the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerProgress {
-    /// Everything before this position is confirmed.
+    /// Everything before this position is confirmed, and was not published again since.
     pub confirmed: Lsn,
     /// When that was seen, by the server's clock: all of it was committed before.
     pub seen_unix_us: i64,
@@ -145,6 +145,10 @@ impl SlotHistory {
         self.peer_held |= holder.is_some_and(|it| it.peer);
         self.peer_may_have_held |= self.peer_held;
         self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
+        if let Some(peers) = self.peers.as_mut().filter(|_| holder.is_some_and(|it| it.peer)) {
+            // Postgres has crashed, and the peer has begun again where that has put the slot.
+            peers.confirmed = peers.confirmed.min(slot.confirmed_flush);
+        }
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
             match self.judge(slot, holder, now) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{SLOW_ROUND_US, World, below};
 use crate::broker::locked;
+use crate::checker::number;
 use crate::options::SinkKind;
 use crate::postgres::TOPICS;
 
@@ -20,7 +21,7 @@ pub(super) struct Standing {
     event: u64,
     since_us: u64,
     since_round: u64,
-    happened: (usize, u64, Option<(usize, u32, u32)>, usize),
+    happened: [u64; 6],
 }
 
 /// What lasts long enough to see that, of so many.
@@ -46,14 +47,21 @@ impl World {
         let counts = self.report.rabbitmq;
         // What was in flight when a channel was closed over a message is sent one by one.
         let lost = counts.lost + counts.half_open + counts.closed - counts.no_exchange;
-        let happened =
-            (self.report.happened.len(), lost, self.last_session, self.stored_meanwhile());
         let (now_us, round) = (self.clock.us(), self.report.rounds);
         let waiting = self.holder_in_order().and_then(|relay| self.waiting_event(relay));
         let Some(event) = waiting else {
             self.standing = None;
             return;
         };
+        let sinks = locked(&self.broker).sinks;
+        let happened = [
+            self.report.happened.len() as u64,
+            lost,
+            self.session_pid(),
+            sinks,
+            self.stored_meanwhile(),
+            self.stored_of_key(event),
+        ];
         let standing = self.standing.filter(|it| it.event == event && it.happened == happened);
         let standing =
             standing.unwrap_or(Standing { event, since_us: now_us, since_round: round, happened });
@@ -67,13 +75,29 @@ impl World {
         }
     }
 
+    fn session_pid(&self) -> u64 {
+        let postgres = locked(&self.postgres);
+        let active = postgres.slot.as_ref().and_then(|slot| slot.active);
+        active.map_or(0, i32::unsigned_abs).into()
+    }
+
     /// Where connections are closed again and again because an exchange is missing, or where messages are
     /// sent one by one since a channel was closed over one, it is enough that anything is stored.
-    fn stored_meanwhile(&self) -> usize {
+    fn stored_meanwhile(&self) -> u64 {
         let broker = locked(&self.broker);
         let is_slow = broker.rabbitmq.misses_exchange() || self.report.rabbitmq.closed > 0;
         let logs = TOPICS.iter().filter_map(|topic| broker.logs.get(*topic));
-        logs.filter(|_| is_slow).map(Vec::len).sum()
+        logs.filter(|_| is_slow).map(|log| log.len() as u64).sum()
+    }
+
+    /// How much is stored of the key of this event: a relay that has taken over repeats what it does not
+    /// know to be stored, one after the other.
+    fn stored_of_key(&self, event: u64) -> u64 {
+        let key_of = |event: u64| self.report.keys.get(event as usize - 1).copied().flatten();
+        let key = key_of(event);
+        let broker = locked(&self.broker);
+        let numbers = broker.stored.iter().filter_map(number);
+        numbers.filter(|it| key.is_some() && key_of(*it) == key).count() as u64
     }
 
     /// The relay that has the slot, if nothing is wrong between it, Postgres and the broker.

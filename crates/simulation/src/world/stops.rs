@@ -45,8 +45,10 @@ impl World {
                 FaultKind::SlotRecreated,
                 FaultKind::Restore,
                 FaultKind::FailoverBehind,
-                // A peer that ends without a session confirms over SQL, which looks the same.
+                // A peer that ends without a session confirms over SQL, which looks the same, and one that
+                // is dead may have had the slot while this relay could not look.
                 FaultKind::Stop,
+                FaultKind::Kill,
             ],
             "slot.went-back" => {
                 &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]
@@ -54,11 +56,7 @@ impl World {
             "publication.gap" => &[FaultKind::Unpublished],
             _ => return,
         };
-        // A peer that had the slot, and is gone, while this relay stood still.
-        let frozen = [FaultKind::Freeze, FaultKind::Kill];
-        let is_unseen = fault.code == "slot.moved"
-            && frozen.iter().all(|kind| self.has_happened(std::slice::from_ref(kind)));
-        if !self.has_happened(reasons) && !is_unseen {
+        if !self.has_happened(reasons) {
             let (code, what) = (fault.code, &fault.what);
             self.violates(format!(
                 "stop: {code} although nothing of that kind has happened: {what}"

@@ -200,7 +200,7 @@ impl SlotFeed {
         policy.gate.learn_system(&place.system_id);
         let timeline = place.timeline;
         let own_pid = walsender.pid;
-        self.slot = Some(KnownSlot { place, server, own_pid, floor });
+        self.slot = Some(KnownSlot { place, server, own_pid, floor, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
         self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
@@ -323,6 +323,9 @@ impl Feed for SlotFeed {
             Some(SessionNews::Waiting(phase)) => {
                 if let Connection::Requested(awaited) = &mut self.connection {
                     *awaited = phase;
+                }
+                if let Some(slot) = self.slot.as_mut().filter(|_| phase == Phase::Standby) {
+                    slot.peer_held = true;
                 }
                 let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
                 if phase == Phase::Standby && !keeps {

@@ -27,6 +27,8 @@ pub(super) struct KnownSlot {
     pub(super) own_pid: i32,
     /// Everything before this position was confirmed when the last session began.
     pub(super) floor: Lsn,
+    /// A peer was seen to hold the slot since: it may have published again what this relay knows.
+    pub(super) peer_held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,8 +204,8 @@ pub(super) fn end(mut stream: Stream, clock: &dyn Clock) -> bool {
 /// Reports the last position without a stream. Otherwise the next process would publish again what
 /// the broker has confirmed since the last report.
 pub(super) fn confirm_over_sql(database: &dyn Database, slot: &KnownSlot, lsn: Lsn) {
-    let KnownSlot { place, server, own_pid, floor } = slot.clone();
-    if lsn <= floor {
+    let KnownSlot { place, server, own_pid, floor, peer_held } = slot.clone();
+    if lsn <= floor || peer_held && !on(Mutant::ConfirmsBehindPeer) {
         return;
     }
     match database.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
