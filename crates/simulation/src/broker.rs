@@ -285,6 +285,11 @@ impl Broker {
         });
     }
 
+    /// How many records the dead-letter topic has.
+    pub(crate) fn letters(&self) -> usize {
+        self.logs.get(DEAD_LETTERS).map_or(0, Vec::len)
+    }
+
     /// Lets `take` have the records of the dead-letter topic from this offset on. Returns how many there
     /// are. Several processes read each.
     pub(crate) fn read_letters(&mut self, from: usize, mut take: impl FnMut(&LogRecord)) -> usize {

@@ -45,11 +45,16 @@ impl Tail {
         if self.state.is_none() && self.system.get().is_none() {
             return false;
         }
-        if locked(site.broker).is_away {
-            return false;
+        let last = self.requests.last();
+        {
+            let broker = locked(site.broker);
+            let has_all = self.read == broker.letters() && self.met == last;
+            let is_idle = has_all && self.state.as_ref().is_some_and(TailState::caught_up);
+            if broker.is_away || is_idle && self.waiting.is_empty() {
+                return false;
+            }
         }
         let mut events = std::mem::take(&mut self.waiting);
-        let last = self.requests.last();
         let now_unix_us = site.clock.unix_us();
         let is_new = self.state.is_none();
         let state = self.state.get_or_insert_with(|| {
