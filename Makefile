@@ -42,7 +42,7 @@ matrix: setup ## Run the same tests on every version, and write docs/versions.md
 	@scripts/matrix $(ROWS)
 
 simulate: ## Play seeded schedules to the core, and check what consumers see (75,000 seeds a minute on two cores; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
-	@cargo run --quiet --release -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
+	@cargo run --quiet --profile simulation -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
 lint: ## Check formatting and lints
 	@scripts/setup --build
