@@ -14,21 +14,72 @@
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 
-/// Records of the WAL begin and end at multiples of this, and so do positions that report them.
+/// Records of the WAL begin and end at multiples of this.
 const RECORD_ALIGNMENT: u64 = 8;
 
-/// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
-/// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since Postgres
-/// skips a transaction only if that begins before the confirmed position. No record ends there, and two
-/// relays, each with a number that it has `drawn`, hardly choose the same. None if no position is between the two.
-pub fn trace(confirmed: Lsn, commit_lsn: Lsn, drawn: u64) -> Option<Lsn> {
-    let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
-    let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire).filter(|it| is_trace(*it));
-    let traces: Vec<Lsn> = between.collect();
-    traces.get((drawn as usize).checked_rem(traces.len())?).copied()
+/// What distinguishes the positions that one process reports from those of another: how far they are
+/// behind a multiple of the alignment. Two relays that have published the same transactions would
+/// otherwise report the same positions, and a relay whose last reports were lost could not see that
+/// another one has had the slot. 0 where it is not drawn yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signature(u64);
+
+impl Signature {
+    pub fn drawn(number: u64) -> Signature {
+        Signature(1 + number % (RECORD_ALIGNMENT - 1))
+    }
+
+    /// Another one if the position has this one.
+    pub fn unlike(self, position: Lsn) -> Signature {
+        if self.is_on(position) { Signature::drawn(self.0) } else { self }
+    }
+
+    pub fn is_on(self, position: Lsn) -> bool {
+        position.to_wire() % RECORD_ALIGNMENT == self.0
+    }
+
+    /// The position that reports a transaction: within its commit record, whose begin Postgres compares.
+    /// The end itself if the signature does not fit in between.
+    pub fn on(self, commit_lsn: Lsn, end_lsn: Lsn) -> Lsn {
+        let end = end_lsn.to_wire();
+        let behind = (end + RECORD_ALIGNMENT - self.0) % RECORD_ALIGNMENT;
+        let signed = Lsn::from_wire(end.saturating_sub(behind));
+        if signed > commit_lsn && !on(Mutant::ReportsUnsigned) { signed } else { end_lsn }
+    }
+
+    /// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
+    /// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since
+    /// Postgres skips a transaction only if that begins before the confirmed position. No record ends
+    /// there. Another one than that of the signature if that does not fit; none if no position is
+    /// between the two.
+    pub fn trace(self, confirmed: Lsn, commit_lsn: Lsn) -> Option<Lsn> {
+        let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
+        let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire);
+        let mut traces = between.filter(|it| is_trace(*it));
+        traces.clone().find(|it| self.is_on(*it)).or_else(|| traces.next())
+    }
 }
 
-/// Whether a position of a slot is a relay's trace.
+/// By which a process tells its own positions of a slot from those of another relay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnPositions {
+    pub signature: Signature,
+    /// Where the process has found the slot. What is before it is from earlier processes.
+    pub found: Lsn,
+    /// The last position that it has reported.
+    pub reported: Lsn,
+}
+
+impl OwnPositions {
+    /// Whether another relay has left the slot at this position, also behind what this one has reported:
+    /// those reports were lost, and the other one began before them.
+    pub fn are_not(self, confirmed: Lsn) -> bool {
+        let is_own = confirmed == self.reported || self.signature.is_on(confirmed);
+        is_trace(confirmed) && confirmed > self.found && !is_own && !on(Mutant::TraceBehindUnseen)
+    }
+}
+
+/// Whether no record ends at a position of a slot: a relay has reported it, or left it as its trace.
 pub fn is_trace(position: Lsn) -> bool {
     !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
 }
