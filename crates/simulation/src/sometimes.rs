@@ -93,7 +93,11 @@ impl Sometimes {
     /// States that were never reached.
     #[must_use]
     pub fn never(&self) -> Vec<String> {
-        self.0.iter().filter(|(_, times)| **times == 0).map(|(state, _)| state.to_string()).collect()
+        self.0
+            .iter()
+            .filter(|(_, times)| **times == 0)
+            .map(|(state, _)| state.to_string())
+            .collect()
     }
 }
 
