@@ -248,7 +248,7 @@ impl<'p> CliFixture<'p> {
             (rest.to_owned(), half(high) << 32 | half(low))
         };
         let ((slot, was), (same_slot, is)) = (apart(before), apart(&after));
-        let held = slot == same_slot && (was..=was + 8).contains(&is);
+        let held = slot == same_slot && (was..=was + 32).contains(&is);
         assert!(held, "the slot has moved from {before} to {after}");
     }
 

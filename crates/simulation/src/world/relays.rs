@@ -1,5 +1,6 @@
 //! What the relays do in a round, and how they begin and end.
 
+use walrelay_core::health::Pass;
 use walrelay_core::source::progress::Signature;
 
 use super::*;
@@ -65,12 +66,7 @@ impl World {
             }
             if steps {
                 locked(&self.broker).freeze(index, false);
-                let (phase, hold, in_flight) = (shown.phase, shown.hold, shown.in_flight_events);
-                self.tell_of(About::Detail, || {
-                    format!(
-                        "step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}"
-                    )
-                });
+                self.tell_step(index, &shown);
             }
             if died {
                 self.died(index);
@@ -79,6 +75,13 @@ impl World {
             }
         }
         self.note_holder();
+    }
+
+    fn tell_step(&mut self, index: usize, shown: &Pass) {
+        let Pass { phase, hold, in_flight_events: in_flight, .. } = *shown;
+        self.tell_of(About::Detail, || {
+            format!("step of relay {index}: {phase:?}, hold {hold:?}, in flight {in_flight}")
+        });
     }
 
     fn has_peer(&self, relay: usize) -> bool {
