@@ -60,6 +60,9 @@ pub(crate) struct State {
     pub(crate) arrived: Bytes,
     /// Status updates that have not arrived: position, and whether a reply is requested.
     pub(crate) updates: VecDeque<(u64, bool)>,
+    /// How many were sent, and how many have arrived: none behind one that is lost.
+    pub(crate) updates_sent: u64,
+    pub(crate) updates_arrived: u64,
     /// The relay sends no more.
     pub(crate) copy_done: bool,
     /// The relay's end is closed: the walsender will find out.
