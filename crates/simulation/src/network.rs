@@ -74,6 +74,9 @@ pub(crate) struct State {
     /// Nothing gets through in this direction any more.
     pub(crate) down_is_cut: bool,
     pub(crate) up_is_cut: bool,
+    /// A proxy acknowledges what the relay sends. Where it cannot pass that on, nothing else gets through
+    /// it, either.
+    pub(crate) has_proxy: bool,
     /// It is cut once the relay has left its trace, behind this position.
     pub(crate) up_ends_behind: Option<u64>,
     pub(crate) ends_up: bool,
@@ -83,6 +86,18 @@ impl State {
     /// Bytes that the relay has not read.
     pub(crate) fn backlog(&self) -> usize {
         self.under_way.len() + self.arrived.len()
+    }
+
+    /// How many status updates are acknowledged.
+    pub(crate) fn updates_acknowledged(&self) -> u64 {
+        let arrives = self.has_proxy && !self.ends_up;
+        if arrives { self.updates_sent } else { self.updates_arrived }
+    }
+
+    /// Nothing gets through any more, in one direction or in both.
+    pub(crate) fn cut(&mut self, down: bool, up: bool) {
+        self.down_is_cut |= down || self.has_proxy;
+        self.up_is_cut |= up || self.has_proxy;
     }
 
     fn deliver(&mut self, bytes: usize) {

@@ -78,7 +78,7 @@ impl Wire for SimulatedWire {
 
     fn sent(&self) -> SentBytes {
         let state = self.connection.state();
-        SentBytes { written: state.updates_sent, acknowledged: state.updates_arrived }
+        SentBytes { written: state.updates_sent, acknowledged: state.updates_acknowledged() }
     }
 
     fn send_copy_done(&mut self) -> io::Result<()> {

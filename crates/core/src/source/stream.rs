@@ -232,12 +232,7 @@ impl Stream {
     }
 
     /// Sends a status update. Postgres may remove the WAL before `flushed`.
-    pub fn report(
-        &mut self,
-        flushed: Lsn,
-        now: Moment,
-        reply_requested: bool,
-    ) -> io::Result<()> {
+    pub fn report(&mut self, flushed: Lsn, now: Moment, reply_requested: bool) -> io::Result<()> {
         self.wire.report(flushed, now.unix_us, reply_requested)?;
         self.under_way.get_or_insert_with(|| (self.wire.sent().written, now.instant));
         Ok(())

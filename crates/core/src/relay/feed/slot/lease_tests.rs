@@ -53,7 +53,7 @@ fn it_ends_before_the_walsender_does_that_does_not_hear_the_relay() {
     assert_eq!(lease.until(), began + 19 * SECOND / 3);
     assert_eq!(lease.sends_until(), began + 19 * SECOND / 3);
     // An update that arrives does.
-    lives(&mut lease, began + 6 * SECOND, Some(began + 4 * SECOND));
+    lives(&mut lease, began + 6 * SECOND, Some(began + 5 * SECOND));
     assert_eq!(lease.until(), began + 10 * SECOND);
 }
 
@@ -94,8 +94,8 @@ fn updates_at_a_third_of_the_timeout_keep_it() {
 #[test]
 fn an_old_sign_does_not_shorten_it() {
     let (mut lease, _end, began) = lease();
-    lease.observe(began + 2 * SECOND, began + 2 * SECOND, None, true);
-    lease.observe(began + 3 * SECOND, began, None, true);
+    lives(&mut lease, began + 2 * SECOND, Some(began + 2 * SECOND));
+    lease.observe(began + 3 * SECOND, began, Some(began), true);
     assert_eq!(lease.until(), began + 6 * SECOND);
 }
 
@@ -109,7 +109,7 @@ fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question()
     assert_eq!(end.requests.try_recv().unwrap().pid, 7);
     let activity = Ok(Activity::Busy("CPU".to_owned()));
     end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
-    lease.observe(began + 4 * SECOND, began, None, true);
+    lease.observe(began + 4 * SECOND, began, Some(began + 3 * SECOND), true);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
