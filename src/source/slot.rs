@@ -8,6 +8,7 @@ use tokio_postgres::types::{PgLsn, Type};
 
 use super::facts;
 use super::faults::{publication_missing, slot_active, slot_problem, slot_refused};
+use super::progress::OwnPositions;
 use super::quote::quote_literal;
 use super::settings::SourceSettings;
 use super::slot_state::slot_state;
@@ -106,7 +107,7 @@ pub(crate) enum Advance {
 }
 
 /// Advances the slot to `to`, a position on the given system and timeline. A slot that stands
-/// beyond it is left alone, and no slot is advanced beyond the end of the WAL.
+/// beyond it, or where another relay has left it, is left alone, and no slot is advanced beyond the end of the WAL.
 ///
 /// After a stream has ended, no status update can report what the broker confirms, and the next
 /// process would publish that again. `pg_replication_slot_advance` reads the WAL without the output
@@ -117,6 +118,7 @@ pub(crate) async fn advance(
     to: Lsn,
     system_id: &str,
     timeline: u32,
+    own: OwnPositions,
 ) -> Result<Advance, Fault> {
     const SQL: &str = "SELECT FROM pg_catalog.pg_replication_slot_advance($1, $2)";
     let looked = tokio::try_join!(facts::server(client), slot_state(client, name));
@@ -129,6 +131,9 @@ pub(crate) async fn advance(
             "this is system {}, timeline {}, and not {system_id}, {timeline}",
             server.system_id, server.timeline
         )));
+    }
+    if own.are_not(slot.confirmed_flush) {
+        return Ok(Advance::NotOurs("another relay has had the slot".to_owned()));
     }
     if slot.confirmed_flush >= to {
         return Ok(Advance::Done);

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::base::headers::Headers;
-use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
+use walrelay_core::dead_letter::parse::parse;
+use walrelay_core::dead_letter::record::{LogEntry, LogRecord, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
 use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport};
@@ -153,6 +154,8 @@ pub(crate) struct Broker {
     pub(crate) broken: BTreeSet<u64>,
     /// How the ends of its topics are read.
     pub(crate) reading: Reading,
+    /// The records of the dead-letter topic that were read, and what they say.
+    letters: Vec<(Record, LogRecord)>,
 }
 
 pub(crate) type SharedBroker = Arc<Mutex<Broker>>;
@@ -180,6 +183,7 @@ impl Broker {
             live: BTreeSet::new(),
             broken: BTreeSet::new(),
             reading: Reading::default(),
+            letters: Vec::new(),
         }
     }
 
@@ -281,18 +285,41 @@ impl Broker {
         });
     }
 
-    /// The records of the dead-letter topic from this offset on.
-    pub(crate) fn dead_letters(&self, from: usize) -> Vec<LogEntry> {
-        let Some(log) = self.logs.get(DEAD_LETTERS) else { return Vec::new() };
-        let entry = |(offset, record): (usize, &Record)| LogEntry {
-            position: PartitionOffset { partition: 0, offset: offset as i64 },
-            written_unix_us: record.stored_unix_us,
-            key: record.key.clone(),
-            value: record.value.clone(),
-            headers: record.headers.to_vec(),
-            ..LogEntry::default()
-        };
-        log.iter().enumerate().skip(from).map(entry).collect()
+    /// How many records the dead-letter topic has.
+    pub(crate) fn letters(&self) -> usize {
+        self.logs.get(DEAD_LETTERS).map_or(0, Vec::len)
+    }
+
+    /// Lets `take` have the records of the dead-letter topic from this offset on. Returns how many there
+    /// are. Several processes read each.
+    pub(crate) fn read_letters(&mut self, from: usize, mut take: impl FnMut(&LogRecord)) -> usize {
+        let Some(log) = self.logs.get(DEAD_LETTERS) else { return 0 };
+        for (offset, record) in log.iter().enumerate().skip(from.min(self.letters.len())) {
+            let is_read = |(known, _): &(Record, LogRecord)| {
+                Arc::ptr_eq(&known.content, &record.content)
+                    && known.stored_unix_us == record.stored_unix_us
+            };
+            if !self.letters.get(offset).is_some_and(is_read) {
+                let letter = parse(entry(offset, record));
+                self.letters.truncate(offset);
+                self.letters.push((record.clone(), letter));
+            }
+            if offset >= from {
+                take(&self.letters[offset].1);
+            }
+        }
+        log.len().saturating_sub(from)
+    }
+}
+
+fn entry(offset: usize, record: &Record) -> LogEntry {
+    LogEntry {
+        position: PartitionOffset { partition: 0, offset: offset as i64 },
+        written_unix_us: record.stored_unix_us,
+        key: record.key.clone(),
+        value: record.value.clone(),
+        headers: record.headers.to_vec(),
+        ..LogEntry::default()
     }
 }
 

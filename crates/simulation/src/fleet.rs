@@ -46,7 +46,7 @@ impl Totals {
 
     /// States that so many seeds should have reached.
     #[must_use]
-    pub fn missing(&self) -> Vec<&str> {
+    pub fn missing(&self) -> Vec<String> {
         if self.seeds < ENOUGH_SEEDS { Vec::new() } else { self.sometimes.never() }
     }
 

@@ -120,10 +120,14 @@ impl Life {
 
 impl Clock for Life {
     fn now(&self) -> Moment {
-        let us = self.now_us();
-        let unix_us = BEGINS_UNIX_US + us as i64 + self.ahead_us.load(Ordering::Relaxed);
-        let by_clock = us - self.behind_us.load(Ordering::Relaxed);
-        Moment { instant: self.origin + Duration::from_micros(by_clock), unix_us }
+        let ahead_us = self.ahead_us.load(Ordering::Relaxed);
+        let unix_us = BEGINS_UNIX_US + self.now_us() as i64 + ahead_us;
+        Moment { instant: self.instant(), unix_us }
+    }
+
+    fn instant(&self) -> Instant {
+        let by_clock = self.now_us() - self.behind_us.load(Ordering::Relaxed);
+        self.origin + Duration::from_micros(by_clock)
     }
 
     fn sleep(&self, length: Duration) {

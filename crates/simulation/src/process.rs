@@ -8,7 +8,7 @@ use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::base::random::Random;
 use walrelay_core::base::template::Template;
-use walrelay_core::dead_letter::tail_event::{self, ReadRequests};
+use walrelay_core::dead_letter::tail_event::ReadRequests;
 use walrelay_core::dead_letter::writer::{DeadLetterSettings, DeadLetterWriter, SystemId};
 use walrelay_core::delivery::settings::{DeliverySettings, OnDeadLetter};
 use walrelay_core::doctor::fingerprint::{Comparison, KnownPublication};
@@ -45,7 +45,7 @@ use crate::surroundings::{
     Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
     SimulatedDatabase, SimulatedWire,
 };
-use crate::tail::Tail;
+use crate::tail::{self, Tail};
 
 pub(crate) const SLOT: &str = "relay";
 /// Between two looks at a slot that is in use.
@@ -208,7 +208,7 @@ impl Process {
             random: Random::new(random.number()),
         })?;
         let system = SystemId::default();
-        let (events, tail_events) = tail_event::channel();
+        let (events, tail_events) = tail::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
         let shown = Shown::new();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::faults::FAULTS;
+use crate::faults::{FAULTS, FaultKind};
 use crate::options::SinkKind;
 use crate::world::Report;
 
@@ -21,23 +21,40 @@ const STOPS: [&str; 6] = [
 /// In so many seeds every state must have been reached.
 pub(crate) const ENOUGH_SEEDS: u64 = 10_000;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Named(&'static str),
+    Fault(FaultKind),
+    Stop(&'static str),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            State::Named(name) => f.pad(name),
+            State::Fault(kind) => f.pad(&format!("fault {kind:?}")),
+            State::Stop(code) => f.pad(&format!("stop {code}")),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sometimes(BTreeMap<String, u64>);
+pub struct Sometimes(BTreeMap<State, u64>);
 
 impl Sometimes {
     /// Of one run.
     pub fn add(&mut self, report: &Report) {
         for fault in FAULTS.into_iter().filter(|it| it.happens_with(report.sink)) {
-            self.count(format!("fault {fault:?}"), 0);
+            self.count(State::Fault(fault), 0);
         }
         for stop in STOPS {
-            self.count(format!("stop {stop}"), 0);
+            self.count(State::Stop(stop), 0);
         }
         for (_, fault) in &report.happened {
-            self.count(format!("fault {fault:?}"), 1);
+            self.count(State::Fault(*fault), 1);
         }
         for stop in &report.stops {
-            self.count(format!("stop {stop}"), 1);
+            self.count(State::Stop(stop), 1);
         }
         let counts = &report.counts;
         let states = [
@@ -51,19 +68,19 @@ impl Sometimes {
             ("dead letters of parked keys", report.parked),
         ];
         for (state, times) in states {
-            self.count(state.to_owned(), times);
+            self.count(State::Named(state), times);
         }
         if report.sink != SinkKind::Rabbitmq {
-            self.count("known from a topic".to_owned(), counts.known_from_topic);
+            self.count(State::Named("known from a topic"), counts.known_from_topic);
         }
         if report.sink == SinkKind::Rabbitmq {
             for (state, times) in report.rabbitmq.states() {
-                self.count(state.to_owned(), times);
+                self.count(State::Named(state), times);
             }
         }
     }
 
-    fn count(&mut self, state: String, times: u64) {
+    fn count(&mut self, state: State, times: u64) {
         *self.0.entry(state).or_default() += times;
     }
 
@@ -75,8 +92,12 @@ impl Sometimes {
 
     /// States that were never reached.
     #[must_use]
-    pub fn never(&self) -> Vec<&str> {
-        self.0.iter().filter(|(_, times)| **times == 0).map(|(state, _)| state.as_str()).collect()
+    pub fn never(&self) -> Vec<String> {
+        self.0
+            .iter()
+            .filter(|(_, times)| **times == 0)
+            .map(|(state, _)| state.to_string())
+            .collect()
     }
 }
 

@@ -165,6 +165,10 @@ impl Database for SimulatedDatabase {
             Some(_) => postgres.end_walsender(own),
             None => {}
         }
+        let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
+        if position.own.are_not(Lsn::from_wire(confirmed)) {
+            return Err("another relay has had the slot".to_owned());
+        }
         postgres.advance(position.lsn.to_wire());
         Ok(())
     }

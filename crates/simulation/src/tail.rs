@@ -1,14 +1,21 @@
 //! What the thread does that reads the dead-letter topic.
 
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use walrelay_core::dead_letter::owner::LetterOwner;
-use walrelay_core::dead_letter::parse::parse;
 use walrelay_core::dead_letter::tail_event::{ReadRequests, TailEvent, TailState};
 use walrelay_core::dead_letter::writer::SystemId;
 
 use crate::broker::locked;
 use crate::process::{SLOT, Site};
+
+/// So many events may wait for the loop.
+const WAITING_MAX: usize = 64;
+
+/// Where they wait.
+pub(crate) fn channel() -> (SyncSender<TailEvent>, Receiver<TailEvent>) {
+    sync_channel(WAITING_MAX)
+}
 
 /// Reads the dead-letter topic for the loop.
 pub(crate) struct Tail {
@@ -38,11 +45,16 @@ impl Tail {
         if self.state.is_none() && self.system.get().is_none() {
             return false;
         }
-        if locked(site.broker).is_away {
-            return false;
+        let last = self.requests.last();
+        {
+            let broker = locked(site.broker);
+            let has_all = self.read == broker.letters() && self.met == last;
+            let is_idle = has_all && self.state.as_ref().is_some_and(TailState::caught_up);
+            if broker.is_away || is_idle && self.waiting.is_empty() {
+                return false;
+            }
         }
         let mut events = std::mem::take(&mut self.waiting);
-        let last = self.requests.last();
         let now_unix_us = site.clock.unix_us();
         let is_new = self.state.is_none();
         let state = self.state.get_or_insert_with(|| {
@@ -55,13 +67,10 @@ impl Tail {
             self.read = 0;
             events.push(TailEvent::ReadsAgain(last));
         }
-        let entries = locked(site.broker).dead_letters(self.read);
-        let has_more = !entries.is_empty();
-        for entry in entries {
-            self.read += 1;
-            state.read(&parse(entry), now_unix_us, &mut events);
-        }
-        let at_end = is_new || has_more || !state.caught_up();
+        let more = locked(site.broker)
+            .read_letters(self.read, |letter| state.read(letter, now_unix_us, &mut events));
+        self.read += more;
+        let at_end = is_new || more > 0 || !state.caught_up();
         if at_end && state.end(&mut events) {
             self.read = 0;
         }

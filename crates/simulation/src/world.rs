@@ -69,6 +69,10 @@ const SLOW_COMMIT: u64 = 32;
 const LONG_US: u64 = 16_000_000;
 const SLOW_ROUNDS_MAX: u64 = 100;
 pub(crate) const RELAYS_MAX: usize = 3;
+/// A round at the end, where something moves. What is under way to a broker arrives in two of them.
+const SETTLING_ROUND_US: u64 = 16_000;
+/// The slot watch looks in one of so many rounds then.
+const WATCH_EVERY: u64 = 4;
 /// Rounds after the last fault within which everything must have settled.
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
@@ -198,6 +202,11 @@ impl Rates {
 }
 
 impl Rates {
+    /// All that is there to be done is done in each round.
+    fn settling(&self) -> Rates {
+        Rates { send: 256, deliver: 256, step: 256, store: 256, serve: 256, ..*self }
+    }
+
     /// As a scenario wants them.
     fn with(mut self, stage: Stage) -> Rates {
         self.poison = stage.poison.unwrap_or(self.poison);
@@ -273,7 +282,7 @@ impl World {
             digest: Digest::default(),
             report: Report { relays, sink, ..Report::default() },
             tells,
-            target: options.events.unwrap_or(150 + below(&mut random, 150)),
+            target: options.events.unwrap_or(140 + below(&mut random, 130)),
             options: options.clone(),
             random,
             of_seed: Random::new(options.seed).number(),
@@ -389,6 +398,7 @@ impl World {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);
         self.is_settling = true;
+        self.rates = self.rates.settling();
         self.frozen_until_us.fill(0);
         (self.refuses_until_us, self.unsteady_until_us) = (0, 0);
         self.starts_us.fill(0);
@@ -399,7 +409,7 @@ impl World {
         let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.
-            self.rates.round_us = (1_000 << still.min(10)).min(400_000);
+            self.rates.round_us = (SETTLING_ROUND_US << still.min(5)).min(400_000);
             self.round()?;
             let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
             let slot = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);

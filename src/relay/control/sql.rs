@@ -71,7 +71,7 @@ pub(super) async fn confirm_in_time(
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let ConfirmedPosition { lsn, place, server, own_pid } = position;
+    let ConfirmedPosition { lsn, place, server, own_pid, own } = position;
     let SystemTimeline { system_id, timeline } = place;
     // A data folder that was put back has the same system and timeline, and other transactions.
     if sql.started != *server {
@@ -83,7 +83,8 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     let began = Instant::now();
     let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
-        let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;
+        let advance =
+            slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline, *own).await;
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),

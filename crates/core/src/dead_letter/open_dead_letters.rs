@@ -20,6 +20,8 @@ const KNOWN_MAX: usize = 1_000_000;
 const RESOLVED_MAX: usize = 65_536;
 /// The open dead letters are spread over sorted lists, so that inserting one moves few others.
 const SHARD_BITS: u32 = 12;
+/// As many fit into one list; most relays never have more.
+const ONE_LIST_MAX: usize = 256;
 
 /// Partition and millisecond of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ impl Stamp {
 
 #[derive(Debug)]
 pub struct OpenDeadLetters {
-    /// By the first bits of the hash; each list is sorted by hash.
+    /// By the first bits of the hash, once there are many; each list is sorted by hash.
     shards: Vec<Vec<(u64, Stamp)>>,
     /// Length of all lists.
     known: usize,
@@ -61,7 +63,7 @@ pub struct OpenDeadLetters {
 
 impl Default for OpenDeadLetters {
     fn default() -> OpenDeadLetters {
-        let shards = vec![Vec::new(); 1 << SHARD_BITS];
+        let shards = vec![Vec::new()];
         let resolved = HashMap::default();
         OpenDeadLetters { shards, known: 0, resolved, beyond: 0, beyond_oldest: None }
     }
@@ -70,10 +72,6 @@ impl Default for OpenDeadLetters {
 /// Half of the id is enough to tell a million apart.
 fn hash_of(id: DeadLetterId) -> u64 {
     id.0[0]
-}
-
-fn shard_of(hash: u64) -> usize {
-    (hash >> (64 - SHARD_BITS)) as usize
 }
 
 impl OpenDeadLetters {
@@ -87,14 +85,32 @@ impl OpenDeadLetters {
         apply(self, id, record)
     }
 
+    fn shard_of(&self, hash: u64) -> usize {
+        if self.shards.len() == 1 { 0 } else { (hash >> (64 - SHARD_BITS)) as usize }
+    }
+
+    /// Spreads one list over many.
+    fn spread(&mut self) {
+        let all: Vec<_> = self.shards.drain(..).flatten().collect();
+        self.shards.resize(1 << SHARD_BITS, Vec::new());
+        for entry in all {
+            let shard = self.shard_of(entry.0);
+            self.shards[shard].push(entry);
+        }
+    }
+
     /// Where a dead letter is in its list, or would be inserted.
     fn search(&self, hash: u64) -> Result<usize, usize> {
-        self.shards[shard_of(hash)].binary_search_by_key(&hash, |(known, _)| *known)
+        self.shards[self.shard_of(hash)].binary_search_by_key(&hash, |(known, _)| *known)
     }
 
     fn insert(&mut self, hash: u64, stamp: Stamp) {
+        if self.shards.len() == 1 && self.known == ONE_LIST_MAX {
+            self.spread();
+        }
         let Err(at) = self.search(hash) else { return };
-        let shard = &mut self.shards[shard_of(hash)];
+        let shard = self.shard_of(hash);
+        let shard = &mut self.shards[shard];
         if shard.len() == shard.capacity() {
             // Doubling would leave up to half of the memory empty.
             shard.reserve_exact(shard.len() / 8 + 1);
@@ -105,7 +121,8 @@ impl OpenDeadLetters {
 
     fn remove(&mut self, hash: u64) -> bool {
         let Ok(at) = self.search(hash) else { return false };
-        let shard = &mut self.shards[shard_of(hash)];
+        let shard = self.shard_of(hash);
+        let shard = &mut self.shards[shard];
         shard.remove(at);
         if shard.capacity() > 2 * shard.len() + 8 {
             shard.shrink_to_fit();
@@ -144,7 +161,7 @@ impl DeadLetterStore for OpenDeadLetters {
     fn last(&self, id: DeadLetterId) -> Option<(RecordMark, bool)> {
         let hash = hash_of(id);
         match self.search(hash) {
-            Ok(at) => Some((self.shards[shard_of(hash)][at].1.mark(), true)),
+            Ok(at) => Some((self.shards[self.shard_of(hash)][at].1.mark(), true)),
             Err(_) => self.resolved.get(&hash).map(|stamp| (stamp.mark(), false)),
         }
     }

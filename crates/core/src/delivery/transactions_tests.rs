@@ -154,3 +154,15 @@ fn no_transaction_commits_within_the_commit_record_of_another() {
         transactions.check().unwrap();
     }
 }
+
+#[test]
+fn nothing_is_clear_within_a_transaction_that_counts_as_known() {
+    let mut transactions = Transactions::default();
+    transactions.starts_at(lsn(1000), 5, Lsn::ZERO);
+    transactions.begins_at(lsn(100));
+    let other = CommitId { commit_lsn: lsn(200), xid: 1, commit_unix_us: 9 };
+    transactions.begin(other);
+    assert!(transactions.is_known() && !transactions.is_clear());
+    // It was committed too late to be the one that is known.
+    assert_eq!(transactions.check().unwrap_err().sent, Some(other));
+}

@@ -9,6 +9,7 @@ use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::health::Phase;
 use crate::source::catalog::Catalog;
+use crate::source::progress::OwnPositions;
 use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 use crate::source::stream::Wire;
@@ -90,4 +91,7 @@ pub struct ConfirmedPosition {
     pub server: ServerStart,
     /// The walsender of that session.
     pub own_pid: i32,
+    /// A slot that another relay has left elsewhere is not advanced: it may have published again what
+    /// is before the position.
+    pub own: OwnPositions,
 }

@@ -24,7 +24,6 @@ use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::source::progress;
 use crate::source::server::ServerStart;
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
@@ -222,12 +221,7 @@ impl SlotHistory {
         let is_same_server = self.held.as_ref().is_some_and(|held| held.server == self.server);
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
         let was_out_of_sight = self.last_sight().0.is_none_or(unseen);
-        // A peer takes the slot where Postgres has it, which is behind what this relay has reported if
-        // those reports were lost.
-        let is_traced_behind =
-            slot.confirmed_flush < self.ours && progress::is_trace(slot.confirmed_flush);
-        let is_traced_behind = is_traced_behind && !on(Mutant::TraceBehindUnseen);
-        slot.confirmed_flush > self.ours || is_traced_behind || !is_same_server || was_out_of_sight
+        slot.confirmed_flush > self.ours || !is_same_server || was_out_of_sight
     }
 
     /// Whether a peer had a session when the slot was seen last.

@@ -14,21 +14,82 @@
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 
-/// Records of the WAL begin and end at multiples of this, and so do positions that report them.
+/// Records of the WAL begin and end at multiples of this.
 const RECORD_ALIGNMENT: u64 = 8;
 
-/// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
-/// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since Postgres
-/// skips a transaction only if that begins before the confirmed position. No record ends there, and two
-/// relays, each with a number that it has `drawn`, hardly choose the same. None if no position is between the two.
-pub fn trace(confirmed: Lsn, commit_lsn: Lsn, drawn: u64) -> Option<Lsn> {
-    let last = commit_lsn.to_wire().min(confirmed.to_wire() + RECORD_ALIGNMENT);
-    let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire).filter(|it| is_trace(*it));
-    let traces: Vec<Lsn> = between.collect();
-    traces.get((drawn as usize).checked_rem(traces.len())?).copied()
+/// A commit record is longer: 24 bytes of header, 2 of the data's, and 8 at least of data.
+const SIGNATURES: u64 = 32;
+
+/// What distinguishes the positions that one process reports from those of another: their last five
+/// bits, which are never those of the end of a record. Two relays that have published the same transactions would
+/// otherwise report the same positions, and a relay whose last reports were lost could not see that
+/// another one has had the slot. 0 where it is not drawn yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signature(u64);
+
+impl Signature {
+    pub fn drawn(number: u64) -> Signature {
+        let taken = (number % (SIGNATURES - SIGNATURES / RECORD_ALIGNMENT)) as usize;
+        let mut all = (1..SIGNATURES).filter(|it| !it.is_multiple_of(RECORD_ALIGNMENT));
+        Signature(all.nth(taken).unwrap_or(1))
+    }
+
+    /// Another one if the position has this one.
+    pub fn unlike(self, position: Lsn) -> Signature {
+        if self.is_on(position) { Signature::drawn(self.0) } else { self }
+    }
+
+    pub fn is_on(self, position: Lsn) -> bool {
+        position.to_wire() % SIGNATURES == self.0
+    }
+
+    /// The position that reports a transaction: within its commit record, whose begin Postgres compares.
+    /// The end itself if the signature does not fit in between.
+    pub fn on(self, commit_lsn: Lsn, end_lsn: Lsn) -> Lsn {
+        let end = end_lsn.to_wire();
+        let behind = (end + SIGNATURES - self.0) % SIGNATURES;
+        let signed = Lsn::from_wire(end.saturating_sub(behind));
+        if self.0 > 0 && signed > commit_lsn && !on(Mutant::ReportsUnsigned) {
+            signed
+        } else {
+            end_lsn
+        }
+    }
+
+    /// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
+    /// confirms nothing of the next transaction, whose commit record begins at `commit_lsn`, since
+    /// Postgres skips a transaction only if that begins before the confirmed position. No record ends
+    /// there. Another one than that of the signature if that does not fit; none if no position is
+    /// between the two.
+    pub fn trace(self, confirmed: Lsn, commit_lsn: Lsn) -> Option<Lsn> {
+        let last = commit_lsn.to_wire().min(confirmed.to_wire() + SIGNATURES);
+        let between = (confirmed.to_wire() + 1..=last).map(Lsn::from_wire);
+        let traces: Vec<Lsn> = between.filter(|it| is_trace(*it)).collect();
+        let any = (self.0 as usize).checked_rem(traces.len()).map(|index| traces[index]);
+        traces.into_iter().find(|it| self.is_on(*it)).or(any)
+    }
 }
 
-/// Whether a position of a slot is a relay's trace.
+/// By which a process tells its own positions of a slot from those of another relay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwnPositions {
+    pub signature: Signature,
+    /// Where the process has found the slot. What is before it is from earlier processes.
+    pub found: Lsn,
+    /// The last position that it has reported.
+    pub reported: Lsn,
+}
+
+impl OwnPositions {
+    /// Whether another relay has left the slot at this position, also behind what this one has reported:
+    /// those reports were lost, and the other one began before them.
+    pub fn are_not(self, confirmed: Lsn) -> bool {
+        let is_own = confirmed == self.reported || self.signature.is_on(confirmed);
+        is_trace(confirmed) && confirmed > self.found && !is_own && !on(Mutant::TraceBehindUnseen)
+    }
+}
+
+/// Whether no record ends at a position of a slot: a relay has reported it, or left it as its trace.
 pub fn is_trace(position: Lsn) -> bool {
     !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
 }
@@ -36,7 +97,7 @@ pub fn is_trace(position: Lsn) -> bool {
 /// Whether a slot that stood at `from` has only got a trace since.
 pub fn is_trace_after(from: Lsn, position: Lsn) -> bool {
     let distance = position.to_wire().checked_sub(from.to_wire());
-    is_trace(position) && distance.is_some_and(|it| (1..=RECORD_ALIGNMENT).contains(&it))
+    is_trace(position) && distance.is_some_and(|it| (1..=SIGNATURES).contains(&it))
 }
 
 #[derive(Debug, Default)]

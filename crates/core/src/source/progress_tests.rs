@@ -58,23 +58,44 @@ fn what_was_reported_to_a_postgres_that_has_an_older_position_is_reported_as_it_
     assert_eq!(progress.reported(), lsn(100));
 }
 
+fn signatures() -> impl Iterator<Item = Signature> {
+    (0..50).map(Signature::drawn)
+}
+
 #[test]
 fn a_trace_confirms_nothing_and_is_no_end_of_a_record() {
     for (confirmed, commit) in [(800, 900), (803, 900), (807, 900), (800, 801), (800, 803)] {
-        for drawn in 0..50 {
-            let found = trace(lsn(confirmed), lsn(commit), drawn).unwrap();
+        for signature in signatures() {
+            let found = signature.trace(lsn(confirmed), lsn(commit)).unwrap();
             assert!(found > lsn(confirmed) && found <= lsn(commit) && is_trace(found));
             assert!(is_trace_after(lsn(confirmed), found));
+            assert!(signature.is_on(found) || commit < confirmed + 32, "{confirmed} {found}");
         }
     }
-    let drawn: std::collections::HashSet<Lsn> =
-        (0..200).filter_map(|drawn| trace(lsn(800), lsn(900), drawn)).collect();
-    assert_eq!(drawn.len(), 7);
     // The commit record follows at once, or was confirmed.
     for (confirmed, commit) in [(800, 800), (800, 792), (807, 808)] {
-        assert_eq!(trace(lsn(confirmed), lsn(commit), 5), None);
+        let mut traces = signatures().map(|signature| signature.trace(lsn(confirmed), lsn(commit)));
+        assert!(traces.all(|trace| trace.is_none()));
     }
-    for (from, position) in [(800, 800), (800, 808), (800, 809), (803, 801)] {
+    for (from, position) in [(800, 800), (800, 808), (800, 833), (803, 801)] {
         assert!(!is_trace_after(lsn(from), lsn(position)), "{from} {position}");
     }
+}
+
+#[test]
+fn what_a_process_reports_of_a_transaction_is_within_its_commit_record() {
+    let (commit, end) = (lsn(800), lsn(840));
+    let reported: std::collections::BTreeSet<Lsn> =
+        signatures().map(|signature| signature.on(commit, end)).collect();
+    let expected = (809..840).filter(|position| position % 8 > 0).map(lsn);
+    assert_eq!(reported, expected.collect());
+    for signature in signatures() {
+        assert!(signature.is_on(signature.on(commit, end)));
+        // WHEN another process reports the same transaction THEN its position is another one
+        let other = signature.unlike(signature.on(commit, end));
+        assert_ne!(other.on(commit, end), signature.on(commit, end));
+        assert_eq!(other.unlike(signature.on(commit, end)), other);
+        assert!(signature.on(commit, lsn(803)) > commit);
+    }
+    assert_eq!(Signature::default().on(commit, end), end);
 }

@@ -18,7 +18,7 @@ use crate::pgoutput::frame::Frame;
 /// What is read at once.
 pub const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer of a session that has not yet received this much at once.
-const FIRST_BUFFER_BYTES: usize = 2 * LARGE_READ_BYTES;
+const FIRST_BUFFER_BYTES: usize = LARGE_READ_BYTES;
 /// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;

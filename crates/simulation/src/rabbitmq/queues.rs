@@ -5,7 +5,7 @@ use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::connection::{Phase, Publish, Unanswered};
-use super::server::{Mood, Server, Trouble};
+use super::server::{Mood, QUEUES, Server, Trouble};
 use crate::broker::Record;
 
 /// So long a channel waits for a queue that does not know it, and then nacks.
@@ -38,11 +38,9 @@ impl Server {
 
     /// A channel that waits for a queue goes on when that answers, or gives up.
     pub(super) fn release_held(&mut self, id: u64, now_us: u64, mood: Mood) {
-        let numbers: Vec<u16> = match self.connections.get(&id) {
-            Some(connection) => connection.channels.keys().copied().collect(),
-            None => return,
-        };
-        for number in numbers {
+        let mut last = 0;
+        while let Some(number) = self.next_channel(id, last) {
+            last = number;
             while let Some(channel) =
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))
                 && let Some(first) = channel.held.front()
@@ -178,8 +176,7 @@ impl Server {
 
     /// Queues that answer again take what has waited for them.
     pub(super) fn recover(&mut self) {
-        let names: Vec<&'static str> = self.queues.keys().copied().collect();
-        for name in names {
+        for name in QUEUES {
             let Some(queue) = self.queues.get_mut(name) else { continue };
             let trouble = queue.trouble;
             if trouble == Some(Trouble::Silent) {
@@ -203,12 +200,12 @@ impl Server {
 
     /// Confirms some of what is stored or refused, one by one or several at once.
     pub(super) fn confirm(&mut self, id: u64, now_us: u64, late_us: u64, mood: Mood) {
-        let Some(connection) = self.connections.get(&id).filter(|it| it.phase == Phase::Open)
-        else {
+        if self.connections.get(&id).is_none_or(|it| it.phase != Phase::Open) {
             return;
-        };
-        let numbers: Vec<u16> = connection.channels.keys().copied().collect();
-        for number in numbers {
+        }
+        let mut last = 0;
+        while let Some(number) = self.next_channel(id, last) {
+            last = number;
             let mut answers = if mood.lingers { 0 } else { self.draw(4) };
             while let Some(channel) =
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))

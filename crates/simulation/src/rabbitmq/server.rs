@@ -13,13 +13,14 @@ use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown};
 use super::counts::RabbitCounts;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
-use crate::postgres::TOPICS;
 
 /// A connection attempt that is not answered is given up.
 const CONNECT_WITHIN_US: u64 = 5_000_000;
 /// Each end gives up a connection on which it hears nothing for so long.
 const HEARTBEATS_US: u64 = 6_000_000;
 const FRAME_BYTES: usize = 32 * 1024;
+/// The names of the queues, and the routing keys that lead to them.
+pub(super) const QUEUES: [&str; 3] = ["bills", "orders", DEAD_LETTERS];
 
 /// Why a queue does not store what it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +109,12 @@ pub(super) fn below(random: &mut Random, bound: usize) -> usize {
 impl Server {
     pub(crate) fn new(seed: u64) -> Server {
         let mut random = Random::new(seed);
-        let names = TOPICS.into_iter().chain([DEAD_LETTERS]);
         Server {
             connections: BTreeMap::new(),
             ids: 0,
             now_us: 0,
             cluster: 1,
-            queues: names.map(|name| (name, Queue::default())).collect(),
+            queues: QUEUES.into_iter().map(|name| (name, Queue::default())).collect(),
             missing_exchange: None,
             alarm: None,
             refuses_logins: false,
@@ -344,13 +344,25 @@ impl Server {
         self.connections.keys().copied().collect()
     }
 
+    /// The next connection behind this one.
+    fn next_id(&self, id: u64) -> Option<u64> {
+        self.connections.range(id + 1..).next().map(|(id, _)| *id)
+    }
+
+    /// The next channel of a connection behind this one.
+    pub(super) fn next_channel(&self, id: u64, number: u16) -> Option<u16> {
+        self.connections.get(&id)?.channels.range(number + 1..).next().map(|(number, _)| *number)
+    }
+
     pub(super) fn round(&mut self, round: Round) {
         let Round { now_us, is_away, .. } = round;
         self.now_us = now_us;
         if !is_away {
             self.recover();
         }
-        for id in self.ids() {
+        let mut last = 0;
+        while let Some(id) = self.next_id(last) {
+            last = id;
             let relay = self.connections[&id].relay;
             if !self.frozen[relay] {
                 self.work(id, round);
@@ -526,7 +538,9 @@ impl Server {
 
     /// What these connections have under way arrives at its queues now.
     pub(super) fn flush(&mut self, now_us: u64, mut is_meant: impl FnMut(&Connection) -> bool) {
-        for id in self.ids() {
+        let mut last = 0;
+        while let Some(id) = self.next_id(last) {
+            last = id;
             let Some(connection) = self.connections.get_mut(&id).filter(|it| is_meant(it)) else {
                 continue;
             };
@@ -536,9 +550,9 @@ impl Server {
             while self.connections.get(&id).is_some_and(|it| !it.up.is_empty()) {
                 self.read_one(id, now_us, Mood::default());
             }
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            let numbers: Vec<u16> = connection.channels.keys().copied().collect();
-            for number in numbers {
+            let mut last = 0;
+            while let Some(number) = self.next_channel(id, last) {
+                last = number;
                 while let Some(publish) = self.next_held(id, number) {
                     self.route(id, number, publish, now_us, Mood::default());
                 }

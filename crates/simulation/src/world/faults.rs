@@ -25,7 +25,9 @@ impl World {
             locked(&self.broker).rabbitmq.end_troubles(Trouble::Silent);
             self.tell(|| "the topic answers again".to_owned());
         }
-        self.mend_rabbitmq(now_us);
+        if self.sink == SinkKind::Rabbitmq {
+            self.mend_rabbitmq(now_us);
+        }
         if self.topic_back_us.take_if(|at| *at <= now_us).is_some() {
             locked(&self.broker).kafka.create_missing();
         }

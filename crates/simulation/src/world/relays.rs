@@ -33,8 +33,12 @@ impl World {
                 process.serve(&site, has_peer, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
-            let looks = if self.is_settling { 1 } else { 64 };
-            if below(&mut self.random, looks) == 0 && !site.is_cut_off {
+            let looks = if self.is_settling {
+                self.report.rounds.is_multiple_of(WATCH_EVERY)
+            } else {
+                below(&mut self.random, 64) == 0
+            };
+            if looks && !site.is_cut_off {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
             let steps = steps && process.wakes_us <= self.clock.us();

@@ -39,7 +39,7 @@ pub(super) struct Script {
     /// The topic that was made anew, when so many records were stored.
     pub(super) anew: Option<(&'static str, usize)>,
     /// When dead letters were stored.
-    letters: Vec<u64>,
+    letters: Vec<(String, u64)>,
     held_topic: Option<&'static str>,
     /// How many records were stored when the others were judged last.
     others_had: usize,
@@ -390,8 +390,9 @@ impl World {
         }
         // What is stored within half of it was given up within all of it.
         let (now_us, window_us) = (self.clock.us(), window.as_micros() as u64 / 2);
-        self.script.letters.retain(|at| *at + window_us > now_us);
-        self.script.letters.push(now_us);
+        // The letter of an event counts once, however often it is written.
+        self.script.letters.retain(|(id, at)| *at + window_us > now_us && *id != record.id);
+        self.script.letters.push((record.id.clone(), now_us));
         if self.script.letters.len() > burst_max {
             let letters = self.script.letters.len();
             self.violates(format!("burst: {letters} dead letters at once, of {burst_max}"));

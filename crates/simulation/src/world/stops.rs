@@ -49,6 +49,7 @@ impl World {
                 // is dead may have had the slot while this relay could not look.
                 FaultKind::Stop,
                 FaultKind::Kill,
+                FaultKind::Unpublished,
             ],
             "slot.went-back" => {
                 &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]

@@ -34,9 +34,7 @@ pub const BROKER: usize = 10;
 /// The positions that were reported to Postgres last, and how many there were in all.
 pub const REPORTS: Range<usize> = 11..27;
 pub const REPORTS_MADE: usize = 27;
-/// The traces that were left in the slot last, and how many there were in all.
-pub const TRACES: Range<usize> = 28..32;
-pub const TRACES_MADE: usize = 32;
+// The words 28 to 32 are not used.
 /// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1
 /// or 2, or 0 for none.
 pub const PREFIXES: [usize; 2] = [33, 36];

@@ -168,13 +168,6 @@ impl MarkRing {
             Reports(&ring.words).push(confirmed);
         }
     }
-
-    /// The same, of a position that is only to show that this relay has the slot.
-    pub fn traced(&self, position: Lsn) {
-        if let Some(ring) = &self.ring {
-            Reports(&ring.words).push_trace(position);
-        }
-    }
 }
 
 impl Ring {

@@ -2,14 +2,12 @@
 //! had the slot since.
 //!
 //! Another relay may have repeated events and confirmed none of them. So whoever takes the slot
-//! leaves a trace in it before it publishes ([`crate::source::progress::trace`]). The slot is as this
-//! file's processes have left it if it stands at one of their last reports, of which Postgres may not
-//! have read the very last ones. A Postgres that has crashed sets the slot back to an older position:
-//! to one that no trace of another relay can be. What a crash has undone of another relay is not seen.
+//! leaves a trace in it before it publishes, and reports positions of its own
+//! ([`crate::source::progress::Signature`]). The slot is as this file's processes have left it if it
+//! stands at one of their last reports, of which Postgres may not have read the very last ones.
 
-use super::header::{REPORTS, REPORTS_MADE, TRACES, TRACES_MADE, Words};
+use super::header::{REPORTS, REPORTS_MADE, Words};
 use crate::base::lsn::Lsn;
-use crate::source::progress;
 
 pub struct Reports<'a>(pub &'a Words);
 
@@ -31,24 +29,12 @@ impl Reports<'_> {
         }
     }
 
-    /// The same, of a trace.
-    pub fn push_trace(&self, position: Lsn) {
-        let Reports(words) = self;
-        let made = words.load(TRACES_MADE);
-        words.store(TRACES.start + made as usize % TRACES.len(), position.to_wire());
-        words.store(TRACES_MADE, made + 1);
-        self.push(position);
-    }
-
     /// Whether another relay has had the slot, which stands at `confirmed` now.
     pub fn show_another_relay(&self, confirmed: Lsn) -> bool {
         let Reports(words) = self;
         let made = words.load(REPORTS_MADE).min(REPORTS.len() as u64) as usize;
-        let reports = || REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));
-        let is_before_all = reports().all(|report| confirmed < report);
-        let is_own_trace = || TRACES.into_iter().any(|at| words.load(at) == confirmed.to_wire());
-        let is_set_back = is_before_all && (!progress::is_trace(confirmed) || is_own_trace());
-        !reports().any(|report| report == confirmed) && !is_set_back
+        let mut reports = REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));
+        !reports.any(|report| report == confirmed)
     }
 }
 

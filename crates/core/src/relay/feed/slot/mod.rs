@@ -185,6 +185,7 @@ impl SlotFeed {
         self.replication.starts_at(floor, until_us, seen);
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
+            self.replication.signs_unlike(opened.slot_confirmed);
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
@@ -200,7 +201,9 @@ impl SlotFeed {
         policy.gate.learn_system(&place.system_id);
         let timeline = place.timeline;
         let own_pid = walsender.pid;
-        self.slot = Some(KnownSlot { place, server, own_pid, floor, peer_held: false });
+        let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
+        let found = found.unwrap_or(slot_confirmed);
+        self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
         self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
@@ -254,6 +257,14 @@ impl SlotFeed {
             // the slot.
             self.replication.untraced = Some(Lsn::ZERO);
         }
+    }
+
+    /// Whether the slot stands where another relay has left it.
+    fn is_left_by_another(&self, opened: &OpenedSession) -> bool {
+        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
+        known.is_some_and(|slot| {
+            self.replication.own_positions(slot.found).are_not(opened.slot_confirmed)
+        })
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
@@ -314,11 +325,14 @@ impl Feed for SlotFeed {
             connection => self.connection = connection,
         }
         match self.sessions.answer() {
-            Some(SessionNews::Opened(opened)) if self.follows_a_peer(&opened) => {
+            Some(SessionNews::Opened(mut opened)) => {
+                opened.seen.peer_may_have_held |= self.is_left_by_another(&opened);
+                if !self.follows_a_peer(&opened) {
+                    return self.adopt(*opened, down, now);
+                }
                 self.withdrawal = Some("another relay has had the slot");
                 self.connection = Connection::Found(opened);
             }
-            Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
             Some(SessionNews::Failed(fault)) => return Err(fault),
             Some(SessionNews::Waiting(phase)) => {
                 if let Connection::Requested(awaited) = &mut self.connection {
@@ -422,7 +436,7 @@ impl Feed for SlotFeed {
                         return self.ended(&StreamError::Io(error));
                     }
                     self.replication.progress.on_traced(position);
-                    admission.admitter.state_file.marks.traced(position);
+                    admission.admitter.state_file.marks.reported(position);
                     self.trace.sent(position, now);
                     self.hold = Some(IntakeHold::TraceAwaited);
                     self.hold(now);
@@ -570,9 +584,10 @@ impl Feed for SlotFeed {
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted =
             fault.is_none_or(|fault| fault.exit != Exit::Slot) || on(Mutant::ReportsAfterFault);
+        let lsn = self.replication.reportable();
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
-            let lsn = self.replication.reportable();
-            session::confirm_over_sql(&*self.database, slot, lsn);
+            let own = self.replication.own_positions(slot.found);
+            session::confirm_over_sql(&*self.database, slot, lsn, own);
             down.admitter.state_file.marks.reported(lsn);
         }
         self.replication.flights.events()

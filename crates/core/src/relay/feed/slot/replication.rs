@@ -26,7 +26,7 @@ use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::catalog::Catalog;
 use crate::source::faults::publication_gap;
-use crate::source::progress::{self, Progress};
+use crate::source::progress::{OwnPositions, Progress, Signature};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
@@ -75,15 +75,16 @@ pub struct Replication {
     catalog_is_fresh: bool,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
+    /// Of this process.
+    signature: Signature,
     source: SourceSettings,
-    random: Random,
 }
 
 impl Replication {
     pub fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
-        random: Random,
+        mut random: Random,
     ) -> Result<Replication, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
@@ -97,9 +98,19 @@ impl Replication {
             catalog: Catalog::default(),
             catalog_is_fresh: false,
             untraced: None,
+            signature: Signature::drawn(random.number()),
             source: source.clone(),
-            random,
         })
+    }
+
+    /// This relay takes a slot that another one has left at this position.
+    pub fn signs_unlike(&mut self, position: Lsn) {
+        self.signature = self.signature.unlike(position);
+    }
+
+    /// The positions that this process has reported since it has found the slot at `found`.
+    pub fn own_positions(&self, found: Lsn) -> OwnPositions {
+        OwnPositions { signature: self.signature, found, reported: self.progress.reported() }
     }
 
     /// There is a new connection: tables are described again, and transactions begin again with those
@@ -214,7 +225,10 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
-                self.progress.on_keepalive(wal_end);
+                // Within a transaction, Postgres may name a position behind what it has sent of that.
+                if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
+                    self.progress.on_keepalive(wal_end);
+                }
                 if reply_requested {
                     return Ok(PacketOutcome::ReplyRequested);
                 }
@@ -269,7 +283,8 @@ impl Replication {
                 if !self.transactions.is_known() && self.flights.expects_more_of(commit_lsn) {
                     return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
                 }
-                if self.transactions.commit(end_lsn, self.flights.next()) {
+                let reported = self.signature.on(commit_lsn, end_lsn);
+                if self.transactions.commit(reported, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }
                 self.progress.on_committed(end_lsn);
@@ -311,11 +326,7 @@ impl Replication {
             return None;
         }
         // What was reported since shows it too.
-        if reported == floor {
-            progress::trace(floor, commit_lsn, self.random.number())
-        } else {
-            Some(reported)
-        }
+        if reported == floor { self.signature.trace(floor, commit_lsn) } else { Some(reported) }
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would

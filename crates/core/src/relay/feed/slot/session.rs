@@ -9,7 +9,7 @@ use crate::mutants::{Mutant, on};
 use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
-use crate::source::progress;
+use crate::source::progress::{self, OwnPositions};
 use crate::source::server::ServerStart;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -27,6 +27,8 @@ pub(super) struct KnownSlot {
     pub(super) own_pid: i32,
     /// Everything before this position was confirmed when the last session began.
     pub(super) floor: Lsn,
+    /// Where this process has found the slot. What stands before it is from earlier processes.
+    pub(super) found: Lsn,
     /// A peer was seen to hold the slot since: it may have published again what this relay knows.
     pub(super) peer_held: bool,
 }
@@ -203,12 +205,17 @@ pub(super) fn end(mut stream: Stream, clock: &dyn Clock) -> bool {
 
 /// Reports the last position without a stream. Otherwise the next process would publish again what
 /// the broker has confirmed since the last report.
-pub(super) fn confirm_over_sql(database: &dyn Database, slot: &KnownSlot, lsn: Lsn) {
-    let KnownSlot { place, server, own_pid, floor, peer_held } = slot.clone();
+pub(super) fn confirm_over_sql(
+    database: &dyn Database,
+    slot: &KnownSlot,
+    lsn: Lsn,
+    own: OwnPositions,
+) {
+    let KnownSlot { place, server, own_pid, floor, peer_held, .. } = slot.clone();
     if lsn <= floor || peer_held && !on(Mutant::ConfirmsBehindPeer) {
         return;
     }
-    match database.confirm(ConfirmedPosition { lsn, place, server, own_pid }) {
+    match database.confirm(ConfirmedPosition { lsn, place, server, own_pid, own }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             code = "slot.position-unreported", confirmed = %lsn, why,
