@@ -379,6 +379,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_may_have_waited_since_the_socket_was_empty() {
+        let began = Instant::now();
+        let waiting = parameter_status(2 * FIRST_BUFFER_BYTES);
+        let mut stream = Stream::new(Box::new(Backlog(waiting, Arc::default())), began);
+        let at = |seconds| began + Duration::from_secs(seconds);
+        stream.fill(at(5)).expect("more bytes");
+        assert_eq!(stream.lived_at(), began, "the buffer is full, and more may wait");
+        stream.fill(at(6)).expect("the rest");
+        assert_eq!(stream.lived_at(), began);
+        stream.fill(at(7)).expect("no bytes");
+        assert_eq!(stream.lived_at(), began, "nothing has come");
+    }
+
+    #[test]
     fn an_update_is_delivered_once_all_of_it_is_acknowledged() {
         let (began, sent) = (Instant::now(), Arc::new(Mutex::new(SentBytes::default())));
         let mut stream = Stream::new(Box::new(Backlog(Vec::new(), Arc::clone(&sent))), began);

@@ -8,12 +8,12 @@
 //!
 //! Postgres ends a session when it has not heard the relay for that time, whatever it sends, and whatever
 //! it answers over another connection: both may get through where status updates do not. So no sign
-//! counts for longer than two thirds of the time behind the last update that has arrived; one is sent at
-//! least every third. That it has arrived is known of the acknowledgements of TCP. SQL tells less: of
-//! a walsender that decodes a large transaction it does not tell that updates wait for it, which it reads
-//! before it looks at the time, and to a role without `pg_read_all_stats` `reply_time` is hidden. A proxy
-//! acknowledges for itself: where it takes updates and does not pass them on, the lease may outlast
-//! the session by half of the time.
+//! counts for longer than two thirds of the time after the last update that has arrived; one is sent at
+//! least every third. Acknowledgements of TCP show that it has arrived. `reply_time` in
+//! `pg_stat_replication` shows less: it is NULL for a role without `pg_read_all_stats`, and old while the
+//! walsender decodes a large transaction, although updates wait that it reads before it looks at the
+//! time. A proxy acknowledges by itself: if it takes updates and does not pass them on, while SQL gets
+//! through, only the next answer shows that the session has ended.
 //!
 //! Bytes of the stream are a sign from the time at which its socket was last found empty: they may
 //! have waited there since. While the stream is not read, because the window is full or a backlog
