@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use super::threads::{Observability, ReceivedSignals, Running, stop};
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
-use crate::base::random::{self, Random};
+use crate::base::random;
 use crate::base::runtime;
 use crate::config::Config;
 use crate::health::slot_watch::{self, SlotWatch};
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::ports::{Meters, StopKeeper};
 use crate::relay::{Relay, SlotFeed, SlotParts};
+use crate::source::progress::Signature;
 use crate::source::sightings::Sightings;
 
 pub(super) fn run(
@@ -39,7 +40,7 @@ pub(super) fn run(
         flags: Arc::clone(flags),
         meters: Arc::clone(metrics) as Arc<dyn Meters>,
         clock: Arc::new(SystemClock),
-        random: Random::new(random::seed()),
+        signature: Signature::drawn(random::seed()),
     };
     let watch = SlotWatch {
         settings: config.source.clone(),

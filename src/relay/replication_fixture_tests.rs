@@ -16,6 +16,7 @@ use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, R
 use walrelay_core::relay::feed::{Downstream, Feed as _};
 use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
 use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::source::progress::Signature;
 use walrelay_core::trace::event_spans::EventSpans;
 
 use crate::base::clock::SystemClock;
@@ -119,7 +120,7 @@ impl Fixture {
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
             clock: Arc::new(SystemClock),
-            random: Random::new(1),
+            signature: Signature::default(),
         };
         let recorder = health::facts(0).0;
         let parts = Parts {
@@ -156,7 +157,8 @@ impl Fixture {
         let source = SourceSettings { outboxes, messages: None, ..self.source.clone() };
         self.down().admitter =
             admit::Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
-        *self.replication() = Replication::new(&source, &self.delivery, Random::new(1)).unwrap();
+        *self.replication() =
+            Replication::new(&source, &self.delivery, Signature::default()).unwrap();
     }
 
     pub(crate) fn down(&mut self) -> &mut Downstream {

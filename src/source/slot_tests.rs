@@ -125,7 +125,8 @@ async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
         (found.get(0), Lsn::from_wire(found.get::<_, PgLsn>(1).into()));
     let at = || async { row(&client, "slot_advance").await.unwrap().confirmed_flush };
     let before = at().await;
-    let to = |to, system, timeline| advance(&client, "slot_advance", to, system, timeline);
+    let own = OwnPositions { found: before, ..OwnPositions::default() };
+    let to = |to, system, timeline| advance(&client, "slot_advance", to, system, timeline, own);
     // GIVEN a position of another system, of another timeline, or beyond the WAL
     let beyond = Lsn::from_wire(end.to_wire() + (1 << 40));
     for elsewhere in [to(end, "1", 1), to(end, &system, 2), to(beyond, &system, 1)] {
@@ -133,7 +134,7 @@ async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
         assert_eq!(at().await, before);
     }
     assert!(matches!(
-        advance(&client, "no_such_slot", end, &system, 1).await.unwrap(),
+        advance(&client, "no_such_slot", end, &system, 1, own).await.unwrap(),
         Advance::NotOurs(_)
     ));
     // WHEN it is one of the slot's own THEN it gets there, and never back
@@ -141,4 +142,11 @@ async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
     assert_eq!(at().await, end);
     assert_eq!(to(before, &system, 1).await.unwrap(), Advance::Done);
     assert_eq!(at().await, end);
+    // WHEN another relay has left it where no record ends THEN it stays there
+    client.batch_execute("CREATE TABLE more_wal (); SELECT pg_switch_wal()").await.unwrap();
+    let by_another = Lsn::from_wire(end.to_wire() + 3);
+    assert_eq!(to(by_another, &system, 1).await.unwrap(), Advance::Done);
+    let later = Lsn::from_wire(end.to_wire() + 8);
+    assert!(matches!(to(later, &system, 1).await.unwrap(), Advance::NotOurs(_)));
+    assert_eq!(at().await, by_another);
 }

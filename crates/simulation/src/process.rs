@@ -27,6 +27,7 @@ use walrelay_core::relay::{Parts, ReadBack, Relay};
 use walrelay_core::sink::Sink;
 use walrelay_core::sink::kafka::Learned;
 use walrelay_core::source::catalog::Catalog;
+use walrelay_core::source::progress::Signature;
 use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
 use walrelay_core::source::sightings::{OwnHolder, Sightings};
 use walrelay_core::source::walsender::Activity;
@@ -180,10 +181,10 @@ impl Process {
     pub(crate) fn start(
         machine: &Machine,
         site: &Site<'_>,
-        ahead_us: i64,
+        signature: Signature,
         seed: u64,
     ) -> Result<Process, Fault> {
-        let life = Life::new(site.clock, ahead_us);
+        let life = Life::new(site.clock, 0);
         let mut random = Random::new(seed);
         let ends = Arc::default();
         let settings = settings(machine.sink);
@@ -205,7 +206,7 @@ impl Process {
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
             clock: life.clone(),
-            random: Random::new(random.number()),
+            signature,
         })?;
         let system = SystemId::default();
         let (events, tail_events) = tail::channel();

@@ -94,12 +94,6 @@ pub fn is_trace(position: Lsn) -> bool {
     !position.to_wire().is_multiple_of(RECORD_ALIGNMENT)
 }
 
-/// Whether a slot that stood at `from` has only got a trace since.
-pub fn is_trace_after(from: Lsn, position: Lsn) -> bool {
-    let distance = position.to_wire().checked_sub(from.to_wire());
-    is_trace(position) && distance.is_some_and(|it| (1..=SIGNATURES).contains(&it))
-}
-
 #[derive(Debug, Default)]
 pub struct Progress {
     seen: Lsn,

@@ -145,10 +145,12 @@ impl World {
                 held.extend(event.key);
             } else if !self.checker.is_settled(event.number)
                 && event.key.is_none_or(|key| !held.contains(&key))
-                // It has shared the channel of the silent queue.
-                && !rabbitmq.holds(&format!("e{}", event.number))
             {
-                return Some(event.number);
+                if !rabbitmq.holds(&format!("e{}", event.number)) {
+                    return Some(event.number);
+                }
+                // It has shared the channel of the silent queue.
+                held.extend(event.key);
             }
         }
         None

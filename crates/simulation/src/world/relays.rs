@@ -1,5 +1,7 @@
 //! What the relays do in a round, and how they begin and end.
 
+use walrelay_core::source::progress::Signature;
+
 use super::*;
 use crate::scenarios::Reading;
 
@@ -130,7 +132,9 @@ impl World {
         self.starts[index] += 1;
         self.script.found_last[index] = locked(&self.machines[index].kept).last.clone();
         self.first_sinks[index] = locked(&self.broker).sinks + 1;
-        match Process::start(&self.machines[index], &site, 0, seed) {
+        // No two relays have the same, and no two processes that follow each other.
+        let signature = Signature::drawn(index as u64 * 9 + u64::from(self.starts[index] % 9));
+        match Process::start(&self.machines[index], &site, signature, seed) {
             Ok(process) => self.processes[index] = Some(process),
             Err(fault) => panic!("a relay does not start: {fault}"),
         }
@@ -184,6 +188,8 @@ impl World {
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
+        // A transaction without events may be in the place of one that was received: all is read again.
+        let is_restored = self.has_happened(&[FaultKind::Restore]);
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
         let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
@@ -194,7 +200,7 @@ impl World {
             broker.inbox.len() as u64
         } else if is_direct && is_alone && self.last_session == Some(identity) {
             unanswered
-        } else if self.last_session != Some(identity) || !is_alone {
+        } else if self.last_session != Some(identity) || !is_alone || is_restored {
             let is_alive =
                 |it: (usize, u32, u32)| self.processes[it.0].is_some() && self.starts[it.0] == it.1;
             let in_hand = match self.sink {

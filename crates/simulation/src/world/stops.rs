@@ -25,7 +25,7 @@ impl World {
         self.violation.get_or_insert(Violation::from(what));
     }
 
-    fn has_happened(&self, kinds: &[FaultKind]) -> bool {
+    pub(super) fn has_happened(&self, kinds: &[FaultKind]) -> bool {
         self.report.happened.iter().any(|(_, kind)| kinds.contains(kind))
     }
 
@@ -45,11 +45,6 @@ impl World {
                 FaultKind::SlotRecreated,
                 FaultKind::Restore,
                 FaultKind::FailoverBehind,
-                // A peer that ends without a session confirms over SQL, which looks the same, and one that
-                // is dead may have had the slot while this relay could not look.
-                FaultKind::Stop,
-                FaultKind::Kill,
-                FaultKind::Unpublished,
             ],
             "slot.went-back" => {
                 &[FaultKind::Restore, FaultKind::SlotAdvanced, FaultKind::SlotRecreated]

@@ -24,7 +24,6 @@ use super::{Downstream, Feed, FeedStatus};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
-use crate::base::random::Random;
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
@@ -38,6 +37,7 @@ use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::sink::PublishLimits;
+use crate::source::progress::Signature;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -77,7 +77,7 @@ pub struct SlotParts {
     pub flags: Arc<StopFlags>,
     pub meters: Arc<dyn Meters>,
     pub clock: Arc<dyn Clock>,
-    pub random: Random,
+    pub signature: Signature,
 }
 
 enum Connection {
@@ -95,10 +95,11 @@ enum Connection {
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
     pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
-        let SlotParts { source, delivery, database, stops, flags, meters, clock, random } = parts;
+        let SlotParts { source, delivery, database, stops, flags, meters, clock, signature } =
+            parts;
         let now = clock.instant();
         let mut feed = SlotFeed {
-            replication: Replication::new(&source, &delivery, random)?,
+            replication: Replication::new(&source, &delivery, signature)?,
             connection: Connection::Closed,
             slot: None,
             text_only: !source.binary,

@@ -6,7 +6,6 @@ use std::fmt::Display;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
-use crate::base::random::Random;
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::{Flights, NotInFlight};
 use crate::delivery::history::{CommitId, OtherHistory};
@@ -84,7 +83,7 @@ impl Replication {
     pub fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
-        mut random: Random,
+        signature: Signature,
     ) -> Result<Replication, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
         Ok(Replication {
@@ -98,7 +97,7 @@ impl Replication {
             catalog: Catalog::default(),
             catalog_is_fresh: false,
             untraced: None,
-            signature: Signature::drawn(random.number()),
+            signature,
             source: source.clone(),
         })
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
+use crate::relay::control::{
+    ConfirmedPosition, Mover, OpenedSession, PeerProgress, Seen, SystemTimeline,
+};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
 use crate::source::progress::{self, OwnPositions};
@@ -126,9 +128,9 @@ pub(super) fn judge(
         return start(slot_confirmed, Continuation::OtherTimeline);
     }
     let floor = by_peers.max(ours);
-    // A relay that was not seen has taken the slot and confirmed nothing.
-    let traced = progress::is_trace_after(floor, slot_confirmed);
-    if slot_confirmed > floor && !traced && !on(Mutant::MoverUnchecked) {
+    // Only a relay puts it where no record ends: one that was not seen.
+    let by_a_relay = progress::is_trace(slot_confirmed) && *mover == Mover::Unseen;
+    if slot_confirmed > floor && !by_a_relay && !on(Mutant::MoverUnchecked) {
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
     let floor = floor.max(slot_confirmed);
