@@ -263,14 +263,12 @@ impl World {
         });
         let mut machines = machines(sink, relays, &mut random);
         machines.iter_mut().for_each(|machine| set_up(machine, stage));
-        let has_proxy = !options.seed.is_multiple_of(2);
-        let postgres = Postgres::new(stage.keeps_alive_ahead, has_proxy);
         let parks_keys = machines.iter().any(|it| it.policy == OnDeadLetter::ParkKey);
         World {
             kinds: kinds(sink, &mut random),
             rates: Rates::drawn(&mut random).with(stage),
             clock,
-            postgres: Arc::new(Mutex::new(postgres)),
+            postgres: Arc::new(Mutex::new(Postgres::new(stage.keeps_alive_ahead, options.seed))),
             broker,
             counts: Arc::default(),
             processes: machines.iter().map(|_| None).collect(),
