@@ -1,4 +1,4 @@
-//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SO_LINGER`,
+//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SIOCOUTQ`, `SO_LINGER`,
 //! `mmap`, `clock_gettime` and `_exit`.
 #![allow(unsafe_code)]
 
@@ -23,6 +23,15 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
         )
     };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Bytes of a TCP socket that the other end has not acknowledged, sent or not.
+pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut bytes: c_int = 0;
+    // SAFETY: the descriptor is open for the length of the borrow; the pointer is to an int on the stack.
+    // On a socket the number is that of `SIOCOUTQ`.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if outcome == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Closes a socket, and drops what it has not sent yet.

@@ -15,6 +15,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use socket2::Socket;
+use walrelay_core::source::stream::SentBytes;
+
+use crate::base::os_ffi;
 
 /// Limit for bytes that wait for the socket; a status update has 39.
 const OUTGOING_BYTES_MAX: usize = 64 * 1024;
@@ -27,6 +30,8 @@ pub struct Transport {
     tls: Option<Box<Tls>>,
     /// Bytes that wait for the socket, encrypted where TLS is used.
     outgoing: Vec<u8>,
+    /// Bytes that the socket has taken.
+    taken_bytes: u64,
 }
 
 struct Tls {
@@ -59,7 +64,7 @@ impl Transport {
         let socket = socket.into();
         socket.set_nonblocking(true)?;
         let tls = session.map(Tls::new).transpose()?.map(Box::new);
-        Ok(Transport { socket, tls, outgoing: Vec::new() })
+        Ok(Transport { socket, tls, outgoing: Vec::new(), taken_bytes: 0 })
     }
 
     pub const fn is_tls(&self) -> bool {
@@ -128,7 +133,17 @@ impl Transport {
             }
         }
         self.outgoing.drain(..sent);
+        self.taken_bytes += sent as u64;
         Ok(())
+    }
+
+    /// Bytes since the socket was given to it, encrypted where TLS is used. A Unix socket loses nothing, and
+    /// a system that does not tell what is under way has to be trusted.
+    pub fn sent(&self) -> SentBytes {
+        let is_unix = self.socket.peer_addr().is_ok_and(|peer| peer.is_unix());
+        let queued = if is_unix { Ok(0) } else { os_ffi::unacknowledged_bytes(self.as_fd()) };
+        let acknowledged = self.taken_bytes.saturating_sub(queued.unwrap_or(0));
+        SentBytes { written: self.taken_bytes + self.outgoing.len() as u64, acknowledged }
     }
 
     /// Waits until a read (or, if wanted, a write) can go on; false after `timeout` or a signal.

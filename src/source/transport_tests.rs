@@ -166,3 +166,44 @@ fn what_is_written_under_tls_arrives_and_a_torn_end_is_an_end() {
     assert!(read_all(&mut transport, 100).is_empty());
     drop(transport.shutdown());
 }
+
+#[test]
+fn what_the_other_end_has_not_acknowledged_is_known() {
+    // GIVEN a peer whose kernel takes no more, because it does not read
+    let (near, mut far) = tcp_pair();
+    let mut transport = Transport::new(near, None).unwrap();
+    let chunk = pattern(60_000);
+    let mut written = 0;
+    while !transport.pending_write() {
+        transport.write(&chunk).unwrap();
+        written += chunk.len() as u64;
+    }
+    let sent = transport.sent();
+    assert_eq!(sent.written, written);
+    assert!(sent.acknowledged < written - transport.outgoing.len() as u64, "{sent:?}");
+    // WHEN it reads all
+    let reader = thread::spawn(move || {
+        let mut all = vec![0; written as usize];
+        far.read_exact(&mut all).unwrap();
+        far
+    });
+    while transport.pending_write() {
+        assert!(transport.wait(SOON, true).unwrap());
+        transport.flush().unwrap();
+    }
+    let _far = reader.join().unwrap();
+    // THEN all is acknowledged
+    while transport.sent().acknowledged < written {
+        thread::yield_now();
+    }
+    assert_eq!(transport.sent().acknowledged, written);
+}
+
+#[test]
+fn a_unix_socket_has_everything_acknowledged() {
+    let (near, _far) = UnixStream::pair().unwrap();
+    let mut transport = Transport::new(near, None).unwrap();
+    transport.write(b"update").unwrap();
+    let sent = transport.sent();
+    assert_eq!((sent.written, sent.acknowledged), (6, 6));
+}

@@ -8,7 +8,7 @@ use pgwire_replication::Lsn as WireLsn;
 use pgwire_replication::protocol::replication::{
     encode_standby_status_update, unix_to_pg_timestamp,
 };
-use walrelay_core::source::stream::{BUFFER_BYTES, Wire};
+use walrelay_core::source::stream::{BUFFER_BYTES, SentBytes, Wire};
 
 use super::transport::Transport;
 use crate::base::lsn::Lsn;
@@ -57,6 +57,10 @@ impl Wire for Transport {
         message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
         message.extend_from_slice(&status);
         self.write(&message)
+    }
+
+    fn sent(&self) -> SentBytes {
+        Transport::sent(self)
     }
 
     fn send_copy_done(&mut self) -> io::Result<()> {

@@ -71,6 +71,7 @@ mutants! {
     LeaseNeverExpires: "a relay that hears nothing of its session publishes further",
     FreezeUnnoticed: "the clock of the system does not show that a relay was frozen",
     LeaseByOldBytes: "bytes that have waited in the socket prolong the lease from when they are read",
+    LeaseByDeafWalsender: "a relay whose status updates do not arrive believes in its session as long as Postgres has it",
     LeaseByAnyAnswer: "a server that accepts no connection counts as a sign of the session",
     SendsAfterSession: "what waits is sent to the broker after the session has ended",
     ClosedUnseen: "a session that the server has closed counts as alive until it is read",

@@ -63,9 +63,6 @@ pub(crate) struct Checker {
     again: Numbers,
     /// Repetitions that something explains.
     pub(crate) allowed_repeats: u64,
-    /// A relay whose session has ended, which it cannot hear of, and until when it may publish: what it
-    /// publishes is sent to another one, too.
-    pub(crate) unaware: Option<(usize, i64)>,
     /// A dead letter parks its key.
     parks: bool,
     /// The first event of each key that was stored as a dead letter and parks it.
@@ -86,8 +83,6 @@ impl Checker {
         for record in &broker.stored[self.looked..] {
             self.looked += 1;
             let Some(number) = number(record) else { continue };
-            let is_unaware = |it: (usize, i64)| record.by.0 == it.0 && record.stored_unix_us < it.1;
-            self.allowed_repeats += u64::from(self.unaware.is_some_and(is_unaware));
             if record.is_dead_letter() {
                 self.dead.insert(number);
                 if self.parks {

@@ -60,6 +60,9 @@ pub(crate) struct State {
     pub(crate) arrived: Bytes,
     /// Status updates that have not arrived: position, and whether a reply is requested.
     pub(crate) updates: VecDeque<(u64, bool)>,
+    /// How many were sent, and how many have arrived: none behind one that is lost.
+    pub(crate) updates_sent: u64,
+    pub(crate) updates_arrived: u64,
     /// The relay sends no more.
     pub(crate) copy_done: bool,
     /// The relay's end is closed: the walsender will find out.
@@ -71,6 +74,9 @@ pub(crate) struct State {
     /// Nothing gets through in this direction any more.
     pub(crate) down_is_cut: bool,
     pub(crate) up_is_cut: bool,
+    /// A proxy acknowledges what the relay sends. Where it cannot pass that on, nothing else gets through
+    /// it, either.
+    pub(crate) has_proxy: bool,
     /// It is cut once the relay has left its trace, behind this position.
     pub(crate) up_ends_behind: Option<u64>,
     pub(crate) ends_up: bool,
@@ -80,6 +86,18 @@ impl State {
     /// Bytes that the relay has not read.
     pub(crate) fn backlog(&self) -> usize {
         self.under_way.len() + self.arrived.len()
+    }
+
+    /// How many status updates are acknowledged.
+    pub(crate) fn updates_acknowledged(&self) -> u64 {
+        let arrives = self.has_proxy && !self.ends_up;
+        if arrives { self.updates_sent } else { self.updates_arrived }
+    }
+
+    /// Nothing gets through any more, in one direction or in both.
+    pub(crate) fn cut(&mut self, down: bool, up: bool) {
+        self.down_is_cut |= down || self.has_proxy;
+        self.up_is_cut |= up || self.has_proxy;
     }
 
     fn deliver(&mut self, bytes: usize) {

@@ -122,10 +122,12 @@ pub(crate) struct Postgres {
     /// Inside a transaction, a keepalive has the position of its end: the protocol allows a server to
     /// tell how far its WAL goes.
     pub(crate) keeps_alive_ahead: bool,
+    /// It is reached through a proxy, in every other seed.
+    pub(crate) has_proxy: bool,
 }
 
 impl Postgres {
-    pub(crate) fn new(keeps_alive_ahead: bool) -> Postgres {
+    pub(crate) fn new(keeps_alive_ahead: bool, seed: u64) -> Postgres {
         let end = 0x1000;
         Postgres {
             system_id: "7000000000000000001".to_owned(),
@@ -148,6 +150,7 @@ impl Postgres {
             loses_reports: false,
             published_again: None,
             keeps_alive_ahead,
+            has_proxy: !seed.is_multiple_of(2),
         }
     }
 
@@ -199,6 +202,7 @@ impl Postgres {
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
         connection.state().up_ends_behind = Some(confirmed).filter(|_| self.loses_reports);
+        connection.state().has_proxy = self.has_proxy;
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);
         self.walsenders.push(Walsender {
             pid,

@@ -340,7 +340,12 @@ fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
     let mut has_answered = false;
     for end in &ends.walsenders {
         let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
-        let is_reached = postgres.runs && !site.is_cut_off;
+        let own = postgres.walsenders.iter().find(|it| it.pid == pid).map(|it| &it.connection);
+        let proxy_is_cut = own.is_some_and(|it| {
+            let state = it.state();
+            state.has_proxy && state.up_is_cut
+        });
+        let is_reached = postgres.runs && !site.is_cut_off && !proxy_is_cut;
         let active = postgres.slot.as_ref().filter(|_| is_reached);
         let is_there = active.is_some_and(|slot| slot.active == Some(pid));
         let confirmed = active.map_or(0, |slot| slot.confirmed);

@@ -20,7 +20,7 @@ use walrelay_core::relay::stop_place::Place;
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::progress;
-use walrelay_core::source::stream::Wire;
+use walrelay_core::source::stream::{SentBytes, Wire};
 
 use crate::broker::locked;
 use crate::life::Life;
@@ -67,12 +67,18 @@ impl Wire for SimulatedWire {
         if state.is_reset {
             return Err(ErrorKind::BrokenPipe.into());
         }
+        state.updates_sent += 1;
         if !state.up_is_cut && !state.ends_up {
             state.updates.push_back((flushed.to_wire(), reply_requested));
             let is_behind = state.up_ends_behind.is_some_and(|it| flushed.to_wire() > it);
             state.ends_up = is_behind && progress::is_trace(flushed);
         }
         Ok(())
+    }
+
+    fn sent(&self) -> SentBytes {
+        let state = self.connection.state();
+        SentBytes { written: state.updates_sent, acknowledged: state.updates_acknowledged() }
     }
 
     fn send_copy_done(&mut self) -> io::Result<()> {

@@ -268,7 +268,7 @@ impl World {
             kinds: kinds(sink, &mut random),
             rates: Rates::drawn(&mut random).with(stage),
             clock,
-            postgres: Arc::new(Mutex::new(Postgres::new(stage.keeps_alive_ahead))),
+            postgres: Arc::new(Mutex::new(Postgres::new(stage.keeps_alive_ahead, options.seed))),
             broker,
             counts: Arc::default(),
             processes: machines.iter().map(|_| None).collect(),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
 use super::server::ServerError;
+use crate::base::clock::Moment;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::pgoutput::cursor::DecodeError;
@@ -21,6 +22,14 @@ const FIRST_BUFFER_BYTES: usize = LARGE_READ_BYTES;
 /// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
+
+/// What was written to a connection since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentBytes {
+    pub written: u64,
+    /// So many of them have arrived at the other end, or are not known to be under way.
+    pub acknowledged: u64,
+}
 
 /// The connection in copy mode. Nothing of it blocks, except for the waits.
 pub trait Wire {
@@ -38,6 +47,8 @@ pub trait Wire {
 
     /// Sends a status update: Postgres may remove the WAL before `flushed`.
     fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()>;
+
+    fn sent(&self) -> SentBytes;
 
     /// Sends CopyDone, so that the server ends the stream and answers.
     fn send_copy_done(&mut self) -> io::Result<()>;
@@ -61,6 +72,11 @@ pub struct Stream {
     /// When the socket was last found empty.
     empty_at: Instant,
     lived_at: Instant,
+    /// When the newest status update was sent of those that are known to have arrived.
+    delivered_at: Option<Instant>,
+    /// A status update that is not: where it ends among the bytes that were written, and when it was
+    /// sent. Later ones are not looked at before it has arrived.
+    under_way: Option<(u64, Instant)>,
 }
 
 /// One message of the stream.
@@ -99,6 +115,8 @@ impl Stream {
             last_received: now,
             empty_at: now,
             lived_at: now,
+            delivered_at: None,
+            under_way: None,
         }
     }
 
@@ -214,13 +232,21 @@ impl Stream {
     }
 
     /// Sends a status update. Postgres may remove the WAL before `flushed`.
-    pub fn report(
-        &mut self,
-        flushed: Lsn,
-        now_unix_us: i64,
-        reply_requested: bool,
-    ) -> io::Result<()> {
-        self.wire.report(flushed, now_unix_us, reply_requested)
+    pub fn report(&mut self, flushed: Lsn, now: Moment, reply_requested: bool) -> io::Result<()> {
+        self.wire.report(flushed, now.unix_us, reply_requested)?;
+        self.under_way.get_or_insert_with(|| (self.wire.sent().written, now.instant));
+        Ok(())
+    }
+
+    /// When the newest status update was sent of those that are known to have arrived; None if no such
+    /// update has.
+    pub fn delivered_at(&mut self) -> Option<Instant> {
+        if let Some((end, sent_at)) = self.under_way
+            && self.wire.sent().acknowledged >= end
+        {
+            (self.delivered_at, self.under_way) = (Some(sent_at), None);
+        }
+        self.delivered_at
     }
 
     /// Sends CopyDone, so that the server ends the stream and answers.
@@ -272,10 +298,14 @@ fn message_length(waiting: &[u8]) -> Result<Option<(usize, u8)>, StreamError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use super::*;
 
-    /// A socket that has more than is read at once.
-    struct Backlog(Vec<u8>);
+    const UPDATE_BYTES: u64 = 39;
+
+    /// A socket that has more than is read at once, and what was written to it.
+    struct Backlog(Vec<u8>, Arc<Mutex<SentBytes>>);
 
     impl Wire for Backlog {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -301,7 +331,12 @@ mod tests {
         }
 
         fn report(&mut self, _: Lsn, _: i64, _: bool) -> io::Result<()> {
+            self.1.lock().unwrap().written += UPDATE_BYTES;
             Ok(())
+        }
+
+        fn sent(&self) -> SentBytes {
+            *self.1.lock().unwrap()
         }
 
         fn send_copy_done(&mut self) -> io::Result<()> {
@@ -327,7 +362,7 @@ mod tests {
             [40_000, 5].into_iter().chain((0..90).map(|it| 9_000 + it)).collect();
         let now = Instant::now();
         let sent = lengths.iter().flat_map(|length| parameter_status(*length)).collect();
-        let mut stream = Stream::new(Box::new(Backlog(sent)), now);
+        let mut stream = Stream::new(Box::new(Backlog(sent, Arc::default())), now);
         let (mut received, mut read_max) = (Vec::new(), 0);
         while received.len() < lengths.len() {
             let before = stream.end - stream.start;
@@ -341,5 +376,44 @@ mod tests {
         }
         assert_eq!(received, lengths);
         assert!(read_max > BUFFER_BYTES / 2, "{read_max} bytes at once");
+    }
+
+    #[test]
+    fn bytes_may_have_waited_since_the_socket_was_empty() {
+        let began = Instant::now();
+        let waiting = parameter_status(2 * FIRST_BUFFER_BYTES);
+        let mut stream = Stream::new(Box::new(Backlog(waiting, Arc::default())), began);
+        let at = |seconds| began + Duration::from_secs(seconds);
+        stream.fill(at(5)).expect("more bytes");
+        assert_eq!(stream.lived_at(), began, "the buffer is full, and more may wait");
+        stream.fill(at(6)).expect("the rest");
+        assert_eq!(stream.lived_at(), began);
+        stream.fill(at(7)).expect("no bytes");
+        assert_eq!(stream.lived_at(), began, "nothing has come");
+    }
+
+    #[test]
+    fn an_update_is_delivered_once_all_of_it_is_acknowledged() {
+        let (began, sent) = (Instant::now(), Arc::new(Mutex::new(SentBytes::default())));
+        let mut stream = Stream::new(Box::new(Backlog(Vec::new(), Arc::clone(&sent))), began);
+        let at = |seconds| began + Duration::from_secs(seconds);
+        let report = |stream: &mut Stream, seconds| {
+            let now = Moment { instant: at(seconds), unix_us: 0 };
+            stream.report(Lsn::ZERO, now, false).unwrap();
+        };
+        report(&mut stream, 1);
+        report(&mut stream, 2);
+        sent.lock().unwrap().acknowledged = UPDATE_BYTES - 1;
+        assert_eq!(stream.delivered_at(), None);
+        // Others follow it at once, so that something is always under way.
+        sent.lock().unwrap().acknowledged = UPDATE_BYTES;
+        report(&mut stream, 3);
+        assert_eq!(stream.delivered_at(), Some(at(1)));
+        report(&mut stream, 4);
+        report(&mut stream, 5);
+        sent.lock().unwrap().acknowledged = 4 * UPDATE_BYTES - 1;
+        assert_eq!(stream.delivered_at(), Some(at(1)));
+        sent.lock().unwrap().acknowledged = 4 * UPDATE_BYTES;
+        assert_eq!(stream.delivered_at(), Some(at(4)));
     }
 }

@@ -106,6 +106,7 @@ impl World {
             let mut state = sender.connection.state();
             if !state.up_is_cut {
                 updates.extend(state.updates.drain(..));
+                state.updates_arrived += updates.len() as u64;
                 ends = state.copy_done || state.closed_by_relay;
                 if state.copy_done {
                     state.closed_by_server = true;
@@ -124,11 +125,6 @@ impl World {
         let silent = now_us.saturating_sub(sender.heard_us);
         if silent > WAL_SENDER_TIMEOUT_US {
             sender.connection.time_out();
-            if sender.connection.state().down_is_cut {
-                // It asks Postgres over another connection, and its lease lasts half the timeout.
-                let until_us = self.clock.unix_us() + (WAL_SENDER_TIMEOUT_US / 2) as i64;
-                self.checker.unaware = Some((sender.relay, until_us));
-            }
             ends = true;
         }
         let asks = silent > WAL_SENDER_TIMEOUT_US / 2;

@@ -128,12 +128,9 @@ impl World {
                 connection.state().is_reset = true;
                 postgres.end_walsender(pid);
             }
-            FaultKind::CutDown => connection.state().down_is_cut = true,
-            FaultKind::CutUp => connection.state().up_is_cut = true,
-            _ => {
-                let mut state = connection.state();
-                (state.down_is_cut, state.up_is_cut) = (true, true);
-            }
+            FaultKind::CutDown => connection.state().cut(true, false),
+            FaultKind::CutUp => connection.state().cut(false, true),
+            _ => connection.state().cut(true, true),
         }
     }
 

@@ -6,6 +6,15 @@
 //! is given up. A process that was frozen finds the lease expired when it runs again, before it hands
 //! anything to the sink.
 //!
+//! Postgres ends a session when it has not heard the relay for that time, whatever it sends, and whatever
+//! it answers over another connection: both may get through where status updates do not. So no sign
+//! counts for longer than two thirds of the time after the last update that has arrived; one is sent at
+//! least every third. Acknowledgements of TCP show that it has arrived. `reply_time` in
+//! `pg_stat_replication` shows less: it is NULL for a role without `pg_read_all_stats`, and old while the
+//! walsender decodes a large transaction, although updates wait that it reads before it looks at the
+//! time. A proxy acknowledges by itself: if it takes updates and does not pass them on, while SQL gets
+//! through, only the next answer shows that the session has ended.
+//!
 //! Bytes of the stream are a sign from the time at which its socket was last found empty: they may
 //! have waited there since. While the stream is not read, because the window is full or a backlog
 //! never leaves the socket empty, Postgres is asked over another connection whether the walsender
@@ -36,6 +45,8 @@ pub(super) struct SessionLease {
     length: Duration,
     /// The session was alive at this time.
     lived_at: Instant,
+    /// Postgres has been sent something at this time that has arrived.
+    heard_at: Instant,
     /// When it ended.
     ended_at: Option<Instant>,
     /// Another process may have the slot.
@@ -55,6 +66,7 @@ impl SessionLease {
             walsender: None,
             length,
             lived_at: now,
+            heard_at: now,
             ended_at: None,
             is_lost: false,
             is_walsender_gone: false,
@@ -71,7 +83,7 @@ impl SessionLease {
     ) {
         self.walsender = Some(walsender);
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
-        (self.lived_at, self.ended_at) = (opened_at, None);
+        (self.lived_at, self.heard_at, self.ended_at) = (opened_at, opened_at, None);
         (self.is_lost, self.is_walsender_gone) = (false, false);
         if on(Mutant::LeaseNeverExpires) {
             self.length = Duration::from_secs(86_400);
@@ -98,7 +110,11 @@ impl SessionLease {
 
     /// When it expires without another sign of the session.
     pub(super) fn until(&self) -> Instant {
-        self.lived_at + self.length
+        let by_signs = self.lived_at + self.length;
+        if on(Mutant::LeaseByDeafWalsender) {
+            return by_signs;
+        }
+        by_signs.min(self.heard_at + self.length * 4 / 3)
     }
 
     pub(super) fn length(&self) -> Duration {
@@ -110,6 +126,11 @@ impl SessionLease {
         now.saturating_duration_since(self.lived_at)
     }
 
+    /// How long nothing is known to have arrived at Postgres that was sent later.
+    pub(super) fn undelivered_for(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.heard_at)
+    }
+
     pub(super) fn has_expired(&self, now: Instant) -> bool {
         self.is_lost || now >= self.until()
     }
@@ -118,10 +139,17 @@ impl SessionLease {
         self.is_walsender_gone
     }
 
-    /// Takes the signs of the session, and asks for one if there is none. `lived_at` is that of the
-    /// stream.
-    pub(super) fn observe(&mut self, now: Instant, lived_at: Instant, is_read: bool) {
+    /// Takes the signs of the session, and asks for one if there is none. `lived_at` and `delivered_at`
+    /// are those of the stream.
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        lived_at: Instant,
+        delivered_at: Option<Instant>,
+        is_read: bool,
+    ) {
         self.lived_at = self.lived_at.max(lived_at);
+        self.heard_at = delivered_at.unwrap_or(self.heard_at).max(self.heard_at);
         while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
             let Some((asked_at, _)) = self.asked else { continue };
             self.asked = Some((asked_at, false));

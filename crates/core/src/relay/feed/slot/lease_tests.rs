@@ -26,31 +26,90 @@ fn gone(pid: i32) -> WalsenderAnswer {
 #[test]
 fn it_lasts_half_of_the_time_after_which_postgres_frees_the_slot() {
     let (mut lease, _end, began) = lease();
-    lease.observe(began + SECOND, began + SECOND, true);
+    lease.observe(began + SECOND, began + SECOND, None, true);
     assert!(!lease.has_expired(began + 4 * SECOND));
     assert!(lease.has_expired(began + 5 * SECOND));
     assert_eq!(lease.until(), began + 5 * SECOND);
 }
 
+/// Signs of the session at that time.
+fn lives(lease: &mut SessionLease, at: Instant, delivered_at: Option<Instant>) {
+    lease.observe(at, at, delivered_at, true);
+}
+
+#[test]
+fn it_ends_before_the_walsender_does_that_does_not_hear_the_relay() {
+    let (mut lease, end, began) = lease();
+    lives(&mut lease, began + 3 * SECOND, Some(began + SECOND));
+    assert_eq!(lease.until(), began + 19 * SECOND / 3, "two thirds after the update that arrived");
+    // Neither bytes of the stream nor an answer prolong it beyond that.
+    lives(&mut lease, began + 4 * SECOND, Some(began + SECOND));
+    lease.observe(began + 11 * SECOND / 2, began, Some(began + SECOND), false);
+    assert!(end.requests.try_recv().is_ok());
+    let activity = Ok(Activity::Waiting);
+    end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
+    lease.observe(began + 6 * SECOND, began, Some(began + SECOND), false);
+    assert!(!lease.has_expired(began + 6 * SECOND));
+    assert_eq!(lease.until(), began + 19 * SECOND / 3);
+    assert_eq!(lease.sends_until(), began + 19 * SECOND / 3);
+    // An update that arrives does.
+    lives(&mut lease, began + 6 * SECOND, Some(began + 5 * SECOND));
+    assert_eq!(lease.until(), began + 10 * SECOND);
+}
+
+#[test]
+fn a_session_is_heard_from_when_it_was_opened() {
+    let (mut lease, _end, began) = lease();
+    lives(&mut lease, began + 4 * SECOND, None);
+    assert_eq!(lease.until(), began + 16 * SECOND / 3);
+    // What arrived in the session before counts for no other.
+    lives(&mut lease, began + 5 * SECOND, Some(began + 5 * SECOND));
+    lease.begins(walsender(8), Some(TIMEOUT), began + SECOND);
+    lives(&mut lease, began + 5 * SECOND, None);
+    assert_eq!(lease.until(), began + 19 * SECOND / 3);
+}
+
+#[test]
+fn updates_at_a_third_of_the_timeout_keep_it() {
+    let (mut lease, end, began) = lease();
+    let (every, late) = (TIMEOUT / 3, TIMEOUT / 4);
+    let mut delivered_at = None;
+    let step = SECOND / 10;
+    // The stream is not read: each answer comes at the next look, each acknowledgement much later.
+    for steps in 1..600 {
+        let now = began + steps * step;
+        let updates = (now - began).saturating_sub(late).as_millis() / every.as_millis();
+        if updates > 0 {
+            delivered_at = Some(began + every * updates as u32);
+        }
+        lease.observe(now, began, delivered_at, false);
+        assert!(!lease.has_expired(now), "after {:?}", now - began);
+        if end.requests.try_recv().is_ok() {
+            let activity = Ok(Activity::Busy("CPU".to_owned()));
+            end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
+        }
+    }
+}
+
 #[test]
 fn an_old_sign_does_not_shorten_it() {
     let (mut lease, _end, began) = lease();
-    lease.observe(began + 2 * SECOND, began + 2 * SECOND, true);
-    lease.observe(began + 3 * SECOND, began, true);
+    lives(&mut lease, began + 2 * SECOND, Some(began + 2 * SECOND));
+    lease.observe(began + 3 * SECOND, began, Some(began), true);
     assert_eq!(lease.until(), began + 6 * SECOND);
 }
 
 #[test]
 fn postgres_is_asked_before_it_expires_and_the_answer_counts_from_the_question() {
     let (mut lease, end, began) = lease();
-    lease.observe(began + 2 * SECOND, began, true);
-    lease.observe(began + SECOND / 2, began, false);
+    lease.observe(began + 2 * SECOND, began, None, true);
+    lease.observe(began + SECOND / 2, began, None, false);
     assert!(end.requests.try_recv().is_err(), "asked too early");
-    lease.observe(began + 3 * SECOND, began, true);
+    lease.observe(began + 3 * SECOND, began, None, true);
     assert_eq!(end.requests.try_recv().unwrap().pid, 7);
     let activity = Ok(Activity::Busy("CPU".to_owned()));
     end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
-    lease.observe(began + 4 * SECOND, began, true);
+    lease.observe(began + 4 * SECOND, began, Some(began + 3 * SECOND), true);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
@@ -62,21 +121,21 @@ fn an_answer_about_an_earlier_session_or_none_is_no_sign() {
         (7 * SECOND / 2, 7, Err("no connection".to_owned())),
         (4 * SECOND, 7, Ok(Activity::Unasked)),
     ] {
-        lease.observe(began + asked_after, began, true);
+        lease.observe(began + asked_after, began, None, true);
         assert!(end.requests.try_recv().is_ok(), "nothing was asked");
         end.answers.send(WalsenderAnswer { pid, activity, confirmed: Lsn::ZERO }).unwrap();
     }
-    lease.observe(began + 4 * SECOND, began, true);
+    lease.observe(began + 4 * SECOND, began, None, true);
     assert!(lease.has_expired(began + 4 * SECOND));
 }
 
 #[test]
 fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
     let (mut lease, end, began) = lease();
-    lease.observe(began + SECOND, began, false);
+    lease.observe(began + SECOND, began, None, false);
     assert!(end.requests.try_recv().is_ok());
     end.answers.send(gone(7)).unwrap();
-    lease.observe(began + SECOND, began, false);
+    lease.observe(began + SECOND, began, None, false);
     assert!(lease.is_walsender_gone());
     assert!(!lease.has_expired(began + 3 * SECOND));
     assert!(lease.has_expired(began + 4 * SECOND));
@@ -91,7 +150,7 @@ fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
 fn without_a_session_nobody_is_asked() {
     let (mut lease, end, began) = lease();
     lease.session_ended(began + SECOND);
-    lease.observe(began + 3 * SECOND, began, true);
+    lease.observe(began + 3 * SECOND, began, None, true);
     assert!(end.requests.try_recv().is_err());
     assert!(lease.has_expired(began + 4 * SECOND));
     // Nothing is sent in the meantime.

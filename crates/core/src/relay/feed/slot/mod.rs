@@ -282,7 +282,7 @@ impl SlotFeed {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
         let reporting = self.clock.now();
-        match stream.report(lsn, reporting.unix_us, reply_requested) {
+        match stream.report(lsn, reporting, reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
                 down.admitter.state_file.marks.reported(lsn);
@@ -353,21 +353,24 @@ impl Feed for SlotFeed {
     }
 
     fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
-        if let Connection::Open(stream) = &self.connection {
+        if let Connection::Open(stream) = &mut self.connection {
             let is_read = self.hold.is_none() && self.replication.flights.has_room();
-            self.lease.observe(now, stream.lived_at(), is_read);
+            let (lived_at, delivered_at) = (stream.lived_at(), stream.delivered_at());
+            self.lease.observe(now, lived_at, delivered_at, is_read);
         }
         if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
             self.lease.lose();
         }
         let known = self.withdrawal.take();
         let has_expired = self.lease.has_expired(now);
-        let unheard_ms = self.lease.unheard_for(now).as_millis();
+        let unheard_ms = self.lease.unheard_for(now).as_millis() as u64;
+        let undelivered_ms = self.lease.undelivered_for(now).as_millis() as u64;
         let is_gone = self.is_walsender_gone(now);
         if self.is_connected() && (has_expired || is_gone) {
             tracing::warn!(
                 code = "stream.unheard",
-                unheard_ms = unheard_ms as u64,
+                unheard_ms,
+                undelivered_ms,
                 frozen_ms = frozen.as_millis() as u64,
                 ended = is_gone,
                 "there is no sign that the session lives, and another relay may get the slot: opening another"
@@ -381,7 +384,9 @@ impl Feed for SlotFeed {
         let in_flight = !self.replication.flights.is_empty();
         in_flight.then(|| match known {
             Some(reason) => reason.to_owned(),
-            None => format!("there has been no sign of the session for {unheard_ms} ms"),
+            None => format!(
+                "there has been no sign of the session for {unheard_ms} ms, and none that postgres hears this relay for {undelivered_ms} ms"
+            ),
         })
     }
 
@@ -428,7 +433,7 @@ impl Feed for SlotFeed {
                     self.status_updates.requested = true;
                 }
                 PacketOutcome::TraceDue(position) => {
-                    if let Err(error) = stream.report(position, clock.unix_us(), false) {
+                    if let Err(error) = stream.report(position, clock.now(), false) {
                         return self.ended(&StreamError::Io(error));
                     }
                     self.replication.progress.on_traced(position);
