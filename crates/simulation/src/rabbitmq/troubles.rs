@@ -6,6 +6,9 @@ use super::connection::{Connection, Phase};
 use super::server::{Round, Server, Trouble};
 use crate::broker::Broker;
 
+/// A refused event is tried again so much later at most.
+const ATTEMPTS_WITHIN_US: u64 = 30_000_000;
+
 impl Server {
     pub(crate) fn refuse_logins(&mut self, refuses: bool) {
         self.refuses_logins = refuses;
@@ -27,10 +30,14 @@ impl Server {
         self.missed.insert(topic.to_owned());
     }
 
-    /// An exchange is missing, and a relay may remember that messages for this topic were refused.
+    /// A relay has heard that messages for this topic are refused, and their next attempts may be far, or
+    /// an exchange is missing, and it may remember that.
     pub(crate) fn is_in_doubt(&self, topic: &str) -> bool {
-        let is_forbidden = self.forbidden.keys().any(|(_, key)| key == topic);
-        self.missing_exchange.is_some() && (is_forbidden || self.missed.contains(topic))
+        let mut refusals = self.forbidden.iter().filter(|((_, key), _)| key == topic);
+        let is_missing = self.missing_exchange.is_some();
+        let is_near = |at: u64| self.now_us < at + ATTEMPTS_WITHIN_US;
+        refusals.any(|(_, (_, at))| is_missing || is_near(*at))
+            || is_missing && self.missed.contains(topic)
     }
 
     pub(crate) fn misses_exchange(&self) -> bool {
