@@ -65,7 +65,7 @@ pub(crate) struct Server {
     pub(super) connections: BTreeMap<u64, Connection>,
     ids: u64,
     /// When its last round was.
-    now_us: u64,
+    pub(super) now_us: u64,
     cluster: u64,
     pub(super) queues: BTreeMap<&'static str, Queue>,
     pub(super) missing_exchange: Option<String>,

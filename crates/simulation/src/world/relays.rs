@@ -213,7 +213,10 @@ impl World {
                 }
                 _ => self.machines[relay].window as u64 + SLACK,
             };
-            self.checker.stored_since(&postgres, &broker, position) + in_hand
+            // On another timeline everything counts as new, and the sink still has what it had.
+            let is_other = self.last_session.is_some_and(|it| it.2 != postgres.timeline);
+            let anew = if is_other { self.machines[relay].window as u64 } else { 0 };
+            self.checker.stored_since(&postgres, &broker, position) + in_hand + anew
         } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK
         } else {
