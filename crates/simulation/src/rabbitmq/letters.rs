@@ -1,6 +1,7 @@
 //! What is asked of a dead letter: that the broker has refused its event, and as often as the relay is
 //! to try.
 
+use walrelay_core::dead_letter::writer::CLASS_CRASH;
 use walrelay_core::dead_letter::writer::{ATTEMPTS, ERROR_CLASS};
 use walrelay_core::sink::rabbitmq::fault::{ACCESS_REFUSED, NO_EXCHANGE, close_class};
 
@@ -23,7 +24,8 @@ impl Server {
             return None;
         }
         let (id, class) = (&letter.id, text(letter, ERROR_CLASS));
-        if Poison::of_letter(letter) == Some(Poison::Closes) {
+        // A process that dies three times over an event gives it up unsent.
+        if Poison::of_letter(letter) == Some(Poison::Closes) || class == CLASS_CRASH {
             return None;
         }
         // One refusal counts for others that were not sent.
