@@ -87,7 +87,6 @@ mutants! {
     MarksOfOtherBroker: "marks are believed that another broker has confirmed",
     MarksAfterPeer: "marks are believed although another relay has had the slot",
     MarksAfterReboot: "marks are believed after a restart of the machine",
-    MarksAfterServerRestart: "marks are believed after a restart of Postgres",
     MarksOutOfOrder: "a mark counts although an earlier event of its key was published after it",
     MarkOverrulesTopic: "a mark counts although the topic does not hold the event",
     MarkedNotLookedUp: "the topic is not asked about an event that is marked",

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
+use crate::source::progress::{self, TRACE_BYTES_MAX};
 use crate::source::server::ServerStart;
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
@@ -207,6 +208,14 @@ impl SlotHistory {
             return Err(Mover::Unseen);
         }
         if slot.has_peer || self.peer_was_there() && !was_advanced {
+            let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
+            return Ok(Some(gap.unwrap_or_default()));
+        }
+        // Only a relay puts the slot where no record ends. What does not decode, and goes farther than a
+        // trace, is somebody who chose such a position.
+        let distance = slot.confirmed_flush.bytes_since(self.ours);
+        if progress::is_trace(slot.confirmed_flush) && !(was_advanced && distance > TRACE_BYTES_MAX)
+        {
             let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));
         }

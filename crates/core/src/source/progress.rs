@@ -19,6 +19,8 @@ const RECORD_ALIGNMENT: u64 = 8;
 
 /// A commit record is longer: 24 bytes of header, 2 of the data's, and 8 at least of data.
 const SIGNATURES: u64 = 32;
+/// How far a trace is behind the position of the slot at most.
+pub const TRACE_BYTES_MAX: u64 = SIGNATURES;
 
 /// What distinguishes the positions that one process reports from those of another: their last five
 /// bits, which are never those of the end of a record. Two relays that have published the same transactions would
@@ -34,13 +36,22 @@ impl Signature {
         Signature(all.nth(taken).unwrap_or(1))
     }
 
+    /// As it was kept; 0 for none.
+    pub fn of_word(word: u64) -> Signature {
+        Signature(word % SIGNATURES)
+    }
+
+    pub fn to_word(self) -> u64 {
+        self.0
+    }
+
     /// Another one if the position has this one.
     pub fn unlike(self, position: Lsn) -> Signature {
         if self.is_on(position) { Signature::drawn(self.0) } else { self }
     }
 
     pub fn is_on(self, position: Lsn) -> bool {
-        position.to_wire() % SIGNATURES == self.0
+        self.0 > 0 && position.to_wire() % SIGNATURES == self.0
     }
 
     /// The position that reports a transaction: within its commit record, whose begin Postgres compares.
@@ -76,15 +87,17 @@ pub struct OwnPositions {
     pub signature: Signature,
     /// Where the process has found the slot. What is before it is from earlier processes.
     pub found: Lsn,
-    /// The last position that it has reported.
+    /// The last position that it has reported, and the last trace, which may have another signature.
     pub reported: Lsn,
+    pub traced: Lsn,
 }
 
 impl OwnPositions {
     /// Whether another relay has left the slot at this position, also behind what this one has reported:
     /// those reports were lost, and the other one began before them.
     pub fn are_not(self, confirmed: Lsn) -> bool {
-        let is_own = confirmed == self.reported || self.signature.is_on(confirmed);
+        let is_own = confirmed == self.reported || confirmed == self.traced;
+        let is_own = is_own || self.signature.is_on(confirmed);
         is_trace(confirmed) && confirmed > self.found && !is_own && !on(Mutant::TraceBehindUnseen)
     }
 }
@@ -100,6 +113,7 @@ pub struct Progress {
     keepalive: Lsn,
     settled: Lsn,
     reported: Lsn,
+    traced: Lsn,
     /// Everything before it was sent in this session, or confirmed before it.
     sent: Lsn,
 }
@@ -171,11 +185,17 @@ impl Progress {
     /// A trace was reported: no transaction is before it that was not before the slot's position.
     pub fn on_traced(&mut self, position: Lsn) {
         self.on_reported(position);
+        self.traced = position;
         self.sent = self.sent.max(position);
     }
 
     pub fn reported(&self) -> Lsn {
         self.reported
+    }
+
+    /// The last trace.
+    pub fn traced(&self) -> Lsn {
+        self.traced
     }
 
     /// Everything before this position was sent in this session, or confirmed before it.

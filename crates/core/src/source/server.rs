@@ -7,8 +7,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::base::fingerprint::fingerprint;
-
 /// When a server was started, to the microsecond: another server, also one that goes on from a copy
 /// of the same data, and the same one after a restart have another time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +15,6 @@ pub struct ServerStart(Arc<str>);
 impl From<&str> for ServerStart {
     fn from(text: &str) -> ServerStart {
         ServerStart(Arc::from(text))
-    }
-}
-
-impl ServerStart {
-    pub fn fingerprint(&self) -> u64 {
-        fingerprint(&self.0)
     }
 }
 

@@ -27,8 +27,8 @@ pub const DEATHS: usize = 6;
 pub const BOOT: usize = 7;
 /// Marks written so far; the last [`MARKS`] of them are in the ring.
 pub const WRITTEN: usize = 8;
-/// Fingerprint of the start of the Postgres server to which positions were reported; 0 if it is not known.
-pub const SERVER: usize = 9;
+/// The signature of the positions that the process has reported.
+pub const SIGNATURE: usize = 9;
 /// Fingerprint of the broker that has confirmed what is marked.
 pub const BROKER: usize = 10;
 /// The positions that were reported to Postgres last, and how many there were in all.

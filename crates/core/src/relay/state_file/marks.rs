@@ -6,16 +6,14 @@
 
 use std::io;
 
-use super::header::{
-    self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, SERVER, WRITTEN, Words,
-};
+use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, WRITTEN, Words};
 use super::reports::Reports;
 use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::mutants::{Mutant, on};
-use crate::source::server::ServerStart;
+use crate::source::progress::Signature;
 
 /// In the ordinal of a mark: the broker has the event's dead letter.
 const DEAD_LETTER: u32 = 1 << 31;
@@ -26,8 +24,7 @@ pub struct MarkRing {
     ring: Option<Ring>,
     /// Fingerprint of the broker that confirms events; 0 as long as it is not known.
     broker: u64,
-    /// Fingerprint of the start of the Postgres server; 0 as long as it is not known.
-    server: u64,
+    signature: Signature,
     /// Another relay was seen to hold the slot.
     peer_held: bool,
 }
@@ -60,7 +57,7 @@ impl MarkRing {
         let ring = Ring { words, unwritten: Vec::new() };
         let left = match self.peer_held {
             true => Err("another relay was seen to hold the slot"),
-            false => ring.left_by_others(&successor, self.broker, self.server),
+            false => ring.left_by_others(&successor, self.broker),
         };
         let left = left.unwrap_or_else(|why| {
             tracing::info!(why, "the marks in the state file are ignored");
@@ -72,8 +69,7 @@ impl MarkRing {
         let prefix = ring.prefix();
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
-        ring.words.store(SERVER, self.server);
-        Reports(&ring.words).begin(successor.confirmed);
+        Reports(&ring.words).begin(successor.confirmed, self.signature);
         self.ring = Some(ring);
         (left, prefix)
     }
@@ -84,11 +80,11 @@ impl MarkRing {
         self.peer_held = !on(Mutant::MarksAfterPeer);
     }
 
-    /// The session is with this server.
-    pub fn server(&mut self, start: &ServerStart) {
-        self.server = start.fingerprint();
+    /// The process reports with this signature from here on.
+    pub fn signature(&mut self, signature: Signature) {
+        self.signature = signature;
         if let Some(ring) = &self.ring {
-            ring.words.store(SERVER, self.server);
+            Reports(&ring.words).sign(signature);
         }
     }
 
@@ -186,14 +182,8 @@ impl Ring {
 
     /// Marks of an earlier process. After a restart of the machine they are not believed, because
     /// the broker may have lost what it had not written to disk; nor after another relay has
-    /// had the slot, because it may have repeated some of the events. A Postgres that has crashed may
-    /// have forgotten what was reported to it, and another relay may have reported the same since.
-    fn left_by_others(
-        &self,
-        successor: &Successor,
-        broker: u64,
-        server: u64,
-    ) -> Result<Vec<u8>, &'static str> {
+    /// had the slot, because it may have repeated some of the events.
+    fn left_by_others(&self, successor: &Successor, broker: u64) -> Result<Vec<u8>, &'static str> {
         let written = self.words.load(WRITTEN);
         if written == 0 {
             return Ok(Vec::new());
@@ -207,10 +197,6 @@ impl Ring {
         let is_same_boot = successor.boot == Some(self.words.load(BOOT));
         if !is_same_boot && !on(Mutant::MarksAfterReboot) {
             return Err("the machine has been restarted since");
-        }
-        let is_same_server = [0, server].contains(&self.words.load(SERVER));
-        if !is_same_server && !on(Mutant::MarksAfterServerRestart) {
-            return Err("Postgres has been restarted since");
         }
         let is_after_peer = Reports(&self.words).show_another_relay(successor.confirmed);
         if is_after_peer && !on(Mutant::MarksAfterPeer) {

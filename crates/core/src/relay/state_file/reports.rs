@@ -4,18 +4,26 @@
 //! Another relay may have repeated events and confirmed none of them. So whoever takes the slot
 //! leaves a trace in it before it publishes, and reports positions of its own
 //! ([`crate::source::progress::Signature`]). The slot is as this file's processes have left it if it
-//! stands at one of their last reports, of which Postgres may not have read the very last ones.
+//! stands at one of their last reports, or at an earlier one that has their signature: Postgres may not
+//! have read the last ones. A Postgres that was restarted sets the slot back to an older position: to one
+//! that no other relay has signed. What a crash has undone of another relay is not seen.
 
-use super::header::{REPORTS, REPORTS_MADE, Words};
+use super::header::{REPORTS, REPORTS_MADE, SIGNATURE, Words};
 use crate::base::lsn::Lsn;
+use crate::source::progress::{self, Signature};
 
 pub struct Reports<'a>(pub &'a Words);
 
 impl Reports<'_> {
     /// A process takes the slot, which stands at `confirmed`.
-    pub fn begin(&self, confirmed: Lsn) {
+    pub fn begin(&self, confirmed: Lsn, signature: Signature) {
         self.0.store(REPORTS_MADE, 0);
+        self.sign(signature);
         self.push(confirmed);
+    }
+
+    pub fn sign(&self, signature: Signature) {
+        self.0.store(SIGNATURE, signature.to_word());
     }
 
     /// Called when the report is on its way.
@@ -33,8 +41,12 @@ impl Reports<'_> {
     pub fn show_another_relay(&self, confirmed: Lsn) -> bool {
         let Reports(words) = self;
         let made = words.load(REPORTS_MADE).min(REPORTS.len() as u64) as usize;
-        let mut reports = REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));
-        !reports.any(|report| report == confirmed)
+        let reports = || REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));
+        let is_own = Signature::of_word(words.load(SIGNATURE)).is_on(confirmed);
+        let is_earlier = is_own && reports().any(|report| confirmed < report);
+        let is_before_all = reports().all(|report| confirmed < report);
+        let is_set_back = is_before_all && !progress::is_trace(confirmed);
+        !(reports().any(|report| report == confirmed) || is_earlier || is_set_back)
     }
 }
 

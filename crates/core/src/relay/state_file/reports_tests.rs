@@ -10,21 +10,27 @@ fn a_slot_that_stands_where_no_report_has_left_it_was_another_relays() {
     let words = MemoryFile::default().bytes();
     let reports = Reports(&words);
     // GIVEN a process that took the slot at 800, left a trace, and has made reports since
-    reports.begin(lsn(800));
-    reports.push(lsn(803));
-    for position in (808..=880).step_by(8) {
-        reports.push(lsn(position));
-        reports.push(lsn(position));
+    let signature = Signature::drawn(0);
+    let own = |number: u64| 32 * number + 1;
+    assert!(signature.is_on(lsn(own(1))));
+    reports.begin(lsn(800), signature);
+    for number in 25..40 {
+        reports.push(lsn(own(number)));
+        reports.push(lsn(own(number)));
     }
     let another = |position| reports.show_another_relay(lsn(position));
     // THEN Postgres may not have read the last of them
-    assert!([880, 872, 808, 803, 800].iter().all(|position| !another(*position)));
+    assert!([own(39), own(38), own(25), 800].iter().all(|position| !another(*position)));
     // A relay that took the slot at any of them has left a trace; or it has confirmed events.
-    assert!([888, 881, 879, 873, 805, 801].iter().all(|position| another(*position)));
-    // WHEN many reports follow THEN those of long ago count no more
-    for position in (888..2000).step_by(8) {
-        reports.push(lsn(position));
+    assert!([own(39) + 1, own(38) + 2, 805, 1000].iter().all(|position| another(*position)));
+    // Postgres was restarted, and the slot is back at an older report.
+    assert!([792, 8].iter().all(|position| !another(*position)));
+    assert!([794, 799].iter().all(|position| another(*position)), "of other relays");
+    // WHEN many reports follow THEN those of long ago are known by their signature
+    for number in 40..90 {
+        reports.push(lsn(own(number)));
     }
-    assert!([1992, 1880].iter().all(|position| !another(*position)));
-    assert!([2000, 1993, 1889, 803].iter().all(|position| another(*position)));
+    let kept = [own(89), own(74), own(40), own(25), 800];
+    assert!(kept.iter().all(|position| !another(*position)));
+    assert!([own(90), own(89) + 2, own(60) + 1, 803].iter().all(|position| another(*position)));
 }

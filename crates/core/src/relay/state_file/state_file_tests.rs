@@ -2,7 +2,6 @@ use super::*;
 use crate::base::event::Position;
 use crate::delivery::known::Fingerprint;
 use crate::relay::testing::MemoryFile;
-use crate::source::server::ServerStart;
 
 const PLACE: u64 = 7;
 const BOOT: Option<u64> = Some(1);
@@ -39,6 +38,8 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     let marks = [mark(100, 1), mark(100, 0), mark(u64::MAX - 1, 2_000_000_000)];
     marked(&file, &marks, 50);
     assert_eq!(left(&file, PLACE, BOOT, 50), marks);
+    // Postgres was restarted and has an older position.
+    assert_eq!(left(&file, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = file.open();
     process.takes_over_at(PLACE, Some(lsn(50)));
@@ -46,26 +47,6 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     process.marks.write();
     drop(process);
     assert_eq!(left(&file, PLACE, BOOT, 50), [&marks[..], &[mark(300, 0)]].concat());
-}
-
-#[test]
-fn marks_are_ignored_where_postgres_was_restarted_since() {
-    for (now, is_believed) in [("a", true), ("b", false)] {
-        let file = MemoryFile::default();
-        file.set_boot(BOOT);
-        let mut process = file.open();
-        process.marks.server(&ServerStart::from("a"));
-        process.takes_over_at(PLACE, Some(lsn(40)));
-        process.marks.push(mark(100, 0));
-        process.marks.write();
-        drop(process);
-        // WHEN the slot stands where this process has left it, or another relay that has published
-        // the same
-        let mut next = file.open();
-        next.marks.server(&ServerStart::from(now));
-        let left = next.takes_over_at(PLACE, Some(lsn(40)));
-        assert_eq!(left.iter().next().is_some(), is_believed, "{now}");
-    }
 }
 
 #[test]

@@ -68,7 +68,6 @@ impl<P: ProducerPort> ProducerClient<P> {
             self.missing = Some((topic, false));
             return Err(Code::QueueFull);
         }
-        self.missing = None;
         if may_have_changed && self.ask_for_topic(event.topic) {
             outcome = self.producer.produce(topic, sequence, event, partition);
         }
@@ -76,6 +75,7 @@ impl<P: ProducerPort> ProducerClient<P> {
             return Err(Code::Fatal);
         }
         outcome?;
+        self.missing.take_if(|(missing, _)| *missing == topic);
         self.in_flight += 1;
         Ok(())
     }

@@ -190,7 +190,7 @@ impl SlotFeed {
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
-        admitter.state_file.marks.server(&server);
+        admitter.state_file.marks.signature(self.replication.signature());
         if admitter.state_file.marks.broker(driver.broker()) {
             self.replication.prefixes.forget_prefix();
         }

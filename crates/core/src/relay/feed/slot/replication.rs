@@ -107,9 +107,14 @@ impl Replication {
         self.signature = self.signature.unlike(position);
     }
 
+    pub fn signature(&self) -> Signature {
+        self.signature
+    }
+
     /// The positions that this process has reported since it has found the slot at `found`.
     pub fn own_positions(&self, found: Lsn) -> OwnPositions {
-        OwnPositions { signature: self.signature, found, reported: self.progress.reported() }
+        let (reported, traced) = (self.progress.reported(), self.progress.traced());
+        OwnPositions { signature: self.signature, found, reported, traced }
     }
 
     /// There is a new connection: tables are described again, and transactions begin again with those
@@ -224,7 +229,7 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
-                // Within a transaction, Postgres may name a position behind what it has sent of that.
+                // What is sent of a transaction may be less than the position says.
                 if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
                     self.progress.on_keepalive(wal_end);
                 }

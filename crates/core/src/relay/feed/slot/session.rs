@@ -6,12 +6,10 @@ use std::time::Duration;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::relay::control::{
-    ConfirmedPosition, Mover, OpenedSession, PeerProgress, Seen, SystemTimeline,
-};
+use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen, SystemTimeline};
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
-use crate::source::progress::{self, OwnPositions};
+use crate::source::progress::{self, OwnPositions, TRACE_BYTES_MAX};
 use crate::source::server::ServerStart;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -128,9 +126,10 @@ pub(super) fn judge(
         return start(slot_confirmed, Continuation::OtherTimeline);
     }
     let floor = by_peers.max(ours);
-    // Only a relay puts it where no record ends: one that was not seen.
-    let by_a_relay = progress::is_trace(slot_confirmed) && *mover == Mover::Unseen;
-    if slot_confirmed > floor && !by_a_relay && !on(Mutant::MoverUnchecked) {
+    // A relay that was not seen has taken the slot and confirmed nothing.
+    let is_trace =
+        progress::is_trace(slot_confirmed) && slot_confirmed.bytes_since(floor) <= TRACE_BYTES_MAX;
+    if slot_confirmed > floor && !is_trace && !on(Mutant::MoverUnchecked) {
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
     let floor = floor.max(slot_confirmed);

@@ -29,7 +29,7 @@ use crate::sink::{Failure, PublishLimits, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
-/// An event that may end the connection waits no longer than this for one that is not new.
+/// An event that may end the connection waits no longer than this for everything else.
 const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
