@@ -3,8 +3,9 @@ use super::*;
 const OWN: i32 = 1;
 const PEER: i32 = 2;
 
-fn lsn(value: u64) -> Lsn {
-    Lsn::from_wire(value)
+/// The end of a record.
+fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(8 * number)
 }
 
 fn place(timeline: u32) -> SystemTimeline {
@@ -38,7 +39,7 @@ fn history() -> (SlotHistory, Instant) {
 }
 
 fn confirmed(history: &mut SlotHistory) -> Option<u64> {
-    history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
+    history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire() / 8)
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn what_nobody_or_another_program_moved_is_no_peers() {
             at += PEER_ENDS_WITHIN;
         }
         let Seen { peers, mover, .. } = history.ends(&place(1));
-        (peers.map(|peers| peers.confirmed.to_wire()), mover)
+        (peers.map(|peers| peers.confirmed.to_wire() / 8), mover)
     };
     assert_eq!(moved(&[slot(150, None)]), (None, Mover::Unseen));
     // The own former walsender is no peer.
@@ -212,4 +213,22 @@ fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     assert!(is_takeover("a", 101, short));
     assert!(is_takeover("b", 100, short));
     assert!(is_takeover("a", 100, GAP_MAX * 2));
+}
+
+#[test]
+fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
+    let at = |position: u64, decoded: i64| {
+        let (mut history, now) = history();
+        let held = Sighting { at: now, server: server("a"), decoded: Some(9), peer_at: None };
+        history.begins(lsn(100), Some(held));
+        let confirmed_flush = Lsn::from_wire(position);
+        let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..HeldSlot::default() };
+        history.look(&look, now);
+        history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
+    };
+    assert_eq!(at(8 * 200 + 3, 10), Some(8 * 200 + 3));
+    assert_eq!(at(8 * 200, 10), None);
+    // Where nothing was decoded it can only be a trace.
+    assert_eq!(at(8 * 100 + 3, 9), Some(8 * 100 + 3));
+    assert_eq!(at(8 * 200 + 3, 9), None);
 }

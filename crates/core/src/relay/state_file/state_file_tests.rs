@@ -42,11 +42,11 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     assert_eq!(left(&file, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(50)));
+    process.takes_over_at(PLACE, Some(lsn(16)));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
-    assert_eq!(left(&file, PLACE, BOOT, 50), [&marks[..], &[mark(300, 0)]].concat());
+    assert_eq!(left(&file, PLACE, BOOT, 16), [&marks[..], &[mark(300, 0)]].concat());
 }
 
 #[test]
