@@ -132,7 +132,7 @@ pub(crate) async fn advance(
             server.system_id, server.timeline
         )));
     }
-    if own.are_not(slot.confirmed_flush) {
+    if own.exclude(slot.confirmed_flush) {
         return Ok(Advance::NotOurs("another relay has had the slot".to_owned()));
     }
     if slot.confirmed_flush >= to {

@@ -78,6 +78,7 @@ impl FaultKind {
     }
 }
 
+/// Those of the broker come last, from [`FaultKind::BrokerAway`] on.
 pub const FAULTS: [FaultKind; 34] = [
     FaultKind::Kill,
     FaultKind::Stop,
@@ -197,26 +198,10 @@ impl Theme {
                 FaultKind::SlotAdvanced,
                 FaultKind::CutBoth,
             ],
-            Theme::Broker => vec![
-                FaultKind::Kill,
-                FaultKind::Stop,
-                FaultKind::BrokerAway,
-                FaultKind::SinkBroken,
-                FaultKind::Refusals,
-                FaultKind::SilentTopic,
-                FaultKind::AnswersLost,
-                FaultKind::LeaderChanges,
-                FaultKind::SilentPartition,
-                FaultKind::ProducerFatal,
-                FaultKind::TopicRecreated,
-                FaultKind::AmqpConnectionLost,
-                FaultKind::AmqpHalfOpen,
-                FaultKind::BrokerAlarm,
-                FaultKind::QueueDeleted,
-                FaultKind::QueueFull,
-                FaultKind::ExchangeDeleted,
-                FaultKind::ConfirmsLinger,
-            ],
+            Theme::Broker => {
+                let of_broker = FAULTS.iter().skip_while(|it| **it != FaultKind::BrokerAway);
+                [FaultKind::Kill, FaultKind::Stop].iter().chain(of_broker).copied().collect()
+            }
         }
     }
 }

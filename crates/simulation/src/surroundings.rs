@@ -166,7 +166,7 @@ impl Database for SimulatedDatabase {
             None => {}
         }
         let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
-        if position.own.are_not(Lsn::from_wire(confirmed)) {
+        if position.own.exclude(Lsn::from_wire(confirmed)) {
             return Err("another relay has had the slot".to_owned());
         }
         postgres.advance(position.lsn.to_wire());

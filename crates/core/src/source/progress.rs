@@ -56,7 +56,7 @@ impl Signature {
 
     /// The position that reports a transaction: within its commit record, whose begin Postgres compares.
     /// The end itself if the signature does not fit in between.
-    pub fn on(self, commit_lsn: Lsn, end_lsn: Lsn) -> Lsn {
+    pub fn sign(self, commit_lsn: Lsn, end_lsn: Lsn) -> Lsn {
         let end = end_lsn.to_wire();
         let behind = (end + SIGNATURES - self.0) % SIGNATURES;
         let signed = Lsn::from_wire(end.saturating_sub(behind));
@@ -95,7 +95,7 @@ pub struct OwnPositions {
 impl OwnPositions {
     /// Whether another relay has left the slot at this position, also behind what this one has reported:
     /// those reports were lost, and the other one began before them.
-    pub fn are_not(self, confirmed: Lsn) -> bool {
+    pub fn exclude(self, confirmed: Lsn) -> bool {
         let is_own = confirmed == self.reported || confirmed == self.traced;
         let is_own = is_own || self.signature.is_on(confirmed);
         is_trace(confirmed) && confirmed > self.found && !is_own && !on(Mutant::TraceBehindUnseen)

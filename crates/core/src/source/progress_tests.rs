@@ -82,16 +82,16 @@ fn a_trace_confirms_nothing_and_is_no_end_of_a_record() {
 fn what_a_process_reports_of_a_transaction_is_within_its_commit_record() {
     let (commit, end) = (lsn(800), lsn(840));
     let reported: std::collections::BTreeSet<Lsn> =
-        signatures().map(|signature| signature.on(commit, end)).collect();
+        signatures().map(|signature| signature.sign(commit, end)).collect();
     let expected = (809..840).filter(|position| position % 8 > 0).map(lsn);
     assert_eq!(reported, expected.collect());
     for signature in signatures() {
-        assert!(signature.is_on(signature.on(commit, end)));
+        assert!(signature.is_on(signature.sign(commit, end)));
         // WHEN another process reports the same transaction THEN its position is another one
-        let other = signature.unlike(signature.on(commit, end));
-        assert_ne!(other.on(commit, end), signature.on(commit, end));
-        assert_eq!(other.unlike(signature.on(commit, end)), other);
-        assert!(signature.on(commit, lsn(803)) > commit);
+        let other = signature.unlike(signature.sign(commit, end));
+        assert_ne!(other.sign(commit, end), signature.sign(commit, end));
+        assert_eq!(other.unlike(signature.sign(commit, end)), other);
+        assert!(signature.sign(commit, lsn(803)) > commit);
     }
-    assert_eq!(Signature::default().on(commit, end), end);
+    assert_eq!(Signature::default().sign(commit, end), end);
 }

@@ -264,7 +264,7 @@ impl SlotFeed {
     fn is_left_by_another(&self, opened: &OpenedSession) -> bool {
         let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
         known.is_some_and(|slot| {
-            self.replication.own_positions(slot.found).are_not(opened.slot_confirmed)
+            self.replication.own_positions(slot.found).exclude(opened.slot_confirmed)
         })
     }
 

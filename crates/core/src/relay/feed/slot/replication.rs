@@ -287,7 +287,7 @@ impl Replication {
                 if !self.transactions.is_known() && self.flights.expects_more_of(commit_lsn) {
                     return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
                 }
-                let reported = self.signature.on(commit_lsn, end_lsn);
+                let reported = self.signature.sign(commit_lsn, end_lsn);
                 if self.transactions.commit(reported, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }
