@@ -1,0 +1,168 @@
+use super::*;
+use crate::codec_tests::{ack, channel_method, close, header, method, returned};
+use amq_protocol::protocol::{AMQPClass, channel, confirm, connection, exchange};
+
+fn session() -> Session {
+    let tuning = Tuning { channel_max: 3, frame_max: 4096, heartbeat_s: 10 };
+    Session::new(Agreed { cluster_name: "c".to_owned(), tuning }, Instant::now())
+}
+
+fn take(session: &mut Session, bytes: &[u8]) -> (Result<Option<Event>, Malformed>, Vec<u8>) {
+    let (frame, length) = Frame::split(bytes).unwrap().unwrap();
+    assert_eq!(length, bytes.len());
+    let mut out = Vec::new();
+    (session.take(frame, &mut out), out)
+}
+
+fn heard(session: &mut Session, bytes: &[u8]) -> Option<Event> {
+    take(session, bytes).0.unwrap()
+}
+
+fn put(method: ClientMethod<'_>, channel: u16) -> Vec<u8> {
+    let mut out = Vec::new();
+    method.put(channel, &mut out);
+    out
+}
+
+fn open_ok(number: u16) -> Vec<u8> {
+    method(number, channel_method(channel::AMQPMethod::OpenOk(channel::OpenOk {})))
+}
+
+fn close_ok(number: u16) -> Vec<u8> {
+    method(number, channel_method(channel::AMQPMethod::CloseOk(channel::CloseOk {})))
+}
+
+fn select_ok(number: u16) -> Vec<u8> {
+    let select_ok = confirm::AMQPMethod::SelectOk(confirm::SelectOk {});
+    method(number, AMQPClass::Confirm(select_ok))
+}
+
+/// A session whose channel 1 is published on.
+fn publishing() -> Session {
+    let (mut session, mut out) = (session(), Vec::new());
+    assert!(session.open_channel(&mut out));
+    assert_eq!(
+        out,
+        [put(ClientMethod::ChannelOpen, 1), put(ClientMethod::ConfirmSelect, 1)].concat()
+    );
+    assert_eq!(heard(&mut session, &open_ok(1)), None);
+    assert_eq!(heard(&mut session, &select_ok(1)), Some(Event::ChannelOpened(1)));
+    session
+}
+
+#[test]
+fn confirms_count_only_on_a_channel_that_is_published_on() {
+    let mut session = publishing();
+    let confirm = Event::Confirm { channel: 1, tag: 7, multiple: true, acked: true };
+    assert_eq!(heard(&mut session, &ack(1, 7, true)), Some(confirm));
+    assert_eq!(heard(&mut session, &ack(2, 7, true)), None);
+    assert_eq!(heard(&mut session, &HEARTBEAT_FRAME), None);
+}
+
+#[test]
+fn a_return_is_known_once_its_properties_are() {
+    let mut session = publishing();
+    for id in ["e-1", ""] {
+        assert_eq!(heard(&mut session, &returned(1)), None);
+        let known = Event::Returned {
+            channel: 1,
+            message_id: id.to_owned(),
+            code: 312,
+            text: "NO_ROUTE".to_owned(),
+        };
+        let id = (!id.is_empty()).then_some(id);
+        assert_eq!(heard(&mut session, &header(1, id)), Some(known));
+    }
+    // Properties without a return belong to no message of this side.
+    assert_eq!(take(&mut session, &header(1, None)).0, Err(Malformed::Frame));
+}
+
+#[test]
+fn a_question_has_a_channel_of_its_own_which_is_used_again() {
+    let mut session = publishing();
+    for _ in 0..5 {
+        let mut out = Vec::new();
+        assert!(session.ask("x", &mut out));
+        let asked = put(ClientMethod::ExchangeDeclarePassive { exchange: "x" }, 2);
+        assert_eq!(out, [put(ClientMethod::ChannelOpen, 2), asked].concat());
+        assert_eq!(heard(&mut session, &open_ok(2)), None);
+        let there = exchange::AMQPMethod::DeclareOk(exchange::DeclareOk {});
+        let (answer, out) = take(&mut session, &method(2, AMQPClass::Exchange(there)));
+        assert_eq!(answer, Ok(Some(Event::Answered(None))));
+        assert_eq!(out, put(ClientMethod::ChannelClose, 2));
+        assert_eq!(heard(&mut session, &close_ok(2)), None);
+    }
+    // WHEN the answer is no THEN the channel is free at once
+    assert!(session.ask("x", &mut Vec::new()));
+    let (answer, out) = take(&mut session, &close(2, 404, "NOT_FOUND"));
+    assert_eq!(answer, Ok(Some(Event::Answered(Some((404, "NOT_FOUND".to_owned()))))));
+    assert_eq!(out, put(ClientMethod::ChannelCloseOk, 2));
+    // WHEN nothing is named THEN the channel itself is the question
+    let mut out = Vec::new();
+    assert!(session.ask("", &mut out));
+    assert_eq!(out, put(ClientMethod::ChannelOpen, 2));
+    assert_eq!(heard(&mut session, &open_ok(2)), Some(Event::Answered(None)));
+}
+
+#[test]
+fn no_more_channels_are_opened_than_agreed() {
+    let mut session = publishing();
+    assert!(session.open_channel(&mut Vec::new()));
+    assert!(session.ask("x", &mut Vec::new()));
+    let mut out = Vec::new();
+    assert!(!session.open_channel(&mut out));
+    assert!(!session.ask("x", &mut out));
+    assert!(out.is_empty());
+}
+
+#[test]
+fn a_close_is_answered_and_tells_why() {
+    let mut session = publishing();
+    let (closed, out) = take(&mut session, &close(1, 406, "the reason"));
+    assert_eq!(closed, Ok(Some(Event::ChannelClosed { code: 406, text: "the reason".to_owned() })));
+    assert_eq!(out, put(ClientMethod::ChannelCloseOk, 1));
+    let reply = connection::Close {
+        reply_code: 320,
+        reply_text: "CONNECTION_FORCED".into(),
+        class_id: 0,
+        method_id: 0,
+    };
+    let reply = AMQPClass::Connection(connection::AMQPMethod::Close(reply));
+    let (closed, out) = take(&mut session, &method(0, reply));
+    let text = "CONNECTION_FORCED".to_owned();
+    assert_eq!(closed, Ok(Some(Event::Closed { code: 320, text })));
+    assert_eq!(out, put(ClientMethod::CloseOk, 0));
+}
+
+#[test]
+fn a_text_that_is_cut_inside_a_character_is_kept() {
+    let mut session = publishing();
+    let mut bytes = close(1, 406, "abc€");
+    // The last byte of the text goes, and both lengths with it.
+    let text_ends_at = bytes.len() - 5;
+    bytes.remove(text_ends_at - 1);
+    bytes[6] -= 1;
+    bytes[13] -= 1;
+    let Some(Event::ChannelClosed { text, .. }) = heard(&mut session, &bytes) else { panic!() };
+    assert_eq!(text, "abc\u{fffd}");
+}
+
+#[test]
+fn heartbeats_are_sent_in_silence_and_missed_after_two() {
+    let (mut session, began) = (session(), Instant::now());
+    let at = |seconds| began + Duration::from_secs(seconds);
+    session.sent(began);
+    session.heard(began);
+    let mut out = Vec::new();
+    assert!(session.tick(at(4), &mut out));
+    assert!(out.is_empty());
+    assert!(session.tick(at(5), &mut out));
+    assert!(session.tick(at(9), &mut out));
+    assert_eq!(out, HEARTBEAT_FRAME);
+    session.sent(at(12));
+    assert!(session.tick(at(16), &mut out));
+    assert_eq!(out, HEARTBEAT_FRAME);
+    session.heard(at(18));
+    assert!(session.tick(at(37), &mut out));
+    assert!(!session.tick(at(38), &mut out));
+}
