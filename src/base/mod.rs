@@ -13,6 +13,7 @@ pub(crate) mod service_manager;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tls;
+pub mod transport;
 
 pub use walrelay_core::base::{
     backoff, encoding, error, event, figures, finding, fingerprint, lsn, settings, stop, template,

@@ -154,7 +154,7 @@ fn read_until(
     deadline: Instant,
 ) -> Result<ReadThrough, StreamError> {
     while Instant::now() < deadline {
-        stream.wait(TICK)?;
+        stream.wait(TICK, None, Instant::now())?;
         let filled = stream.fill(Instant::now());
         while let Some((packet, length)) = stream.peek()? {
             match packet {

@@ -19,7 +19,6 @@ pub(crate) mod slot_state;
 pub(crate) mod slot_wait;
 pub mod sql;
 pub mod tls;
-pub mod transport;
 pub(crate) mod walsender;
 pub mod wire;
 

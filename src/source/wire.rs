@@ -1,18 +1,19 @@
 //! The replication connection as the stream uses it.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use pgwire_replication::Lsn as WireLsn;
 use pgwire_replication::protocol::replication::{
     encode_standby_status_update, unix_to_pg_timestamp,
 };
+use rustix::event::{PollFd, PollFlags};
 use walrelay_core::source::stream::{BUFFER_BYTES, SentBytes, Wire};
 
-use super::transport::Transport;
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi;
+use crate::base::transport::{Transport, wait_for};
 
 /// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
 const LOW_WATER_BYTES: i32 = 64;
@@ -60,20 +61,25 @@ impl Wire for Transport {
     }
 
     fn sent(&self) -> SentBytes {
-        Transport::sent(self)
+        SentBytes { written: self.written_bytes(), acknowledged: self.acknowledged_bytes() }
     }
 
     fn send_copy_done(&mut self) -> io::Result<()> {
         self.write(&[b'c', 0, 0, 0, 4])
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let writing = self.pending_write();
-        Transport::wait(self, timeout, writing)?;
+        self.wait_with(timeout, writing, other)?;
         if writing { self.flush() } else { Ok(()) }
     }
 
-    fn pause(&mut self, length: Duration) {
-        std::thread::sleep(length);
+    fn pause(&mut self, length: Duration, other: Option<BorrowedFd<'_>>) {
+        let Some(other) = other else { return std::thread::sleep(length) };
+        let mut sockets = [PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        // A socket that cannot be waited for is found broken by whoever reads it.
+        if wait_for(&mut sockets, length).is_err() {
+            std::thread::sleep(length);
+        }
     }
 }

@@ -8,11 +8,11 @@ use std::io;
 use std::time::Duration;
 
 use self::cluster::{cluster, info};
+use walrelay::base::transport::Transport;
 use walrelay::source::connect::{
     ConnectCause, ConnectError, ConnectErrorKind, StartReplication, open, open_stream,
 };
 use walrelay::source::sql;
-use walrelay::source::transport::Transport;
 
 const SOON: Duration = Duration::from_secs(20);
 

@@ -1,6 +1,7 @@
 //! The ports of a simulated process: its wire, its database, its state file, and what it is counted by.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -88,12 +89,12 @@ impl Wire for SimulatedWire {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, _other: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.life.wait(timeout);
         Ok(())
     }
 
-    fn pause(&mut self, length: Duration) {
+    fn pause(&mut self, length: Duration, _other: Option<BorrowedFd<'_>>) {
         self.life.wait(length);
     }
 }

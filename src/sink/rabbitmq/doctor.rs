@@ -1,7 +1,7 @@
 //! Checks that the configured exchanges and queues exist and can be used.
 //!
-//! `run` checks at its start, over the connection that events will take, and asks the management API
-//! if there is one. `check` does the same and also reports what cannot be known. Neither changes
+//! `run` checks at its start, before it connects to publish, and asks the management API if there is
+//! one. `check` does the same and also reports what cannot be known. Neither changes
 //! anything.
 
 use std::collections::BTreeSet;
@@ -25,18 +25,31 @@ use crate::sink::Requirements;
 /// Queues, or routing keys of rows, that are looked at one by one.
 const LOOKED_AT_MAX: usize = 100;
 
-/// Checks over an open connection. With `thorough` it also reports what a start need not repeat.
+/// Whether there is anything to ask the broker for over AMQP.
+pub(super) fn asks(settings: &RabbitSettings, required: &Requirements) -> bool {
+    let takes_any = settings.exchange.constant() == Some("");
+    let names_exchange = settings.exchange.constant().is_some_and(|name| !name.is_empty());
+    let names_rows = !required.topics.is_empty() || !required.from_rows.is_empty();
+    names_exchange
+        || !settings.queues.is_empty()
+        || takes_any && names_rows
+        || required.dead_letters.is_some()
+}
+
+/// Checks over an open connection, if there is one. With `thorough` it also reports what a start need
+/// not repeat.
 pub(super) async fn check(
     settings: &RabbitSettings,
     required: &Requirements,
-    connection: &AmqpConnection,
+    connection: Option<&AmqpConnection>,
     thorough: bool,
 ) -> Vec<Finding> {
-    let (probe, faults) = (&connection.probe, SetupFaults(settings));
-    let mut doctor = Doctor { settings, required, probe, faults, found: Vec::new(), thorough };
+    let faults = SetupFaults(settings);
+    let mut doctor = Doctor { settings, required, faults, found: Vec::new(), thorough };
     doctor.unencrypted();
     // A fault that was found may have ended the connection.
-    if let Err(loss) = doctor.declared().await
+    if let Some(connection) = connection
+        && let Err(loss) = doctor.declared(&connection.probe).await
         && is_sound(&doctor.found)
     {
         doctor.fail(loss.unreachable(&settings.address()));
@@ -54,7 +67,7 @@ pub(super) fn inspect(settings: &RabbitSettings, required: &Requirements) -> Vec
         let (host, vhost) = (&settings.hosts[connection.host], &settings.vhost);
         let answers = format!("rabbitmq answers at {host}, virtual host {vhost}");
         let mut found = vec![Finding::ok("sink", answers)];
-        found.extend(check(settings, required, &connection, true).await);
+        found.extend(check(settings, required, Some(&connection), true).await);
         connection.close().await;
         Ok(found)
     });
@@ -89,7 +102,6 @@ pub(super) async fn dead_letter_queue(
 struct Doctor<'a> {
     settings: &'a RabbitSettings,
     required: &'a Requirements,
-    probe: &'a Probe,
     faults: SetupFaults<'a>,
     found: Vec<Finding>,
     thorough: bool,
@@ -143,7 +155,7 @@ impl Doctor<'_> {
     }
 
     /// Checks exchanges and queues over AMQP.
-    async fn declared(&mut self) -> AmqpResult<()> {
+    async fn declared(&mut self, probe: &Probe) -> AmqpResult<()> {
         let (settings, required) = (self.settings, self.required);
         let exchange = settings.exchange.constant();
         let mut queues: BTreeSet<&String> = settings.queues.keys().collect();
@@ -154,10 +166,10 @@ impl Doctor<'_> {
             ),
             // The default exchange takes the routing key as the name of a queue.
             Some("") => queues.extend(&required.topics),
-            Some(name) => self.exchange(Purpose::Events, name).await?,
+            Some(name) => self.exchange(probe, Purpose::Events, name).await?,
         }
         for queue in &queues {
-            match self.queue_exists(Purpose::Events, queue).await? {
+            match self.queue_exists(probe, Purpose::Events, queue).await? {
                 Existence::There => self.ok(format!("queue {queue} is there")),
                 Existence::Missing => {}
                 Existence::Hidden => self.warn_if_thorough(format!(
@@ -168,7 +180,7 @@ impl Doctor<'_> {
         if exchange == Some("") {
             let from_rows = required.from_rows.iter().filter(|name| name.len() <= NAME_BYTES_MAX);
             for queue in from_rows.filter(|queue| !queues.contains(queue)).take(LOOKED_AT_MAX) {
-                if self.probe.queue_exists(queue).await? == Existence::Missing {
+                if probe.queue_exists(queue).await? == Existence::Missing {
                     self.warn_of_rows(&self.faults.queue_missing(Purpose::Events, queue));
                 }
             }
@@ -176,18 +188,18 @@ impl Doctor<'_> {
         let Some(address) = &required.dead_letters else { return Ok(()) };
         // The default exchange always exists, and the broker refuses a question for it.
         if !address.exchange.is_empty() {
-            self.exchange(Purpose::DeadLetters, &address.exchange).await?;
+            self.exchange(probe, Purpose::DeadLetters, &address.exchange).await?;
         }
-        match self.queue_exists(Purpose::DeadLetters, &address.topic).await? {
+        match self.queue_exists(probe, Purpose::DeadLetters, &address.topic).await? {
             Existence::Missing => Ok(()),
-            existence => self.stream(address, existence).await,
+            existence => self.stream(probe, address, existence).await,
         }
     }
 
-    async fn exchange(&mut self, purpose: Purpose, name: &str) -> AmqpResult<()> {
+    async fn exchange(&mut self, probe: &Probe, purpose: Purpose, name: &str) -> AmqpResult<()> {
         let kind = purpose.types(self.settings).0;
         let any_type = purpose == Purpose::DeadLetters;
-        let Some(differences) = self.probe.exchange(name, kind, any_type).await? else {
+        let Some(differences) = probe.exchange(name, kind, any_type).await? else {
             self.fail(self.faults.exchange_missing(purpose, name));
             return Ok(());
         };
@@ -195,7 +207,7 @@ impl Doctor<'_> {
         let is_usable = faults.is_empty();
         // Before the next question: the broker closes the connection over an unknown exchange type.
         self.found.extend(faults.into_iter().map(Finding::fail));
-        if !self.probe.may_publish(name).await? {
+        if !probe.may_publish(name).await? {
             let dead_letters = self.required.dead_letters.as_ref();
             self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
         }
@@ -239,8 +251,13 @@ impl Doctor<'_> {
     }
 
     /// What cannot be used counts as missing.
-    async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<Existence> {
-        let fault = match self.probe.queue_exists(name).await {
+    async fn queue_exists(
+        &mut self,
+        probe: &Probe,
+        purpose: Purpose,
+        name: &str,
+    ) -> AmqpResult<Existence> {
+        let fault = match probe.queue_exists(name).await {
             Ok(Existence::Missing) => self.faults.queue_missing(purpose, name),
             Ok(existence) => return Ok(existence),
             Err(loss) if loss.code.is_some() => self.faults.queue_unusable(name, &loss),
@@ -252,12 +269,13 @@ impl Doctor<'_> {
 
     async fn stream(
         &mut self,
+        probe: &Probe,
         address: &DeadLetterAddress,
         existence: Existence,
     ) -> AmqpResult<()> {
         let name = &address.topic;
         let subject = Purpose::DeadLetters.subject("queue", name);
-        let (kind, unreadable) = dead_letter_queue(self.probe, self.faults, address).await?;
+        let (kind, unreadable) = dead_letter_queue(probe, self.faults, address).await?;
         match kind {
             DeadLetterQueue::NotAStream => {
                 self.fail(self.faults.not_a_stream(name));

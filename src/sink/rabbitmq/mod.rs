@@ -1,24 +1,23 @@
-//! RabbitMQ, with lapin for all but publishes ([`multiplexer`]).
-//!
-//! A thread of its own owns the connection ([`driver`]); the data thread hands events over,
-//! collects reports and waits for neither. What is decided, and why, is in
-//! [`walrelay_core::sink::rabbitmq`]. The relay's window bounds what the threads hand to each other.
+//! RabbitMQ. Events are published on a connection of their own ([`publish_connection`]), by the data
+//! thread, which never waits for it; a thread is started for each attempt to connect. lapin holds
+//! other connections, for questions, declarations and streams ([`connection`]). What is decided, and
+//! why, is in [`walrelay_core::sink::rabbitmq`].
 
-mod answers;
 mod bench_target;
 pub(super) mod broker;
 mod connection;
 mod dead_letters;
-mod deadline;
+mod dial;
 mod doctor;
-mod driver;
 mod init;
 mod lapin_error;
 mod management;
-mod multiplexer;
+mod outgoing;
 mod probe;
 mod publish;
-mod publish_frames;
+mod publish_connection;
+mod publish_login;
+mod publish_port;
 mod search;
 mod settings;
 mod setup_faults;

@@ -83,11 +83,6 @@ impl Probe {
         Ok(answer)
     }
 
-    /// Asks what the broker always answers.
-    pub(super) async fn is_answered(&self) -> AmqpResult<()> {
-        self.ask(async |_| Ok(())).await
-    }
-
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<Existence> {
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
         existence(self.exchange_declare(name, "topic", options).await)

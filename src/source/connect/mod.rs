@@ -28,7 +28,7 @@ pub use self::error::{ConnectCause, ConnectError};
 use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost};
-use super::transport::Transport;
+use crate::base::transport::Transport;
 
 /// No message of a login or of an answer to a command comes near this. Changes may be larger, but
 /// are not read here.

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
+use crate::base::transport::Transport;
 use crate::source::require_auth::{AuthMethod, RequireAuth};
-use crate::source::transport::Transport;
 
 /// Tag, length and code of an authentication request.
 const HEAD_BYTES: usize = 9;

@@ -93,7 +93,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
-use crate::sink::{Failure, SinkReport};
+use crate::sink::{Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
 
@@ -237,13 +237,16 @@ impl<F: Feed> Relay<F> {
 
     /// Waits for the feed or the sink.
     pub fn rest(&mut self) -> Result<(), Fault> {
-        let sink = self.down.driver.sink.as_ref();
+        let sink = self.down.driver.sink.as_deref();
         let tick = match sink {
             Some(sink) if sink.holds_back() => HELD_BACK_TICK,
             _ if self.feed.awaits_confirms() => IN_FLIGHT_TICK,
             _ => IDLE_TICK,
         };
-        if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::UNREADABLE_TICK) }
+        if self.feed.wait(tick, sink.map(|sink| sink as &dyn Sink), self.clock.instant()) {
+            return Ok(());
+        }
+        self.collect(F::UNREADABLE_TICK)
     }
 
     /// Withdraws what is in flight when another process may have taken over. Called before anything

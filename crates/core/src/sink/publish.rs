@@ -4,6 +4,7 @@
 //! not report as confirmed is unconfirmed.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::base::event::{Outbound, Sequence};
@@ -57,6 +58,12 @@ pub trait Sink {
     /// answered: it should be polled more often.
     fn holds_back(&self) -> bool {
         false
+    }
+
+    /// The socket that is readable when [`Sink::poll`] has something to report: a wait for anything
+    /// else ends when it is. None where only time tells.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     /// Sends nothing after these times, until later ones are given. A sink whose threads the relay cannot

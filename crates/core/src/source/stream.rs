@@ -5,6 +5,7 @@
 //! message larger than itself and shrinks again.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
@@ -53,12 +54,12 @@ pub trait Wire {
     /// Sends CopyDone, so that the server ends the stream and answers.
     fn send_copy_done(&mut self) -> io::Result<()>;
 
-    /// Waits until there is something to read, or until what waits to be sent can be sent, or `timeout`
-    /// has passed.
-    fn wait(&mut self, timeout: Duration) -> io::Result<()>;
+    /// Waits until there is something to read, here or from `other`, or until what waits to be sent can
+    /// be sent, or `timeout` has passed.
+    fn wait(&mut self, timeout: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<()>;
 
-    /// Waits while a backlog gathers in the socket.
-    fn pause(&mut self, length: Duration);
+    /// Waits while a backlog gathers in the socket, or until there is something to read from `other`.
+    fn pause(&mut self, length: Duration, other: Option<BorrowedFd<'_>>);
 }
 
 pub struct Stream {
@@ -67,7 +68,10 @@ pub struct Stream {
     start: usize,
     end: usize,
     pacing: ReadPacing,
+    /// How long the next wait pauses.
     pause: Option<Duration>,
+    /// Nothing is read before, because a backlog gathers.
+    paused_until: Option<Instant>,
     last_received: Instant,
     /// When the socket was last found empty.
     empty_at: Instant,
@@ -112,6 +116,7 @@ impl Stream {
             end: 0,
             pacing: ReadPacing::new(now),
             pause: None,
+            paused_until: None,
             last_received: now,
             empty_at: now,
             lived_at: now,
@@ -155,6 +160,10 @@ impl Stream {
 
     /// Reads without blocking; true when there is probably more to read.
     pub fn fill(&mut self, now: Instant) -> Result<bool, StreamError> {
+        if self.paused_until.is_some_and(|until| now < until) {
+            return Ok(false);
+        }
+        self.paused_until = None;
         self.make_room()?;
         let (mut read, mut is_empty) = (0, false);
         while self.end < self.buffer.len() {
@@ -200,6 +209,7 @@ impl Stream {
     pub fn find_error(&mut self, now: Instant) -> Option<StreamError> {
         loop {
             let waiting = self.end - self.start;
+            self.paused_until = None;
             // The end of the connection is found once more behind what was received.
             let filled = self.fill(now);
             if filled.is_err() || self.end - self.start == waiting {
@@ -221,14 +231,23 @@ impl Stream {
         None
     }
 
-    /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
-    /// passed.
-    pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
+    /// Pauses while a backlog gathers in the socket, or waits until it is readable or `timeout` has
+    /// passed. Either ends early when `sink` is readable; a pause goes on with the next wait.
+    pub fn wait(
+        &mut self,
+        timeout: Duration,
+        sink: Option<BorrowedFd<'_>>,
+        now: Instant,
+    ) -> io::Result<()> {
         if let Some(pause) = self.pause.take() {
-            self.wire.pause(pause);
+            self.paused_until = Some(now + pause);
+        }
+        if let Some(until) = self.paused_until.filter(|until| now < *until) {
+            let left = until - now;
+            self.wire.pause(if sink.is_some() { left.min(timeout) } else { left }, sink);
             return Ok(());
         }
-        if self.wire.has_buffered() { Ok(()) } else { self.wire.wait(timeout) }
+        if self.wire.has_buffered() { Ok(()) } else { self.wire.wait(timeout, sink) }
     }
 
     /// Sends a status update. Postgres may remove the WAL before `flushed`.
@@ -343,11 +362,11 @@ mod tests {
             Ok(())
         }
 
-        fn wait(&mut self, _: Duration) -> io::Result<()> {
+        fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
             Ok(())
         }
 
-        fn pause(&mut self, _: Duration) {}
+        fn pause(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) {}
     }
 
     fn parameter_status(length: usize) -> Vec<u8> {

@@ -16,7 +16,7 @@ use crate::delivery::flight::Flight;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::health::Pass;
-use crate::sink::PublishLimits;
+use crate::sink::{PublishLimits, Sink};
 
 /// The parts of the loop behind the feed: they publish candidates and judge failures.
 pub struct Downstream {
@@ -69,8 +69,9 @@ pub trait Feed {
     /// Nothing is read now on purpose, so the feed's silence does not mean a dead connection.
     fn hold(&mut self, _now: Instant) {}
 
-    /// Waits at most `tick` for something to read; false when nothing may be read now.
-    fn wait(&mut self, tick: Duration, has_sink: bool) -> bool;
+    /// Waits at most `tick` for something to read, or until the sink has something to report; false
+    /// when nothing may be read now.
+    fn wait(&mut self, tick: Duration, sink: Option<&dyn Sink>, now: Instant) -> bool;
 
     fn awaits_confirms(&self) -> bool;
 

@@ -1,5 +1,6 @@
 //! A publisher on the thread of its sink.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::port::LocalPort;
@@ -10,7 +11,7 @@ use crate::sink::{PublishLimits, SinkReport};
 
 pub type LocalSink<P> = RabbitSink<LocalLink<P>>;
 
-pub struct LocalLink<P> {
+pub struct LocalLink<P: LocalPort> {
     publisher: Publisher,
     port: P,
 }
@@ -33,6 +34,23 @@ impl<P: LocalPort> LocalLink<P> {
             self.publisher.handle(event, now);
         }
     }
+
+    /// Does what can be done without waiting.
+    fn work(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
+        self.hear(now);
+        self.publisher.advance(now, &mut self.port);
+        self.port.flush(now);
+        reports.append(&mut self.publisher.reports());
+    }
+}
+
+impl<P: LocalPort> Drop for LocalLink<P> {
+    /// What waits to be written must not be published any more: then the connection just ends.
+    fn drop(&mut self) {
+        if self.publisher.is_empty() {
+            self.port.close();
+        }
+    }
 }
 
 impl<P: LocalPort> PublisherLink for LocalLink<P> {
@@ -44,10 +62,16 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
         self.publisher.take(order);
     }
 
-    fn poll(&mut self, now: Instant, _patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.hear(now);
-        self.publisher.advance(now, &mut self.port);
-        reports.append(&mut self.publisher.reports());
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+        let (known, deadline) = (reports.len(), now + patience);
+        self.work(now, reports);
+        let mut now = now;
+        while reports.len() == known && now < deadline {
+            let until = self.publisher.wake_at().map_or(deadline, |at| at.min(deadline));
+            let Some(later) = self.port.wait(until.saturating_duration_since(now)) else { break };
+            now = later;
+            self.work(now, reports);
+        }
     }
 
     fn collect(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
@@ -61,6 +85,14 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
         }
         self.publisher.publish_until(limits);
         self.port.publish_until(limits);
+    }
+
+    fn holds_back(&self) -> bool {
+        self.port.holds_back()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.port.readiness()
     }
 }
 

@@ -5,8 +5,8 @@
 //! ([`channels`]), so that a queue that confirms nothing stops no other. An event is confirmed when
 //! the broker has acked it *and* has not returned it ([`in_flight`]). Until then it is kept
 //! ([`crate::sink::key_lanes`]), so that it can be sent again after a lost connection.
-//! [`publish::RabbitSink`] is the sink over a publisher, which runs on a thread of its own or, in
-//! [`local::LocalLink`], on that of the sink.
+//! [`publish::RabbitSink`] is the sink over a publisher, which runs on the sink's thread
+//! ([`local::LocalLink`]).
 
 pub mod answer;
 mod channels;

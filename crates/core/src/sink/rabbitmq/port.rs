@@ -1,6 +1,7 @@
 //! What a publisher hears from the connection to a broker, and what it asks of it.
 
-use std::time::Instant;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use super::answer::Answer;
 use super::connection_loss::ConnectionLoss;
@@ -72,4 +73,26 @@ pub trait LocalPort: AmqpPort {
 
     /// Until when what was handed to [`AmqpPort::send`] may go out.
     fn publish_until(&mut self, limits: PublishLimits);
+
+    /// Writes what was handed over, as far as the connection takes it.
+    fn flush(&mut self, _now: Instant) {}
+
+    /// True while some of that is not written.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
+    /// The socket that is readable when something has happened, while there is a connection.
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Waits until something has happened, at most `patience`, and returns the time then; none if
+    /// this port does not wait.
+    fn wait(&mut self, _patience: Duration) -> Option<Instant> {
+        None
+    }
+
+    /// Ends the connection in good order: nothing is in flight on it.
+    fn close(&mut self) {}
 }

@@ -1,5 +1,6 @@
 //! The sink over a publisher: copies events, and hands them over as orders.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
@@ -10,9 +11,8 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{Failure, PublishError, PublishLimits, Sink, SinkReport};
 
-/// The way to a publisher, which may run on another thread.
+/// The way to a publisher.
 pub trait PublisherLink {
-    /// Reads the status as far as it is known here.
     fn status<T>(&self, read: impl FnOnce(&PublisherStatus) -> T) -> T;
 
     fn order(&mut self, order: PublishOrder);
@@ -25,6 +25,12 @@ pub trait PublisherLink {
     fn collect(&mut self, now: Instant, reports: &mut Vec<SinkReport>);
 
     fn publish_until(&mut self, limits: PublishLimits);
+
+    /// See [`Sink::holds_back`].
+    fn holds_back(&self) -> bool;
+
+    /// See [`Sink::readiness`].
+    fn readiness(&self) -> Option<BorrowedFd<'_>>;
 }
 
 #[derive(Debug)]
@@ -83,6 +89,14 @@ impl<L: PublisherLink> Sink for RabbitSink<L> {
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.link.poll(now, patience, reports);
+    }
+
+    fn holds_back(&self) -> bool {
+        self.link.holds_back()
+    }
+
+    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+        self.link.readiness()
     }
 
     fn publish_until(&mut self, limits: PublishLimits) {

@@ -201,7 +201,7 @@ fn a_batch_that_ends_the_wait_is_taken_in_first() {
     let now = fixture.began;
     fixture.passes("a", 1, now);
     fixture.passes("b", 2, now);
-    assert!(fixture.feed.wait(SECOND, true), "it may wait");
+    assert!(fixture.feed.wait(SECOND, None, now), "it may wait");
     fixture.feed.take_batches(Moment { instant: now, unix_us: 0 });
     let ordinals: Vec<u64> = std::iter::from_fn(|| {
         let (_, _, flight) = fixture.feed.rows.next_queued()?;
@@ -213,7 +213,7 @@ fn a_batch_that_ends_the_wait_is_taken_in_first() {
     .collect();
     assert_eq!(ordinals, [0, 0, 1]);
     // THEN the loop waits for the sink, and not for rows
-    assert!(!fixture.feed.wait(SECOND, true));
+    assert!(!fixture.feed.wait(SECOND, None, now));
 }
 
 #[test]

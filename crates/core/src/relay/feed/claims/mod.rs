@@ -25,7 +25,7 @@ use crate::polling::claim_lease::ClaimLease;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::ports::ClaimWorkers;
-use crate::sink::PublishLimits;
+use crate::sink::{PublishLimits, Sink};
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
@@ -200,7 +200,7 @@ impl Feed for ClaimFeed {
         Ok(false)
     }
 
-    fn wait(&mut self, tick: Duration, _has_sink: bool) -> bool {
+    fn wait(&mut self, tick: Duration, _sink: Option<&dyn Sink>, _now: Instant) -> bool {
         if self.awaits_confirms() {
             return false;
         }

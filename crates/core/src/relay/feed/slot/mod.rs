@@ -36,7 +36,7 @@ use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlag
 use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
 use crate::relay::{failure_policy::FailurePolicy, faults};
-use crate::sink::PublishLimits;
+use crate::sink::{PublishLimits, Sink};
 use crate::source::progress::Signature;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -460,12 +460,14 @@ impl Feed for SlotFeed {
         self.stall.excuse();
     }
 
-    fn wait(&mut self, tick: Duration, has_sink: bool) -> bool {
+    fn wait(&mut self, tick: Duration, sink: Option<&dyn Sink>, now: Instant) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
-        if !has_sink || self.hold.is_some() || !self.replication.flights.has_room() {
+        let Some(sink) =
+            sink.filter(|_| self.hold.is_none() && self.replication.flights.has_room())
+        else {
             return false;
-        }
-        if let Err(error) = stream.wait(tick) {
+        };
+        if let Err(error) = stream.wait(tick, sink.readiness(), now) {
             self.lost(&StreamError::Io(error));
         }
         true

@@ -188,7 +188,7 @@ pub(super) fn end(mut stream: Stream, clock: &dyn Clock) -> bool {
     let deadline = clock.instant() + END_ANSWERED_WITHIN;
     let outcome = stream.send_copy_done().map_err(StreamError::Io).and_then(|()| {
         while clock.instant() < deadline {
-            stream.wait(Duration::from_millis(20))?;
+            stream.wait(Duration::from_millis(20), None, clock.instant())?;
             stream.fill(clock.instant())?;
             while let Some((_, length)) = stream.peek()? {
                 stream.consume(length);

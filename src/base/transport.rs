@@ -1,4 +1,5 @@
-//! The socket of the replication stream: non-blocking, for one thread that decides when to read.
+//! A socket for one thread that decides when to read and to write, and never waits for either: that of
+//! the replication stream, and that of publishes to RabbitMQ.
 //!
 //! The handshakes are done on an async runtime. Afterwards the runtime would wake the reader for
 //! every message, which makes a walsender slow, so the socket is taken out of it.
@@ -15,12 +16,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
 use socket2::Socket;
-use walrelay_core::source::stream::SentBytes;
 
 use crate::base::os_ffi;
 
-/// Limit for bytes that wait for the socket; a status update has 39.
+/// Limit for bytes of [`Transport::write`] that wait for the socket; a status update has 39.
 const OUTGOING_BYTES_MAX: usize = 64 * 1024;
+/// What [`Transport::write_some`] encrypts at once: four TLS records.
+const PLAINTEXT_BYTES: usize = 64 * 1024;
 /// Several TLS records for one system call.
 const CIPHERTEXT_BYTES: usize = 128 * 1024;
 
@@ -108,6 +110,29 @@ impl Transport {
         self.flush()
     }
 
+    /// Sends as much of `bytes` as the socket accepts, and returns how much that was. Of TLS one part is
+    /// taken at a time, and the rest of it may wait for the socket.
+    pub fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.flush()?;
+        if self.pending_write() {
+            return Ok(0);
+        }
+        if let Some(tls) = &mut self.tls {
+            let part = &bytes[..bytes.len().min(PLAINTEXT_BYTES)];
+            tls.encrypt(part, &mut self.outgoing)?;
+            self.flush()?;
+            return Ok(part.len());
+        }
+        match retried(|| self.socket.write(bytes)) {
+            Ok(0) if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            written => {
+                self.taken_bytes += *written.as_ref().unwrap_or(&0) as u64;
+                written
+            }
+        }
+    }
+
     /// The other end is closed, whatever is still to be read before that. A socket that cannot be
     /// asked is found closed by the next read.
     pub fn is_closed(&self) -> bool {
@@ -137,29 +162,42 @@ impl Transport {
         Ok(())
     }
 
-    /// Bytes since the socket was given to it, encrypted where TLS is used. A Unix socket loses nothing, and
-    /// a system that does not tell what is under way has to be trusted.
-    pub fn sent(&self) -> SentBytes {
+    /// Bytes since the socket was given to it, encrypted where TLS is used.
+    pub fn written_bytes(&self) -> u64 {
+        self.taken_bytes + self.outgoing.len() as u64
+    }
+
+    /// How many of them have arrived at the other end. A Unix socket loses nothing, and a system that does
+    /// not tell what is under way has to be trusted.
+    pub fn acknowledged_bytes(&self) -> u64 {
         let is_unix = self.socket.peer_addr().is_ok_and(|peer| peer.is_unix());
         let queued = if is_unix { Ok(0) } else { os_ffi::unacknowledged_bytes(self.as_fd()) };
-        let acknowledged = self.taken_bytes.saturating_sub(queued.unwrap_or(0));
-        SentBytes { written: self.taken_bytes + self.outgoing.len() as u64, acknowledged }
+        self.taken_bytes.saturating_sub(queued.unwrap_or(0))
     }
 
     /// Waits until a read (or, if wanted, a write) can go on; false after `timeout` or a signal.
     pub fn wait(&self, timeout: Duration, want_write: bool) -> io::Result<bool> {
+        self.wait_with(timeout, want_write, None)
+    }
+
+    /// The same, and until there is something to read from `other`.
+    pub fn wait_with(
+        &self,
+        timeout: Duration,
+        want_write: bool,
+        other: Option<BorrowedFd<'_>>,
+    ) -> io::Result<bool> {
         if self.has_buffered() {
             return Ok(true);
         }
         let flags = if want_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+        let own = PollFd::new(&self.socket, flags);
+        match other {
+            None => wait_for(&mut [own], timeout),
+            Some(other) => {
+                let other = PollFd::from_borrowed_fd(other, PollFlags::IN);
+                wait_for(&mut [own, other], timeout)
+            }
         }
     }
 
@@ -174,6 +212,11 @@ impl Transport {
     /// Fixes the size of the kernel's receive buffer, which limits the speed of a long link.
     pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         self.socket.set_recv_buffer_size(bytes)
+    }
+
+    /// How long a close goes on sending what it has not sent; none if as long as it takes.
+    pub fn set_linger(&self, length: Option<Duration>) -> io::Result<()> {
+        self.socket.set_linger(length)
     }
 
     /// Flushes as much as possible and closes the sending side. Dropping closes the rest.
@@ -283,6 +326,19 @@ impl Tls {
 
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Waits until one of the sockets is ready; false after `timeout` or a signal.
+pub(crate) fn wait_for(sockets: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(sockets, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Repeats a call that a signal has interrupted.

@@ -178,9 +178,8 @@ fn what_the_other_end_has_not_acknowledged_is_known() {
         transport.write(&chunk).unwrap();
         written += chunk.len() as u64;
     }
-    let sent = transport.sent();
-    assert_eq!(sent.written, written);
-    assert!(sent.acknowledged < written - transport.outgoing.len() as u64, "{sent:?}");
+    assert_eq!(transport.written_bytes(), written);
+    assert!(transport.acknowledged_bytes() < written - transport.outgoing.len() as u64);
     // WHEN it reads all
     let reader = thread::spawn(move || {
         let mut all = vec![0; written as usize];
@@ -193,10 +192,10 @@ fn what_the_other_end_has_not_acknowledged_is_known() {
     }
     let _far = reader.join().unwrap();
     // THEN all is acknowledged
-    while transport.sent().acknowledged < written {
+    while transport.acknowledged_bytes() < written {
         thread::yield_now();
     }
-    assert_eq!(transport.sent().acknowledged, written);
+    assert_eq!(transport.acknowledged_bytes(), written);
 }
 
 #[test]
@@ -204,6 +203,34 @@ fn a_unix_socket_has_everything_acknowledged() {
     let (near, _far) = UnixStream::pair().unwrap();
     let mut transport = Transport::new(near, None).unwrap();
     transport.write(b"update").unwrap();
-    let sent = transport.sent();
-    assert_eq!((sent.written, sent.acknowledged), (6, 6));
+    assert_eq!((transport.written_bytes(), transport.acknowledged_bytes()), (6, 6));
+}
+
+#[test]
+fn a_part_is_written_where_the_socket_takes_no_more() {
+    // GIVEN a peer that does not read
+    let (near, mut far) = tcp_pair();
+    let mut transport = Transport::new(near, None).unwrap();
+    let sent = pattern(16_000_000);
+    let mut at = transport.write_some(&sent).unwrap();
+    while at < sent.len() {
+        match transport.write_some(&sent[at..]).unwrap() {
+            0 => break,
+            count => at += count,
+        }
+    }
+    // THEN the socket is full, and nothing waits elsewhere
+    assert!(at < sent.len() && !transport.pending_write(), "{at} bytes");
+    assert_eq!(transport.written_bytes(), at as u64);
+    // WHEN it reads THEN the rest follows
+    let reader = thread::spawn(move || {
+        let mut all = vec![0; 16_000_000];
+        far.read_exact(&mut all).unwrap();
+        all
+    });
+    while at < sent.len() {
+        assert!(transport.wait(SOON, true).unwrap());
+        at += transport.write_some(&sent[at..]).unwrap();
+    }
+    assert!(reader.join().unwrap() == sent);
 }

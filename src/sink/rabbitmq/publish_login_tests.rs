@@ -38,7 +38,7 @@ fn hosts_are_tried_in_order_from_the_one_that_is_next() {
     let ports = [closed_port(), closed_port(), closed_port()];
     let settings = settings(&ports);
     for from in [0, 1, 2, 3, 7] {
-        let loss = run(AmqpConnection::open(&settings, from)).err().unwrap();
+        let loss = run(connect(&settings, from)).err().unwrap();
         let order: Vec<_> = (0..3).map(|step| ports[(from + step) % 3]).collect();
         let places: Vec<_> =
             order.iter().map(|port| loss.text.find(&format!("127.0.0.1:{port}: "))).collect();
@@ -53,7 +53,7 @@ fn a_server_that_is_silent_or_hangs_up_does_not_hold_us() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let settings = settings(&[listener.local_addr().unwrap().port()]);
         // GIVEN a listener that never answers
-        let loss = AmqpConnection::open(&settings, 0).await.err().unwrap();
+        let loss = connect(&settings, 0).await.err().unwrap();
         assert!(loss.text.ends_with("no answer within 0.3 s"), "{loss:?}");
         // GIVEN one that hangs up, or answers as TLS does
         for answer in [&b""[..], b"\x15\x03\x01\x00\x02\x02\x46"] {
@@ -65,7 +65,7 @@ fn a_server_that_is_silent_or_hangs_up_does_not_hold_us() {
                 }
             };
             let loss = tokio::select! {
-                opened = AmqpConnection::open(&settings, 0) => opened.err().unwrap(),
+                opened = connect(&settings, 0) => opened.err().unwrap(),
                 () = serve => unreachable!(),
             };
             let mend = loss.cause.clone().unwrap().mend;
@@ -92,7 +92,7 @@ fn small_frames_are_final_only_where_no_other_host_may_have_larger_ones() {
                 }
             };
             let loss = tokio::select! {
-                opened = AmqpConnection::open(&settings, 0) => opened.err().unwrap(),
+                opened = connect(&settings, 0) => opened.err().unwrap(),
                 () = serve => unreachable!(),
             };
             assert!(loss.text.contains("its frames have 4096 bytes at most"), "{loss:?}");

@@ -1,0 +1,114 @@
+//! From a host to a socket, with TLS where the URL asks for it.
+//!
+//! The socket is connected here, for lapin too, so that a connection attempt has a deadline, the
+//! socket can be shut down, and TLS is the relay's own ([`super::tls`]).
+
+use std::io;
+use std::net::Shutdown;
+use std::time::Duration;
+
+use socket2::{SockRef, Socket, TcpKeepalive};
+use tokio::net::{TcpStream, lookup_host};
+use tokio_rustls::client::TlsStream;
+
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::settings::{RabbitLogin, RabbitSettings};
+use super::tls;
+use super::uri::RabbitHost;
+
+#[derive(Debug)]
+pub(super) enum Dialled {
+    Plain(TcpStream),
+    Encrypted(Box<TlsStream<TcpStream>>),
+}
+
+/// Ends a socket that others hold, unless it is released.
+#[derive(Debug)]
+pub(super) struct ShutdownOnDrop(Option<Socket>);
+
+impl ShutdownOnDrop {
+    pub(super) fn release(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for ShutdownOnDrop {
+    fn drop(&mut self) {
+        // The other side may have closed it already.
+        let _is_closed = self.0.as_ref().is_some_and(|it| it.shutdown(Shutdown::Both).is_err());
+    }
+}
+
+/// Connects to a host. The second value ends the socket whoever has it: a silent server would be
+/// waited for without end.
+pub(super) async fn dial(
+    settings: &RabbitSettings,
+    host: &RabbitHost,
+) -> AmqpResult<(Dialled, ShutdownOnDrop)> {
+    let addresses = lookup_host((host.name.as_str(), host.port)).await?;
+    let mut connected = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
+    for address in addresses {
+        connected = TcpStream::connect(address).await;
+        if connected.is_ok() {
+            break;
+        }
+    }
+    let stream = connected?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    // The kernel must not send what a dead connection still holds after what the next one sends.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(settings.heartbeat))?;
+    let socket = ShutdownOnDrop(Some(socket.try_clone()?));
+    if !settings.is_encrypted {
+        return Ok((Dialled::Plain(stream), socket));
+    }
+    let encrypted = tls::connect(stream, &host.name, &settings.tls_files).await;
+    Ok((Dialled::Encrypted(Box::new(encrypted.map_err(|error| tls::loss_of(&error))?)), socket))
+}
+
+/// Calls `attempt` with the number of each host, beginning with `from`, until one succeeds. The loss
+/// has the texts of all hosts, and the code of one whose refusal is final, if there is one.
+pub(super) async fn first_host<T>(
+    settings: &RabbitSettings,
+    from: usize,
+    attempt: impl AsyncFn(usize) -> AmqpResult<T>,
+) -> AmqpResult<T> {
+    let count = settings.hosts.len();
+    let mut losses: Vec<ConnectionLoss> = Vec::with_capacity(count);
+    for host in (0..count).map(|step| from.wrapping_add(step) % count) {
+        match attempt(host).await {
+            Ok(connection) => return Ok(connection),
+            Err(loss) => {
+                let text = format!("{}: {}", settings.hosts[host], loss.text);
+                losses.push(ConnectionLoss { text, ..loss });
+            }
+        }
+    }
+    let texts: Vec<&str> = losses.iter().map(|loss| loss.text.as_str()).collect();
+    let text = texts.join("; ");
+    let last = count.checked_sub(1);
+    Err(match losses.iter().position(ConnectionLoss::is_final).or(last) {
+        Some(at) => ConnectionLoss { text, ..losses.swap_remove(at) },
+        None => ConnectionLoss::of("no host is configured"),
+    })
+}
+
+/// User and password as they are now.
+pub(super) fn login(settings: &RabbitSettings) -> AmqpResult<RabbitLogin> {
+    settings.current_login().map_err(|unread| {
+        let mend = "let the user of the relay read the file of sink.rabbitmq.url; it is read for each connection";
+        ConnectionLoss::of(unread).caused_by("sink.login-unread", mend, false)
+    })
+}
+
+/// The loss of a host that has not answered in time.
+pub(super) fn late(settings: &RabbitSettings) -> ConnectionLoss {
+    let limit = settings.connect_timeout;
+    ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()))
+}
+
+/// The heartbeat in whole seconds, which is what AMQP agrees on.
+pub(super) fn heartbeat_s(settings: &RabbitSettings) -> u16 {
+    u16::try_from(settings.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1)
+}
