@@ -3,12 +3,16 @@
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ServerConnection, StreamOwned};
 
 use super::*;
+use crate::base::testing::{self_signed, tls_acceptor};
+use crate::base::tls::{self, PemFile, RootsVerifier};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -89,22 +93,21 @@ fn a_full_socket_queues_whole_writes_up_to_the_bound() {
 /// A TLS server on the far end, and the client session whose handshake is done.
 fn tls_pair() -> (Transport, StreamOwned<ServerConnection, TcpStream>) {
     let (near, far) = tcp_pair();
-    let (chain, key) = super::super::tls::test_identity();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    let folder = MADE.get_or_init(|| self_signed("h.example"));
+    let server = Arc::clone(tls_acceptor(folder).config());
     let far = thread::spawn(move || {
-        let mut far = StreamOwned::new(ServerConnection::new(Arc::new(server)).unwrap(), far);
+        let mut far = StreamOwned::new(ServerConnection::new(server).unwrap(), far);
         far.conn.complete_io(&mut far.sock).unwrap();
         far
     });
-    let info = super::super::conninfo::parse("host=h user=u sslmode=require", &|_| None).unwrap();
-    let config = super::super::tls::client_config(&info).unwrap().unwrap();
-    let mut session = ClientConnection::new(config, super::super::tls::server_name("h")).unwrap();
+    let authority = folder.join("own.crt");
+    let roots = tls::roots(PemFile { parameter: "ca_file", path: Some(&authority) }).unwrap();
+    let provider = tls::provider();
+    let verifier = Arc::new(RootsVerifier::new(roots, true, &provider).unwrap());
+    let config = tls::client_config(provider, verifier, None).unwrap();
+    let name = ServerName::try_from("h.example").unwrap();
+    let mut session = ClientConnection::new(config, name).unwrap();
     let mut near = near;
     while session.is_handshaking() {
         session.complete_io(&mut near).unwrap();

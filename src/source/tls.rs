@@ -102,5 +102,3 @@ impl ServerCertVerifier for Unverified {
 #[cfg(test)]
 #[path = "tls_tests.rs"]
 mod tests;
-#[cfg(test)]
-pub(super) use tests::identity as test_identity;

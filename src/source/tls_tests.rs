@@ -60,13 +60,6 @@ fn certificates() -> &'static Certificates {
     })
 }
 
-/// A server's certificate and key, for tests that only need some.
-pub(in crate::source) fn identity() -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-    let made = certificates();
-    let chain = tls::certificates("sslcert", &made.path("good.crt")).unwrap();
-    (chain, PrivateKeyDer::from_pem_file(made.path("good.key")).unwrap())
-}
-
 fn server(leaf: &str) -> Arc<ServerConfig> {
     let made = certificates();
     let chain = tls::certificates("sslcert", &made.path(&format!("{leaf}.crt"))).unwrap();

@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_is_never_empty_drops_what_is_written() {
-        let (mut outgoing, mut sent, mut written) = (Outgoing::default(), 0_u32, Vec::new());
+        let (mut outgoing, mut sent, mut written) = (Outgoing::default(), 0_u32, Vec::<u8>::new());
         let mut largest = 0;
         while written.len() < 8 * KEPT_BYTES {
             while outgoing.rest(false).len() < 100_000 {

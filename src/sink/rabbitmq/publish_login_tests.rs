@@ -1,10 +1,14 @@
+//! Hosts that refuse, hang up, or never answer.
+
 use std::net::TcpListener as StdListener;
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::base::secret::Secret;
+use crate::sink::rabbitmq::uri::RabbitHost;
 
 /// `connection.start` and `connection.tune`, the latter with frames of 4 KiB.
 const START: &[u8] =
