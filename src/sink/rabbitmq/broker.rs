@@ -36,8 +36,6 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
         routing_key: Some("messaging.rabbitmq.destination.routing_key"),
         ..MessagingNames::NONE
     },
-    // Messages are allocated on the data thread and freed on the sink's, both busy at once: a shared
-    // arena costs CPU, and separate ones no more memory.
     errors: fault::rows,
 };
 

@@ -317,14 +317,21 @@ fn message_length(waiting: &[u8]) -> Result<Option<(usize, u8)>, StreamError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
     use std::sync::{Arc, Mutex};
 
     use super::*;
 
     const UPDATE_BYTES: u64 = 39;
 
-    /// A socket that has more than is read at once, and what was written to it.
-    struct Backlog(Vec<u8>, Arc<Mutex<SentBytes>>);
+    /// A socket that has more than is read at once, what was written to it, and what was waited for.
+    struct Backlog(Vec<u8>, Arc<Mutex<SentBytes>>, Arc<Mutex<Vec<Waited>>>);
+
+    #[derive(Debug, PartialEq)]
+    enum Waited {
+        Bytes,
+        Pause(Duration),
+    }
 
     impl Wire for Backlog {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -363,10 +370,13 @@ mod tests {
         }
 
         fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+            self.2.lock().unwrap().push(Waited::Bytes);
             Ok(())
         }
 
-        fn pause(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) {}
+        fn pause(&mut self, length: Duration, _: Option<BorrowedFd<'_>>) {
+            self.2.lock().unwrap().push(Waited::Pause(length));
+        }
     }
 
     fn parameter_status(length: usize) -> Vec<u8> {
@@ -381,7 +391,7 @@ mod tests {
             [40_000, 5].into_iter().chain((0..90).map(|it| 9_000 + it)).collect();
         let now = Instant::now();
         let sent = lengths.iter().flat_map(|length| parameter_status(*length)).collect();
-        let mut stream = Stream::new(Box::new(Backlog(sent, Arc::default())), now);
+        let mut stream = Stream::new(Box::new(Backlog(sent, Arc::default(), Arc::default())), now);
         let (mut received, mut read_max) = (Vec::new(), 0);
         while received.len() < lengths.len() {
             let before = stream.end - stream.start;
@@ -398,10 +408,41 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_that_the_sink_has_ended_goes_on() {
+        let (began, waited) = (Instant::now(), Arc::default());
+        let ms = Duration::from_millis;
+        let backlog = Backlog(parameter_status(40_000), Arc::default(), Arc::clone(&waited));
+        let mut stream = Stream::new(Box::new(backlog), began);
+        let sink = io::stdin();
+        // GIVEN a pause of 12 ms behind a large read that was the last
+        assert!(stream.fill(began + ms(1)).unwrap());
+        assert!(!stream.fill(began + ms(2)).unwrap());
+        let paused = stream.end;
+        assert_eq!(stream.pause, Some(ms(12)));
+        // WHEN the sink is readable THEN nothing is read before the pause is over
+        for at in [2, 5, 13] {
+            stream.wait(ms(10), Some(sink.as_fd()), began + ms(at)).unwrap();
+            assert!(!stream.fill(began + ms(at)).unwrap());
+            assert_eq!(stream.end, paused);
+        }
+        let pauses = [10, 9, 1].map(|length| Waited::Pause(ms(length)));
+        assert_eq!(*waited.lock().unwrap(), pauses);
+        stream.wait(ms(10), Some(sink.as_fd()), began + ms(14)).unwrap();
+        assert_eq!(waited.lock().unwrap().last(), Some(&Waited::Bytes));
+        stream.fill(began + ms(14)).unwrap();
+        assert_eq!(stream.paused_until, None);
+        // WHEN nobody else is waited for THEN it pauses as long as it wants to
+        stream.pause = Some(ms(12));
+        stream.wait(ms(10), None, began).unwrap();
+        assert_eq!(waited.lock().unwrap().last(), Some(&Waited::Pause(ms(12))));
+    }
+
+    #[test]
     fn bytes_may_have_waited_since_the_socket_was_empty() {
         let began = Instant::now();
         let waiting = parameter_status(2 * FIRST_BUFFER_BYTES);
-        let mut stream = Stream::new(Box::new(Backlog(waiting, Arc::default())), began);
+        let mut stream =
+            Stream::new(Box::new(Backlog(waiting, Arc::default(), Arc::default())), began);
         let at = |seconds| began + Duration::from_secs(seconds);
         stream.fill(at(5)).expect("more bytes");
         assert_eq!(stream.lived_at(), began, "the buffer is full, and more may wait");
@@ -414,7 +455,8 @@ mod tests {
     #[test]
     fn an_update_is_delivered_once_all_of_it_is_acknowledged() {
         let (began, sent) = (Instant::now(), Arc::new(Mutex::new(SentBytes::default())));
-        let mut stream = Stream::new(Box::new(Backlog(Vec::new(), Arc::clone(&sent))), began);
+        let mut stream =
+            Stream::new(Box::new(Backlog(Vec::new(), Arc::clone(&sent), Arc::default())), began);
         let at = |seconds| began + Duration::from_secs(seconds);
         let report = |stream: &mut Stream, seconds| {
             let now = Moment { instant: at(seconds), unix_us: 0 };

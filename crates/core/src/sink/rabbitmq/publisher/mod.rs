@@ -212,8 +212,7 @@ impl Publisher {
         }
     }
 
-    /// Sees, before the reason is known, whether the broker takes messages.
-    pub fn set_blocked(&mut self, is_blocked: bool, now: Instant) {
+    fn set_blocked(&mut self, is_blocked: bool, now: Instant) {
         if let Connection::Open(open) = &mut self.connection
             && self.status.is_blocked != is_blocked
         {
