@@ -10,6 +10,7 @@ use walrelay_core::sink::rabbitmq::publish::RabbitSink;
 use super::connection::AmqpConnection;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::doctor;
+use super::port::AmqpEvent;
 use super::publish_connection::PublishConnection;
 use super::publish_login;
 use super::publish_port::PublishPort;
@@ -38,7 +39,11 @@ pub(super) fn open(
             first?
         }
     };
-    let publisher = Publisher::new(settings.address(), random::seed());
+    let mut publisher = Publisher::new(settings.address(), random::seed());
+    if let Some(connection) = &first {
+        let facts = connection.facts(&settings.vhost);
+        publisher.handle(AmqpEvent::Connected(facts), Instant::now());
+    }
     let port = PublishPort::new(settings.clone(), first);
     Ok(RabbitSink::new(LocalLink::new(publisher, port), random::seed()))
 }
