@@ -99,7 +99,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         if seen == rows {
             producer.settle()?;
         } else if !more {
-            stream.wait(Duration::from_millis(10)).map_err(other)?;
+            stream.wait(Duration::from_millis(10), None, Instant::now()).map_err(other)?;
         }
         producer.poll(0)?;
         if producer.confirmed() > 0 && !told {

@@ -82,7 +82,7 @@ fn discard(stream: &mut Stream, rows: u64) -> Result<(Instant, u64)> {
             first.get_or_insert((now, seen));
         }
         if !more && seen < rows {
-            stream.wait(Duration::from_millis(100)).map_err(other)?;
+            stream.wait(Duration::from_millis(100), None, Instant::now()).map_err(other)?;
         }
         if began.elapsed() > LIMIT {
             return Err(HarnessError::Late { what: format!("{rows} rows"), limit: LIMIT });

@@ -2,20 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use walrelay_amqp::content::Message;
+use walrelay_amqp::frame::{self, Frame, FrameKind};
 use walrelay_harness::rabbit::Delivery;
 use walrelay_harness::{HarnessError, Result};
 
 use crate::bare::payload;
 
-const HEADER_FRAME: u8 = 2;
-const BODY_FRAME: u8 = 3;
-const FRAME_END: u8 = 0xCE;
-const BASIC: u16 = 60;
-const PUBLISH: u16 = 40;
-const MANDATORY: u8 = 1;
 const PERSISTENT: u8 = 2;
-/// content_type, headers, delivery_mode, message_id, timestamp, type, app_id.
-const FLAGS: u16 = 1 << 15 | 1 << 13 | 1 << 12 | 1 << 7 | 1 << 6 | 1 << 5 | 1 << 3;
 const CONTENT_TYPE: &str = "application/json";
 const EVENT_TYPE: &str = "created";
 const APP_ID: &str = "walrelay";
@@ -42,32 +36,27 @@ pub(crate) struct Shape {
 
 impl Shape {
     pub(crate) fn new(exchange: &str, routing_key: &str) -> Shape {
-        let mut head = Vec::new();
-        put_frame(&mut head, super::METHOD_FRAME, super::CHANNEL, |out| {
-            out.extend(BASIC.to_be_bytes());
-            out.extend(PUBLISH.to_be_bytes());
-            out.extend([0, 0]);
-            put_short(out, exchange);
-            put_short(out, routing_key);
-            out.push(MANDATORY);
-        });
-        let (mut id_at, mut size_at) = (0, 0);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        put_frame(&mut head, HEADER_FRAME, super::CHANNEL, |out| {
-            out.extend(BASIC.to_be_bytes());
-            out.extend([0, 0]);
-            size_at = out.len();
-            out.extend([0; 8]);
-            out.extend(FLAGS.to_be_bytes());
-            put_short(out, CONTENT_TYPE);
-            put_headers(out);
-            out.push(PERSISTENT);
-            put_short(out, ID);
-            id_at = out.len() - ID_DIGITS;
-            out.extend(now.as_secs().to_be_bytes());
-            put_short(out, EVENT_TYPE);
-            put_short(out, APP_ID);
-        });
+        let message = Message {
+            exchange,
+            routing_key,
+            content_type: Some(CONTENT_TYPE),
+            headers: HEADERS.into_iter().map(|(name, value)| (name, value.as_bytes())),
+            message_id: ID,
+            timestamp_unix_s: now.as_secs(),
+            kind: Some(EVENT_TYPE),
+            app_id: APP_ID,
+            body: &[],
+        };
+        let mut head = Vec::new();
+        message.put(super::CHANNEL, usize::MAX, &mut head);
+        let publish = Frame::split(&head).expect("frames that were just written");
+        let publish_bytes = publish.map_or(0, |(_, length)| length);
+        // Behind type, channel and length of the frame, the class and the weight.
+        let size_at = publish_bytes + 7 + 4;
+        // It is the last of several ids: that of the header stands before it.
+        let is_id = |bytes: &[u8]| bytes == ID.as_bytes();
+        let id_at = head.windows(ID.len()).rposition(is_id).expect("an id") + ID.len() - ID_DIGITS;
         Shape { head, id_at, size_at }
     }
 
@@ -80,7 +69,7 @@ impl Shape {
         }
         self.head[self.size_at..][..8].copy_from_slice(&(body.len() as u64).to_be_bytes());
         out.extend(&self.head);
-        put_frame(out, BODY_FRAME, super::CHANNEL, |out| out.extend(body));
+        frame::put(out, FrameKind::Body, super::CHANNEL, |out| out.extend(body));
     }
 
     /// Is what the relay published the same load?
@@ -108,48 +97,4 @@ impl Shape {
         };
         if same { Ok(()) } else { Err(other()) }
     }
-}
-
-fn put_headers(out: &mut Vec<u8>) {
-    let at = out.len();
-    out.extend([0; 4]);
-    for (name, value) in HEADERS {
-        put_short(out, name);
-        out.push(b'S');
-        put_long(out, value.as_bytes());
-    }
-    end_length(out, at);
-}
-
-/// Writes a frame whose payload `fill` appends.
-pub(super) fn put_frame(
-    out: &mut Vec<u8>,
-    kind: u8,
-    channel: u16,
-    fill: impl FnOnce(&mut Vec<u8>),
-) {
-    out.push(kind);
-    out.extend(channel.to_be_bytes());
-    let at = out.len();
-    out.extend([0; 4]);
-    fill(out);
-    end_length(out, at);
-    out.push(FRAME_END);
-}
-
-/// A name of at most 255 bytes.
-pub(super) fn put_short(out: &mut Vec<u8>, text: &str) {
-    out.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
-    out.extend(text.as_bytes());
-}
-
-pub(super) fn put_long(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend(u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes());
-    out.extend(bytes);
-}
-
-/// Writes the length of all that follows into the four bytes at `at`.
-fn end_length(out: &mut [u8], at: usize) {
-    let length = u32::try_from(out.len() - at - 4).unwrap_or(u32::MAX);
-    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
