@@ -324,3 +324,67 @@ fn the_sink_says_what_its_publisher_knows() {
     assert_eq!(port.limits, Some(PublishLimits { begin_until: at, finish_until: at }));
     assert!(port.on_the_way.is_empty());
 }
+
+/// A port whose broker refuses each connection, and which waits as long as it is told.
+#[derive(Debug, Default)]
+struct RefusingPort {
+    waited: Vec<Duration>,
+    now: Option<Instant>,
+    is_connecting: bool,
+}
+
+impl AmqpPort for RefusingPort {
+    fn connect(&mut self, _from: usize) {
+        self.is_connecting = true;
+    }
+
+    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
+        Vec::new()
+    }
+
+    fn send(&mut self, _channel: u16, _message: &AmqpMessage) {}
+
+    fn ask_exchange(&mut self, _name: &str) {}
+
+    fn open_channel(&mut self) {}
+}
+
+impl LocalPort for RefusingPort {
+    fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
+        let refused = || AmqpEvent::ConnectFailed(ConnectionLoss::of("refused"));
+        // The attempt takes a while.
+        (!self.waited.is_empty() && std::mem::take(&mut self.is_connecting)).then(refused)
+    }
+
+    fn publish_until(&mut self, _limits: PublishLimits) {}
+
+    fn wait(&mut self, patience: Duration) -> Option<Instant> {
+        self.waited.push(patience);
+        self.now = self.now.map(|now| now + patience);
+        self.now
+    }
+}
+
+#[test]
+fn a_poll_waits_until_there_is_a_report_or_something_to_do() {
+    let now = Instant::now();
+    let port = RefusingPort { now: Some(now), ..RefusingPort::default() };
+    let publisher = Publisher::new(AmqpAddress::default(), 1);
+    let mut link = LocalLink::new(publisher, port);
+    // WHEN a connection is awaited THEN the whole patience is spent at once
+    let mut reports = Vec::new();
+    link.poll(now, Duration::from_secs(1), &mut reports);
+    assert_eq!(link.port().waited, [Duration::from_secs(1)]);
+    assert!(matches!(&reports[..], [SinkReport::Unreachable(_)]), "{reports:?}");
+    // WHEN the next attempt is due sooner THEN it is made then
+    let later = now + Duration::from_secs(1);
+    link.port().waited.clear();
+    link.poll(later, Duration::from_secs(60), &mut Vec::new());
+    let waited = link.port().waited.clone();
+    assert!(waited.len() > 1 && waited[0] < Duration::from_secs(5), "{waited:?}");
+    assert_eq!(waited.iter().sum::<Duration>(), Duration::from_secs(60));
+    // WHEN there is no patience THEN it does not wait
+    link.port().waited.clear();
+    link.poll(later, Duration::ZERO, &mut Vec::new());
+    assert_eq!(link.port().waited, []);
+}
