@@ -466,15 +466,12 @@ impl Feed for SlotFeed {
     }
 
     fn wait(&mut self, tick: Duration, sink: Option<&dyn Sink>, now: Instant) -> bool {
-        let Connection::Open(stream) = &mut self.connection else { return false };
-        let Some(sink) =
-            sink.filter(|_| self.hold.is_none() && self.replication.flights.has_room())
-        else {
+        let sink = sink.filter(|_| self.hold.is_none() && self.replication.flights.has_room());
+        let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
             return false;
         };
-        if let Err(error) = stream.wait(tick, sink.readiness(), now) {
-            self.lost(&StreamError::Io(error));
-        }
+        let waited = stream.wait(tick, sink.readiness(), now);
+        waited.unwrap_or_else(|error| self.lost(&StreamError::Io(error)));
         true
     }
 
