@@ -41,6 +41,15 @@ impl<'a> FieldValue<'a> {
         true
     }
 
+    /// The same value in the arena.
+    pub(super) fn copied_to(self, arena: &mut Vec<u8>) -> FieldValue<'static> {
+        let start = arena.len();
+        match self.append_to(arena) {
+            true => FieldValue::since(start, arena),
+            false => FieldValue::Null,
+        }
+    }
+
     /// The bytes that were appended to the arena since `start`.
     #[inline]
     pub(super) fn since(start: usize, arena: &[u8]) -> FieldValue<'static> {
