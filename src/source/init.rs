@@ -8,13 +8,12 @@ use tokio_postgres::{Client, Error};
 
 use super::emit::MissingEmit;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{query_fault, slot_refused};
+use super::faults::{query_fault, slot_refused, without_filters};
 use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use super::slot;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::publication::without_filters;
 use crate::outbox::settings::{OutboxTable, SHIPPED_ORDER};
 
 /// A placeholder for the role that writes events, which is not known here.

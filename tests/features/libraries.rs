@@ -141,7 +141,8 @@ fn a_declared_row_filter_is_the_one_of_the_publication_and_no_other() {
 /// What stands in the fences of docs/existing-outbox.md behind this mark, in order.
 fn fences(mark: &str) -> Vec<String> {
     let page = include_str!("../../docs/existing-outbox.md");
-    let parts = page.split(&format!("<!-- example: {mark} -->")).skip(1);
+    let mark = format!("<!-- example: {mark} -->");
+    let parts = page.split(&mark).skip(1);
     let fence = |part: &str| {
         let (_, text) = part.split_once("```").unwrap().1.split_once('\n').unwrap();
         text.split_once("```").unwrap().0.to_owned()

@@ -5,15 +5,15 @@
 //! start and checked again while streaming: a publication that was recreated
 //! in between may have left a gap (PostgreSQL 18 skips it with a notice).
 
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
 use crate::outbox::settings::OutboxTable;
-use crate::source::faults::{publication_missing, publication_problem};
+use crate::source::faults::{publication_missing, publication_problem, without_filters};
 use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
 };
 use crate::source::quote::{quote_ident, quote_table};
-use crate::source::row_filter::{self, KNOWS_ROW_FILTERS};
+use crate::source::row_filter;
 use crate::source::settings::SourceSettings;
 
 /// The first version in which a publication of all tables can leave some out.
@@ -105,25 +105,6 @@ fn all_tables(name: &str, server_version: u32) -> Finding {
              rows; one FOR TABLE with the outbox alone is cheaper{unseen}"
         ),
     )
-}
-
-/// The fault of a configuration that declares a row filter, for a server without them.
-pub fn without_filters(outboxes: &[OutboxTable], server_version: u32) -> Option<Fault> {
-    let filtered = outboxes.iter().find(|outbox| outbox.filter.is_some())?;
-    (server_version < KNOWS_ROW_FILTERS).then(|| {
-        Fault::new(
-            Exit::Source,
-            "source.row-filters",
-            format!(
-                "publications of PostgreSQL {} have no row filters, and {}.{} declares one with where",
-                server_version / 10_000,
-                filtered.schema,
-                filtered.table
-            ),
-            "source.outbox",
-            "upgrade to PostgreSQL 15 or later, or remove where: then every row is an event",
-        )
-    })
 }
 
 /// An outbox table and the publication.

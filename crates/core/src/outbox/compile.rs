@@ -1,8 +1,7 @@
 //! Compiles a route against the columns of its table: names become slots once, so that a row needs
 //! no look-up, and a column that is missing is found before the first row.
 
-use super::envelope::JsonForm;
-use super::field::{FIELDS_MAX, FieldValue};
+use super::field::{FIELDS_MAX, FieldValue, JsonForm};
 use super::settings::{Columns, Preset, Route};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::HEADERS_MAX;

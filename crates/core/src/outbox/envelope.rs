@@ -10,31 +10,10 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 
 use super::compile::{CompiledRoute, CompiledTemplate};
-use super::field::FieldValue;
+use super::field::{FieldValue, JsonForm};
 
 /// The member with the payload.
 pub const PAYLOAD_MEMBER: &str = "payload";
-
-/// How the values of a column are written in JSON.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum JsonForm {
-    #[default]
-    Text,
-    /// They are JSON: a number, a boolean, or a document.
-    Json,
-    Base64,
-}
-
-impl JsonForm {
-    pub(super) const fn of(type_oid: u32) -> JsonForm {
-        match type_oid {
-            // bool, int8, int2, int4, json, jsonb
-            16 | 20 | 21 | 23 | 114 | 3802 => JsonForm::Json,
-            17 => JsonForm::Base64,
-            _ => JsonForm::Text,
-        }
-    }
-}
 
 /// Writes the envelope of a row. The error is the slot that does not hold UTF-8 text.
 pub(super) fn write(

@@ -6,9 +6,8 @@
 
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
-use super::envelope::JsonForm;
 use super::error::RowError;
-use super::field::{FieldType, FieldValue};
+use super::field::{FieldType, FieldValue, JsonForm};
 use super::settings::OutboxTable;
 use super::transaction::CommitStamp;
 use crate::base::error::{Exit, Fault};

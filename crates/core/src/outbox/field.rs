@@ -57,6 +57,27 @@ impl<'a> FieldValue<'a> {
     }
 }
 
+/// How the values of a column are written in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum JsonForm {
+    #[default]
+    Text,
+    /// They are JSON: a number, a boolean, or a document.
+    Json,
+    Base64,
+}
+
+impl JsonForm {
+    pub(super) const fn of(type_oid: u32) -> JsonForm {
+        match type_oid {
+            // bool, int8, int2, int4, json, jsonb
+            16 | 20 | 21 | 23 | 114 | 3802 => JsonForm::Json,
+            17 => JsonForm::Base64,
+            _ => JsonForm::Text,
+        }
+    }
+}
+
 /// How the values of a column are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldType {

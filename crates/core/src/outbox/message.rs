@@ -13,9 +13,8 @@ use serde_json::value::RawValue;
 
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
-use super::envelope::JsonForm;
 use super::error::EventError;
-use super::field::FieldValue;
+use super::field::{FieldValue, JsonForm};
 use super::json_object::{NotAnObject, opened};
 use super::settings::Messages;
 use super::transaction::CommitStamp;
