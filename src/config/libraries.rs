@@ -56,13 +56,13 @@ fn parsed(library: &Library) -> DeTable<'static> {
 
 /// By what the table of a library is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Signature {
+pub(crate) struct LibrarySignature {
     pub(crate) columns: Vec<String>,
     /// What is to be known of the library.
     pub(crate) note: Option<String>,
 }
 
-pub(crate) fn signature(library: &Library) -> Signature {
+pub(crate) fn signature(library: &Library) -> LibrarySignature {
     let table = parsed(library);
     let text = |value: &DeValue<'_>| match value {
         DeValue::String(text) => Some(text.to_string()),
@@ -73,5 +73,5 @@ pub(crate) fn signature(library: &Library) -> Signature {
         _ => Vec::new(),
     };
     let note = table.get(NOTE).and_then(|note| text(note.get_ref()));
-    Signature { columns, note }
+    LibrarySignature { columns, note }
 }
