@@ -6,7 +6,7 @@ use super::*;
 use crate::base::event::HeaderSlots;
 use crate::base::lsn::Lsn;
 use crate::config::library_signature;
-use crate::outbox::libraries::{LIBRARIES, UNFIT_TABLES};
+use crate::outbox::libraries::{LIBRARIES, Library, UNFIT_TABLES};
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{CommitStamp, ExtractScratch, Plan};
 use crate::pgoutput::encoder::{Form, insert};
@@ -139,6 +139,17 @@ fn the_table_of_a_library_is_recognised_as_its_own_and_no_other() {
                 unfit.recognised_by.iter().map(|name| (*name).to_owned()).collect();
             assert!(!fits(&unfit), "{} as {unfit:?}", library.name);
         }
+    }
+}
+
+#[test]
+fn every_library_is_in_the_documents() {
+    let path = format!("{}/docs/outbox.md", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(path).unwrap();
+    for Library { name, .. } in LIBRARIES {
+        let table = table_of(&format!("library = \"{name}\""));
+        let line = format!("| `{name}` | `{}.{}` |", table.schema, table.table);
+        assert!(page.contains(&line), "{line}");
     }
 }
 
