@@ -19,6 +19,7 @@ use crate::{app, config};
 mod args;
 mod check;
 mod compare;
+mod detect;
 mod dlq;
 mod find;
 mod init;
@@ -95,6 +96,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         }
         Command::Config { action: ConfigAction::Show } => {
             print(&json_lines_shown(&config::show(&config::load(&request)?.effective)))?
+        }
+        Command::Config { action: ConfigAction::Detect } => {
+            let connection = config::source_connection(&request)?;
+            runtime::try_block_on(detect::run(&connection))?
         }
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
         Command::Run => {

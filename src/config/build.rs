@@ -53,13 +53,14 @@ pub(crate) fn build(
     let exchange_key =
         format!("sink.{}.{}", kind.name, kind.routes.exchange_key.unwrap_or_default());
     let ConfigFile { source: SourceSection { own, outbox, mut messages, polling, .. }, .. } = file;
-    let mut outboxes: Vec<OutboxTable> = outbox.into_iter().map(OutboxTable::from).collect();
-    let routes = outboxes.iter_mut().map(|outbox| &mut outbox.route);
+    let mut sections = outbox;
+    let routes = sections.iter_mut().map(|outbox| &mut outbox.route);
     for route in routes.chain(messages.iter_mut().map(|messages| &mut messages.route)) {
         route.exchange.clone_from(&exchange);
         route.exchange_key.clone_from(&exchange_key);
         route.binding = kind.binding;
     }
+    let outboxes = sections.into_iter().map(OutboxTable::from).collect();
     Some(Config {
         source: SourceSettings { connection: connection?, outboxes, messages, ..own },
         polling,
@@ -72,7 +73,7 @@ pub(crate) fn build(
     })
 }
 
-fn connection(
+pub(crate) fn connection(
     url: &Secret,
     effective: &Effective,
     problems: &mut Vec<Problem>,

@@ -14,9 +14,18 @@ use crate::base::settings::kind::RawValue;
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    File { line: usize, column: usize, name: Arc<str> },
+    File {
+        line: usize,
+        column: usize,
+        name: Arc<str>,
+    },
     Variable(String),
-    Flag { position: usize, name: String },
+    Flag {
+        position: usize,
+        name: String,
+    },
+    /// The library that a table names.
+    Library(&'static str),
     Default,
 }
 
@@ -27,7 +36,7 @@ impl Origin {
             Origin::File { name, line, column } => format!("{name}:{line}:{column}"),
             Origin::Variable(name) => format!("environment variable {name}"),
             Origin::Flag { name, .. } => name.clone(),
-            Origin::Default => String::new(),
+            Origin::Library(_) | Origin::Default => String::new(),
         }
     }
 }
@@ -40,6 +49,7 @@ impl fmt::Display for Origin {
             Origin::Flag { name, .. } => {
                 f.write_str(name.split_once(' ').map_or(name.as_str(), |(flag, _)| flag))
             }
+            Origin::Library(name) => write!(f, "library {name}"),
             Origin::Default => f.write_str("default"),
         }
     }

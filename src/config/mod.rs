@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::settings::Settings as _;
-use crate::source::settings::SourceSettings;
+use crate::source::settings::{ConnInfo, SourceSettings};
 
 mod build;
 mod check;
 mod effective;
 mod file;
 mod layers;
+mod libraries;
 mod opentelemetry;
 mod overrides;
 mod path;
@@ -28,10 +29,11 @@ mod sections;
 mod show;
 
 use layers::{Layers, Origin, Problem};
-use sections::{ConfigFile, path_of};
+use sections::{ConfigFile, SourceSection, path_of};
 
 pub use build::Config;
 pub use effective::Effective;
+pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
 pub(crate) use sections::TOKEN_BYTES_MIN;
@@ -93,6 +95,26 @@ pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> 
     match effective.broken.contains(&key) {
         true => Err(in_order(problems, &place)),
         false => Ok(ConfigFile::read(&effective.values()).admin.listen),
+    }
+}
+
+/// Where Postgres is, whatever is wrong with other keys.
+pub(crate) fn source_connection(request: &Request) -> Result<ConnInfo, Vec<Fault>> {
+    let (layers, place) = layers(request);
+    let key = path_of!(ConfigFile.source / SourceSection.url);
+    if layers.lacks_file() && !layers.entries.contains_key(&key) {
+        return Err(in_order(layers.problems, &place));
+    }
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::resolve(layers, &env);
+    let file = ConfigFile::read(&effective.values());
+    match build::connection(&file.source.url, &effective, &mut problems, &env) {
+        Some(connection) => Ok(connection),
+        None => {
+            let prefix = format!("{key}:");
+            problems.retain(|problem| problem.fault.what.starts_with(&prefix));
+            Err(in_order(problems, &place))
+        }
     }
 }
 

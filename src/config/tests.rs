@@ -1,5 +1,7 @@
 #[path = "documents_tests.rs"]
 mod documents;
+#[path = "libraries_tests.rs"]
+mod libraries;
 #[path = "opentelemetry_tests.rs"]
 mod opentelemetry_variables;
 #[path = "places_tests.rs"]
@@ -481,7 +483,9 @@ watch_interval = \"1s\"  # default
 pinned_after = \"1m\"  # default
 
 [[source.outbox]]
+# library is not set: no library
 table = \"public.outbox\"  # default
+# where is not set: every row is an event
 
 [source.outbox.columns]
 id = \"id\"  # default

@@ -174,7 +174,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: OutboxAction,
     },
-    /// Show what is configured, or the JSON Schema of the file.
+    /// Show what is configured, detect outbox tables, or print the JSON Schema of the file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Config {
         #[command(subcommand)]
@@ -234,6 +234,14 @@ pub(crate) enum ConfigAction {
     /// The effective configuration with the origin of each value; secrets are hidden.
     #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
     Show,
+    /// The [[source.outbox]] sections for the tables that are recognised; changes nothing.
+    ///
+    /// Reads the catalog of the database at source.url; no other key is needed. What it prints can be
+    /// appended to a configuration that has source.url and a sink.
+    #[command(
+        after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
+    )]
+    Detect,
     /// The JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,
