@@ -117,6 +117,13 @@ impl Replication {
         OwnPositions { signature: self.signature, found, reported, traced }
     }
 
+    /// Leaves the trace again where the slot stands at no position of this process.
+    pub fn trace_again(&mut self, slot_confirmed: Lsn) {
+        if !self.own_positions(Lsn::ZERO).include(slot_confirmed) {
+            self.untraced = Some(Lsn::ZERO);
+        }
+    }
+
     /// There is a new connection: tables are described again, and transactions begin again with those
     /// that were committed at `slot_confirmed` or later.
     pub fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
