@@ -240,3 +240,18 @@ fn the_format_of_debezium_chooses_its_preset_unless_one_is_written() {
     let of_table = table_of("route = { format = \"debezium\" }");
     assert_eq!(of_table.route.preset, Preset::Debezium);
 }
+
+#[test]
+fn where_postgres_is_needs_no_other_key() {
+    let file = TempFile::new("[sink]\nkind = \"kafka\"\n");
+    let request = |settings: &[&str]| Request {
+        file: Some(file.0.clone()),
+        settings: settings.iter().map(|&text| text.to_owned()).collect(),
+        ..Request::default()
+    };
+    let connection = source_connection(&request(&["source.url=postgres://u@h/shop"])).unwrap();
+    assert_eq!((connection.user.as_str(), connection.dbname.as_str()), ("u", "shop"));
+    let told = rendered(&source_connection(&request(&[])).unwrap_err());
+    assert!(told.contains("error[config.missing-key]: source.url: is missing"), "{told}");
+    assert!(!told.contains("brokers"), "{told}");
+}
