@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::output::{is_coloured, print, print_json};
+use super::output::{counted, is_coloured, print, print_json};
 use crate::app::{self, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
@@ -261,7 +261,7 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
         writeln!(text, "{mark} {}", escaped(&finding.text)).ok();
         if let Some(fault) = &finding.fault {
             let mend = escaped_lines(&fault.mend).replace('\n', "\n          ");
-            writeln!(text, "    mend: {mend}  [{}]", fault.code).ok();
+            writeln!(text, "    help: {mend}  [{}]", fault.code).ok();
         }
     }
     text
@@ -271,8 +271,13 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
 pub(super) fn summary(failed: usize, warned: usize) -> String {
     match (failed, warned) {
         (0, 0) => "all is well\n".to_owned(),
-        (0, _) => format!("ready; {warned} to look at (!)\n"),
-        _ => format!("not ready: {failed} to mend (✗), {warned} to look at (!)\n"),
+        (0, _) => format!("ready; {} (!)\n", counted(warned, "warning")),
+        (_, 0) => format!("not ready: {} (✗)\n", counted(failed, "problem")),
+        _ => format!(
+            "not ready: {} (✗), {} (!)\n",
+            counted(failed, "problem"),
+            counted(warned, "warning")
+        ),
     }
 }
 

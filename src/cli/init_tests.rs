@@ -78,6 +78,6 @@ fn one_summary_is_about_both_sides() {
     // WHEN something is left to mend THEN nothing is said to be well
     let fault = Fault::new(Exit::Slot, "slot.plugin", "another plugin", "", "choose another");
     let left = InitReport { failed: vec![Finding::fail(fault)], ..done(2, 0) };
-    assert_eq!(summary(&left, 1), "not ready: 2 to mend (✗), 0 to look at (!)\n");
-    assert_eq!(summary(&done(2, 0), 1), "not ready: 1 to mend (✗), 0 to look at (!)\n");
+    assert_eq!(summary(&left, 1), "not ready: 2 problems (✗)\n");
+    assert_eq!(summary(&done(2, 0), 1), "not ready: 1 problem (✗)\n");
 }

@@ -102,7 +102,7 @@ impl LogReload<'_> {
                         code = "run.not-reloaded",
                         fault_code,
                         place,
-                        mend,
+                        help = mend,
                         "SIGHUP: nothing was changed: {what}"
                     );
                 }

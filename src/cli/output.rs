@@ -42,6 +42,11 @@ fn unwritable(reason: &str) -> Fault {
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
 }
 
+/// A number with its noun, as in `1 problem` or `2 problems`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Prints a line of the result. Line ends in it are escaped.
 pub(super) fn print_line(line: &str) {
     put(&mut std::io::stdout(), &format!("{}\n", escaped(line)));

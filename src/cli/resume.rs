@@ -79,7 +79,7 @@ fn waiting_relay(config: &Config) -> Result<Option<(Stop, Option<String>)>, Faul
         since_unix_us: crate::base::time::parse_rfc3339(&text("since")).unwrap_or_default(),
         what: text("what"),
         place: text("where"),
-        mend: text("mend"),
+        mend: text("help"),
         from: text("from"),
         to: text("to"),
     };
@@ -102,7 +102,7 @@ fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fa
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
             let what = format!("the relay does not resume ({status}): {}", text("what"));
-            Err(refused(what, text("mend")))
+            Err(refused(what, text("help")))
         }
         Err(error) => {
             let what = format!("the relay does not answer: {error}");
@@ -155,7 +155,7 @@ fn shown(stop: &Stop) -> String {
         }
     };
     format!(
-        "stop       {}\nsince      {}\nwhat       {}\nwhere      {}\n{in_doubt}mend       {mend}\n",
+        "stop       {}\nsince      {}\nwhat       {}\nwhere      {}\n{in_doubt}help       {mend}\n",
         escaped(&stop.code),
         stop.since(),
         escaped(&stop.what),

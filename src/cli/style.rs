@@ -46,7 +46,7 @@ impl Style {
         match (self, text.split_once(": ")) {
             (Style::Json, _) => {
                 let Fault { code, exit, what, place, mend, .. } = fault;
-                json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
+                json_line(what, Some(FaultFields { code, place, help: mend, exit: *exit as u8 }))
             }
             (Style::Text { coloured: true }, Some((head, rest))) => {
                 format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
@@ -114,7 +114,7 @@ struct FaultFields<'a> {
     code: &'a str,
     #[serde(rename = "where")]
     place: &'a str,
-    mend: &'a str,
+    help: &'a str,
     exit: u8,
 }
 

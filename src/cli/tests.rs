@@ -62,7 +62,7 @@ fn a_problem_of_the_configuration_exits_2_and_is_told_whole() {
         String::from_utf8(errors).unwrap(),
         "error[config.unreadable]: there is no such configuration file\n  \
          where: /nonexistent/w.toml\n  \
-         mend:  ls -l /nonexistent/w.toml; or: walrelay --config FILE\n"
+         help:  ls -l /nonexistent/w.toml; or: walrelay --config FILE\n"
     );
 }
 

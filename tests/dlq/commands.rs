@@ -44,7 +44,7 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     // WHEN its letters are replayed THEN they arrive in order, and say what they are
     let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);
     let tally: Value = serde_json::from_str(&replayed.assert_done().out).unwrap();
-    assert_eq!((&tally["meant"], &tally["done"]), (&3.into(), &3.into()));
+    assert_eq!((&tally["matched"], &tally["done"]), (&3.into(), &3.into()));
     replayed.assert_says(&["\"action\":\"replay\"", "\"filter\":\"key=odd state=open\""]);
     assert_eq!(replay_counts(&bench), [("e1", "1"), ("e3", "1"), ("e5", "1")].map(owned));
     bench.dlq(&["release", "--key", "odd"]).assert_done().assert_says(&["key odd released"]);
@@ -160,7 +160,7 @@ fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
     for words in [&["list"][..], &["replay", "--all"], &["release", "--all-keys"]] {
         let ended = bench.dlq_broker_down(words);
         assert_eq!(ended.code, 5, "{ended}");
-        ended.assert_says(&["error[sink.unreachable]", "mend:"]);
+        ended.assert_says(&["error[sink.unreachable]", "help:"]);
     }
     assert_eq!(bench.ids(&[]), ["e0"]);
 }

@@ -62,7 +62,7 @@ fn where_no_dead_letter_matches_nothing_changes() {
             assert_eq!(ended.out, "", "{ended}");
         }
         let tally = bench.dlq(&[action, "--id", "e", "--json"]);
-        tally.assert_done().assert_says(&["\"meant\":0,\"done\":0"]);
+        tally.assert_done().assert_says(&["\"matched\":0,\"done\":0"]);
     }
     // THEN all are open still, nothing was written, and nothing has arrived
     let (open, ended) = bench.list_output(&[]);

@@ -41,11 +41,11 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     assert_eq!(told.code, 1, "{told}");
     told.assert_says(&[
         "✗ outbox table public.outbox does not exist",
-        "mend: walrelay init",
+        "help: walrelay init",
         "[slot.missing]",
         "✗ the dead-letter topic commands.init.dlq does not exist",
         "[sink.dead-letter-missing]",
-        "not ready: 5 to mend",
+        "not ready: 5 problems",
     ]);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
@@ -78,7 +78,7 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     scene.name = good;
     scene.sql(&format!("SELECT pg_drop_replication_slot('{other}')"));
     assert_eq!(left.code, 1, "{left}");
-    left.assert_says(&["[slot.physical]", "not ready: 1 to mend"]);
+    left.assert_says(&["[slot.physical]", "not ready: 1 problem"]);
     assert!(!left.out.contains("nothing is missing"), "{left}");
     let (code, ok, found) = findings(&scene);
     assert_eq!((code, ok), (0, true), "{found:?}");

@@ -189,7 +189,7 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
         })?;
         Ok(json!({
             "letters": letters,
-            "meant": index.count_selected(filter.states()),
+            "matched": index.count_selected(filter.states()),
             "read": { "records": index.records, "foreign": index.foreign },
             "job": job,
         }))
@@ -248,8 +248,8 @@ async fn begin_job(
         let until = rfc3339(until_unix_us);
         let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
-            let meant = index.count_selected(filter.states());
-            Ok(json!({ "dry_run": true, "meant": meant, "until": until, "records": index.records }))
+            let matched = index.count_selected(filter.states());
+            Ok(json!({ "dry_run": true, "matched": matched, "until": until, "records": index.records }))
         });
         return count.await;
     }

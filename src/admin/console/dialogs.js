@@ -149,10 +149,10 @@ export function askAction(action, what, about, run) {
     say(outcome, "Counting…");
     [counted, go.disabled] = [undefined, true];
     try {
-      const { meant, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
-      if (!keys) counted = { until, expected: meant };
+      const { matched, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
+      if (!keys) counted = { until, expected: matched };
       go.disabled = false;
-      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(meant, "dead letter")}.`);
+      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.`);
     } catch (error) {
       say(outcome, "");
       fail(error);

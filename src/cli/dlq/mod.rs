@@ -158,14 +158,14 @@ fn replay_or_discard(
     };
     let job = ReplayJob { action, filter, rate, expected: None, destinations, by: user_at_host() };
     let mut bar = JobProgress::new(past);
-    let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.meant);
+    let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.matched);
     let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);
     bar.end();
-    let replay::ReplayProgress { meant, done, records, .. } = progress;
+    let replay::ReplayProgress { matched, done, records, .. } = progress;
     if args.json {
         print_json(&progress)?;
-    } else if meant > 0 {
-        print(&format!("{past} {done} of {meant} dead letters\n"))?;
+    } else if matched > 0 {
+        print(&format!("{past} {done} of {matched} dead letters\n"))?;
     } else if fault.is_none() {
         print_note(&format!("no dead letter matches {}; {records} records read", job.filter));
     }
