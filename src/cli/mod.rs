@@ -19,6 +19,7 @@ use crate::{app, config};
 mod args;
 mod check;
 mod compare;
+mod confirm;
 mod dlq;
 mod find;
 mod init;
@@ -33,8 +34,8 @@ mod slow;
 mod status;
 mod style;
 
-use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, both, prepare, prepare_reloading};
+use args::{Args, Command, ConfigAction, DlqAction, LogFormat};
+use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
 use output::print;
 use style::Style;
 
@@ -57,7 +58,7 @@ pub fn main() -> ! {
 /// command that people type.
 fn execute(
     words: impl IntoIterator<Item = OsString>,
-    style: impl FnOnce(bool) -> Style,
+    style: impl FnOnce(bool, Option<LogFormat>) -> Style,
     errors: &mut dyn Write,
 ) -> Exit {
     let args = match Args::try_parse_from(words) {
@@ -72,8 +73,8 @@ fn execute(
             };
         }
     };
-    let is_service = matches!(args.command, Command::Run);
-    let style = style(is_service);
+    let is_service = matches!(args.command, Command::Run { .. });
+    let style = style(is_service, args.log.format);
     let outcome = dispatch(args, style, is_service);
     log::write_last_counts();
     outcome.unwrap_or_else(|faults| {
@@ -84,8 +85,9 @@ fn execute(
 }
 
 fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Fault>> {
-    let request = args.configuration.request();
-    let log = LogOptions { level: args.log.as_deref(), faults: style, is_service };
+    let request = args.request();
+    let (level, format) = (args.log.level(), args.log.format);
+    let log = LogOptions { level, format, faults: style, is_service };
     let prepared = || prepare(log, &request);
     Ok(match args.command {
         Command::Completions { shell } => {
@@ -96,14 +98,15 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         Command::Config { action: ConfigAction::Show } => {
             print(&json_lines_shown(&config::show(&config::load(&request)?.effective)))?
         }
+        Command::Config { action: ConfigAction::Example { sink } } => print(sink.text())?,
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
-        Command::Run => {
+        Command::Run { .. } => {
             let prepared = prepare_reloading(log, &request);
             let (config, log) = prepared.inspect_err(|faults| app::not_started(faults))?;
             app::run(&config, &|| log.run()).map(|()| Exit::Done)?
         }
-        Command::Check { json } => check::run(&prepared()?, json)?,
-        Command::Init { sql, role } => init::run(&prepared()?, sql, role.as_deref())?,
+        Command::Check { output, .. } => check::run(&prepared()?, output.format())?,
+        Command::Init(args) => init::run(&prepared()?, &args)?,
         Command::Compare(args) => {
             let plan = compare::plan(&args);
             // Its progress is enough, unless a level is asked for.
@@ -112,9 +115,14 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             compare::run(&config, &request, &plan, &args)?
         }
         Command::CompareRelay => compare::relay(log, &request)?,
-        Command::Dlq { from, action } => dlq::run(&prepared()?, from.from.as_deref(), &action)?,
+        Command::Dlq { from, action: DlqAction::Replay(args) } => {
+            dlq::replay(&prepared()?, from.from.as_deref(), &args)?
+        }
+        Command::Dlq { from, action } => {
+            dlq::run(&prepare_broker(log, &request)?, from.from.as_deref(), &action)?
+        }
         Command::Find(args) => find::run(&prepared()?, &args)?,
-        Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
+        Command::Outbox { action, .. } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,
         Command::Resume(args) => resume::run(&prepared()?, &args)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,

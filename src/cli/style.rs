@@ -8,6 +8,7 @@ use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
+use super::args::LogFormat;
 use super::output::is_coloured;
 use super::repeats::Suppressed;
 use crate::base::clock::unix_now_us;
@@ -31,13 +32,14 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The style of a service, or of a command that people type.
-    pub(crate) fn of(is_service: bool) -> Style {
+    /// The format that was asked for; without one, that of a service or of a command that people type.
+    pub(crate) fn of(is_service: bool, format: Option<LogFormat>) -> Style {
         let errors = std::io::stderr();
-        match is_service && !errors.is_terminal() {
-            true => Style::Json,
-            false => Style::Text { coloured: is_coloured(&errors) },
-        }
+        let is_json = match format {
+            Some(format) => format == LogFormat::Json,
+            None => is_service && !errors.is_terminal(),
+        };
+        if is_json { Style::Json } else { Style::Text { coloured: is_coloured(&errors) } }
     }
 
     /// A fault that ends the process, as lines of standard error.

@@ -101,14 +101,15 @@ fn one_letter_is_found_with_its_history() {
     };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
-    let found = find(&fixture.topic(), "e1").unwrap();
+    let found = find(&fixture.topic(), &["e1".to_owned()]).unwrap().letters;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].letter.failed_unix_us, BEGAN + 9 * SECOND);
     assert_eq!(found[0].known.replays, 1);
     let history: Vec<&str> = found[0].history.iter().map(|step| step.what).collect();
     assert_eq!(history, ["dead-lettered", "dead-lettered", "replayed", "dead-lettered"]);
     // THEN an id that nobody knows is told
-    let fault = find(&fixture.topic(), "e9").unwrap_err();
+    let unknown = ["e9".to_owned()];
+    let fault = find(&fixture.topic(), &unknown).unwrap().missing(&unknown).unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
 }
 

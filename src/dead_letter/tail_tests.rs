@@ -32,8 +32,8 @@ impl Broker for FailingLog {
         self.settings.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        self.settings.prepare(wanted)
+    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
+        self.settings.prepare(wanted, dry_run)
     }
 
     fn log(

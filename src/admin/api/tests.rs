@@ -341,7 +341,7 @@ fn a_key_is_released_once_nothing_of_it_is_open() {
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k0", "k1", "k2"])));
     let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (409, Some("dead-letter.key-has-open")));
-    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","anyway":true}"#);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","force":true}"#);
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k1"])));
     let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.not-parked")));
