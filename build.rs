@@ -17,6 +17,8 @@ fn main() {
 
 /// The commit of the repository around this file, with `-dirty` behind it where files differ.
 fn head() -> Option<String> {
+    // The repository may be somebody else's, around the sources of a release.
+    git(&["ls-files", "--error-unmatch", "build.rs"])?;
     println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
     git(&["describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"])
 }

@@ -48,11 +48,8 @@ pub(super) fn run(config: &Config, args: &FindArgs) -> Result<Exit, Vec<Fault>> 
 /// One for each id, or one for the key.
 fn requests(args: &FindArgs) -> Result<Vec<FindRequest>, Vec<Fault>> {
     let FindArgs { ids, key, since, within, .. } = args;
-    let text = |id: Option<&String>| FindText {
-        id: id.cloned(),
-        key: key.clone(),
-        since: since.clone(),
-    };
+    let text =
+        |id: Option<&String>| FindText { id: id.cloned(), key: key.clone(), since: since.clone() };
     let texts = match ids.as_slice() {
         [] => vec![text(None)],
         ids => ids.iter().map(|id| text(Some(id))).collect(),

@@ -65,9 +65,10 @@ impl InitReport {
     }
 
     fn to_json(&self, dry_run: bool, at_broker: &[Fault]) -> Value {
-        let left = self.left.iter().map(|LeftStep { what, who, sql, .. }| {
-            json!({ "what": what, "who": who, "sql": sql })
-        });
+        let left = self
+            .left
+            .iter()
+            .map(|LeftStep { what, who, sql, .. }| json!({ "what": what, "who": who, "sql": sql }));
         let at_broker = at_broker.iter().cloned().map(Finding::fail);
         let failed = self.failed.iter().cloned().chain(at_broker);
         json!({
@@ -114,10 +115,14 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
         report.made.push(what);
     }
     let at_broker = made.err().unwrap_or_default();
-    print_as(format, || report.to_json(dry_run, &at_broker), || {
-        let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
-        lines + &summary(&report, at_broker.len(), dry_run)
-    })?;
+    print_as(
+        format,
+        || report.to_json(dry_run, &at_broker),
+        || {
+            let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
+            lines + &summary(&report, at_broker.len(), dry_run)
+        },
+    )?;
     match (at_broker.is_empty(), report.failed.is_empty()) {
         (false, _) => Err(at_broker),
         (true, false) => Ok(Exit::Failed),
@@ -133,7 +138,10 @@ fn summary(report: &InitReport, failed_at_broker: usize, dry_run: bool) -> Strin
     let left = report.left.iter().filter(|step| !step.is_optional).count();
     let made = match (report.made.len(), dry_run) {
         (0, _) => String::new(),
-        (made, true) => format!("dry run, nothing was made; {} missing", counted(made, "thing")),
+        (made, true) => {
+            let verb = if made == 1 { "is" } else { "are" };
+            format!("dry run, nothing was made; {} {verb} missing", counted(made, "thing"))
+        }
         (made @ 1, false) => format!("{made} thing was made"),
         (made, false) => format!("{made} things were made"),
     };
@@ -180,7 +188,8 @@ async fn source(config: &Config, role: Option<&str>, mode: Mode) -> Result<InitR
     let (others, slot) = steps.split_at(slot_at);
     init::run(&client, others, |step| mode.step(step)).await?;
     if !slot.is_empty() {
-        slow::without_limit(settings, &client, init::run(&client, slot, |step| mode.step(step))).await?;
+        slow::without_limit(settings, &client, init::run(&client, slot, |step| mode.step(step)))
+            .await?;
     }
     report.failed = source_doctor::report(&client, settings).await?.findings;
     report.failed.retain(|finding| finding.level == Level::Fail);

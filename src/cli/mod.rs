@@ -34,7 +34,7 @@ mod slow;
 mod status;
 mod style;
 
-use args::{Args, Command, ConfigAction, DlqAction, LogFormat};
+use args::{Args, Command, ConfigAction, LogFormat};
 use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
 use output::print;
 use style::Style;
@@ -115,14 +115,14 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             compare::run(&config, &request, &plan, &args)?
         }
         Command::CompareRelay => compare::relay(log, &request)?,
-        Command::Dlq { from, action: DlqAction::Replay(args) } => {
-            dlq::replay(&prepared()?, from.from.as_deref(), &args)?
-        }
         Command::Dlq { from, action } => {
-            dlq::run(&prepare_broker(log, &request)?, from.from.as_deref(), &action)?
+            let broker = || prepare_broker(log, &request);
+            dlq::run(from.from.as_deref(), &action, &broker, &prepared)?
         }
         Command::Find(args) => find::run(&prepared()?, &args)?,
-        Command::Outbox { action, .. } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
+        Command::Outbox { action, .. } => {
+            runtime::try_block_on(outbox::run(&prepared()?, &action))?
+        }
         Command::Status(args) => status::run(&args, &request)?,
         Command::Resume(args) => resume::run(&prepared()?, &args)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,

@@ -7,7 +7,9 @@ use tokio_postgres::Client;
 
 use super::args::{HandoverArgs, ListRows, OutboxAction, OutputFormat, RetryRows, RowState};
 use super::check;
-use super::output::{ListPrinter, Table, Width, json_line, print, print_as, print_line, print_note};
+use super::output::{
+    ListPrinter, Table, Width, json_line, print, print_as, print_line, print_note,
+};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::text::escaped;
@@ -156,12 +158,20 @@ async fn retry(
         true => rows.count_failed(client, &which).await?,
         false => rows.put_back(client, &which).await?,
     };
-    print_as(args.output.format(), || json!({ "dry_run": dry_run, "rows": count }), || match dry_run {
-        true => format!("dry run, nothing was changed: {count} rows would be published again\n"),
-        false => format!("{count} rows will be published again\n"),
-    })?;
+    print_as(
+        args.output.format(),
+        || json!({ "dry_run": dry_run, "rows": count }),
+        || match dry_run {
+            true => {
+                format!("dry run, nothing was changed: {count} rows would be published again\n")
+            }
+            false => format!("{count} rows will be published again\n"),
+        },
+    )?;
     if count > 0 && !dry_run {
-        print_note("their dead letters stay open and could be replayed, too: walrelay dlq discard ID");
+        print_note(
+            "their dead letters stay open and could be replayed, too: walrelay dlq discard ID",
+        );
     }
     let wanted = args.ids.len() as u64;
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
@@ -203,9 +213,7 @@ async fn handover(
         say("nothing is left to polling".to_owned());
     }
     let key = &polled_outbox(&config.source)?.columns.key;
-    let value = || {
-        json!({ "dry_run": false, "slot": slot, "created": !exists, "left_to_polling": marked, "waited": !args.no_wait })
-    };
+    let value = || json!({ "dry_run": false, "slot": slot, "created": !exists, "left_to_polling": marked, "waited": !args.no_wait });
     print_as(format, value, || {
         format!(
             "now: source.mode = \"cdc\" in the configuration, and start the relay again\n\
@@ -229,12 +237,13 @@ async fn would_hand_over(
         steps.push(format!("make slot {slot} (waits for open transactions to end)"));
     }
     let left = backlog(statements, client).await?;
-    let value = || {
-        json!({ "dry_run": true, "slot": slot, "steps": steps, "left_to_polling": left })
-    };
+    let value =
+        || json!({ "dry_run": true, "slot": slot, "steps": steps, "left_to_polling": left });
     print_as(format, value, || {
         let lines: String = steps.iter().map(|step| format!("+ {}\n", escaped(step))).collect();
-        format!("{lines}dry run, nothing was changed: {left} pending rows would be left to polling\n")
+        format!(
+            "{lines}dry run, nothing was changed: {left} pending rows would be left to polling\n"
+        )
     })
 }
 

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, IsTerminal, Write};
 
 use serde_json::Value;
 
-use crate::base::error::{Exit, Fault};
 use super::args::OutputFormat;
+use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_shown};
 
 /// May this stream be coloured? Only a terminal, and not where `NO_COLOR` is set.
@@ -167,3 +167,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
         Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
     }
 }
+
+#[cfg(test)]
+#[path = "output_tests.rs"]
+mod tests;

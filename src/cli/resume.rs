@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::args::ResumeArgs;
-use super::dlq::user_at_host;
 use super::confirm::confirm;
+use super::dlq::user_at_host;
 use super::output::{print, print_line, print_note};
 use crate::admin::address::reachable;
 use crate::app::stops_config;
@@ -130,7 +130,11 @@ fn needs_token(stop: &Stop) -> Fault {
 }
 
 fn question(stop: &Stop) -> String {
-    format!("Acknowledge {}, which stands since {}? Compare what is in doubt first.", stop.code, stop.since())
+    format!(
+        "Acknowledge {}, which stands since {}? Compare what is in doubt first.",
+        stop.code,
+        stop.since()
+    )
 }
 
 fn shown(stop: &Stop) -> String {

@@ -34,7 +34,10 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
             create(config, *failover, output.format()).await
         }
         SlotAction::Drop { yes, output, .. } => {
-            confirm(&format!("Drop slot {name}? Events that it has not delivered are lost."), yes.yes)?;
+            confirm(
+                &format!("Drop slot {name}? Events that it has not delivered are lost."),
+                yes.yes,
+            )?;
             drop(&connect(&config.source).await?, name, output.format()).await
         }
         SlotAction::Show { output, .. } => {
@@ -56,8 +59,7 @@ async fn create(config: &Config, failover: bool, format: OutputFormat) -> Result
 
 async fn drop(client: &Client, name: &str, format: OutputFormat) -> Result<Exit, Fault> {
     let lowers_wal_level = slot::drop(client, name).await?;
-    let value =
-        || json!({ "slot": name, "dropped": true, "lowers_wal_level": lowers_wal_level });
+    let value = || json!({ "slot": name, "dropped": true, "lowers_wal_level": lowers_wal_level });
     print_as(format, value, || {
         let lowers = "it was the last logical slot, so Postgres lowers effective_wal_level to replica: WAL from now on cannot be decoded, until a slot is made again, which raises it\n";
         let more = if lowers_wal_level { lowers } else { "" };

@@ -1,3 +1,5 @@
+#[path = "broker_tests.rs"]
+mod broker;
 #[path = "documents_tests.rs"]
 mod documents;
 #[path = "opentelemetry_tests.rs"]

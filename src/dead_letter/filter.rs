@@ -20,11 +20,11 @@ pub(crate) struct FilterText {
     /// Event ids.
     #[arg(value_name = "ID")]
     #[serde(rename = "id", deserialize_with = "one_or_several")]
-    ids: Vec<String>,
+    pub(crate) ids: Vec<String>,
     /// An event id as a filter beside others.
     #[arg(long = "id", value_name = "ID", hide = true)]
     #[serde(skip)]
-    more_ids: Vec<String>,
+    pub(crate) more_ids: Vec<String>,
     /// Ordering key of the event.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
@@ -56,8 +56,7 @@ impl FilterText {
 
     fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let FilterText { key, topic, error_class, text, .. } = self;
-        let texts =
-            [("key", key), ("topic", topic), ("error_class", error_class), ("text", text)];
+        let texts = [("key", key), ("topic", topic), ("error_class", error_class), ("text", text)];
         let ids = self.ids().into_iter().map(|id| ("id", id));
         ids.chain(texts.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?))))
     }

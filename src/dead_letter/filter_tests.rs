@@ -126,4 +126,10 @@ fn the_words_are_those_of_json() {
     let read: FilterText = serde_json::from_str(r#"{"error_class": "x", "since": "2h"}"#).unwrap();
     assert_eq!((read.error_class.as_deref(), read.since.as_deref()), (Some("x"), Some("2h")));
     assert!(serde_json::from_str::<FilterText>(r#"{"errorclass": "x"}"#).is_err());
+    // THEN an id, and several, are both a filter
+    for (text, ids) in
+        [(r#"{"id": "e1"}"#, vec!["e1"]), (r#"{"id": ["e1", "e2"]}"#, vec!["e1", "e2"])]
+    {
+        assert_eq!(serde_json::from_str::<FilterText>(text).unwrap().ids, ids);
+    }
 }

@@ -30,7 +30,7 @@ fn listed(fixture: &TopicFixture, filter: &DeadLetterFilter) -> (Vec<String>, u6
 fn letters_are_listed_by_state() {
     let fixture = TopicFixture::new();
     fixture.write_many(6);
-    let some = filter(|words| words.id = Some("e2".into()));
+    let some = filter(|words| words.ids = vec!["e2".into()]);
     let job = ReplayJob {
         action: ReplayAction::Discard,
         filter: some,
@@ -90,7 +90,7 @@ fn one_letter_is_found_with_its_history() {
     fixture.write_many(3);
     // GIVEN that it was repeated by a kill, replayed, and came back
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
-    let one = filter(|words| words.id = Some("e1".into()));
+    let one = filter(|words| words.ids = vec!["e1".into()]);
     let job = ReplayJob {
         action: ReplayAction::Replay,
         filter: one,

@@ -397,7 +397,7 @@ impl<'a> Replay<'a> {
                     "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}"
                 ),
                 "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
             )
         })
     }

@@ -280,7 +280,7 @@ fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
     let discarded = Cell::new(false);
     let observe = &mut |tally: &ReplayProgress| {
         if tally.done == 1 && !discarded.replace(true) {
-            let words = FilterText { id: Some("e1".into()), ..FilterText::default() };
+            let words = FilterText { ids: vec!["e1".into()], ..FilterText::default() };
             let second = DeadLetterFilter::parse(&words, 0).unwrap();
             assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &second)).progress.done, 1);
         }
@@ -366,7 +366,10 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
         let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
         let filter = all();
         let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
-        assert_eq!((report.progress.matched, report.progress.done, report.progress.gone), (10, 7, 3));
+        assert_eq!(
+            (report.progress.matched, report.progress.done, report.progress.gone),
+            (10, 7, 3)
+        );
         let fault = report.fault.unwrap();
         assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.gone"));
         assert!(fault.what.contains("3 of 10"), "{fault}");

@@ -7,10 +7,10 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::figures::binary_size;
 use crate::base::lsn::Lsn;
 use crate::source::oldest_transaction::{OldestTransaction, PINNED_BYTES_MIN};
 use crate::source::slot_state::SlotFacts;
-use crate::base::figures::binary_size;
 
 /// A transaction that holds `restart_lsn`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -114,7 +114,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.walrelay(&["slot", "create"]).assert_fault(4, "publication.missing", &["walrelay init"]);
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text)");
     scene.publish("TABLE public.outbox");
-    scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot made"]);
+    scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot created"]);
     scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.exists", &["walrelay slot show"]);
     let shown = scene.walrelay(&["slot", "show"]);
     shown.assert_done().assert_says(&[
@@ -128,18 +128,24 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     let confirmed = scene.slot_state().split('|').nth(3).unwrap().to_owned();
     assert_eq!(value["confirmed_flush_lsn"], confirmed);
     // WHEN it is to be dropped THEN only on purpose
-    scene.walrelay(&["slot", "drop"]).assert_fault(
-        2,
-        "slot.drop-unconfirmed",
-        &["loses every event"],
-    );
-    scene.walrelay(&["slot", "drop", "other"]).assert_fault(
-        2,
-        "slot.drop-name",
-        &["commands_slot, not other"],
-    );
+    for words in [&["slot", "drop"][..], &["slot", "drop", "commands_slot"]] {
+        let ended = scene.walrelay(words);
+        ended.assert_fault(2, "command.unconfirmed", &["Drop slot commands_slot?", "--yes"]);
+    }
+    let other = scene.walrelay(&["slot", "drop", "other", "--yes"]);
+    other.assert_fault(3, "slot.missing", &["slot other does not exist"]);
     assert_ne!(scene.slot_state(), "");
-    scene.walrelay(&["slot", "drop", "commands_slot"]).assert_done().assert_says(&["dropped"]);
+    // WHEN a slot is named THEN it is that one, whatever is configured
+    scene.sql("SELECT pg_create_logical_replication_slot('commands_other', 'pgoutput')");
+    scene
+        .walrelay(&["slot", "show", "commands_other"])
+        .assert_done()
+        .assert_says(&["commands_other"]);
+    scene.walrelay(&["slot", "drop", "commands_other", "-y"]).assert_done();
+    assert_ne!(scene.slot_state(), "");
+    let dropped = scene.walrelay(&["slot", "drop", "commands_slot", "--yes", "--output", "json"]);
+    let value: Value = serde_json::from_str(&dropped.assert_done().out).unwrap();
+    assert_eq!((&value["slot"], &value["dropped"]), (&"commands_slot".into(), &true.into()));
     assert_eq!(scene.slot_state(), "");
     scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(
         3,

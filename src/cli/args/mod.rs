@@ -304,9 +304,7 @@ pub(crate) enum ConfigAction {
     #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
     Show,
     /// Print a commented example of the configuration file.
-    #[command(
-        after_help = "Example:\n  walrelay config example --sink rabbitmq > walrelay.toml"
-    )]
+    #[command(after_help = "Example:\n  walrelay config example --sink rabbitmq > walrelay.toml")]
     Example {
         /// Sink of the example.
         #[arg(long, value_enum, default_value_t = ExampleSink::Kafka)]

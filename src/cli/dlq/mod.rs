@@ -40,46 +40,47 @@ const TABLE_LINES: usize = 1000;
 /// Set by the first signal: what reads or writes the topic ends.
 type StopFlag = Arc<AtomicBool>;
 
-/// `from` is the dead-letter topic of a consumer.
+/// What an action does on the dead-letter topic.
+type TopicWork<'a> = &'a dyn Fn(&DeadLetterTopic<'_>, &StopFlag) -> Result<Exit, Vec<Fault>>;
+
+/// `from` is the dead-letter topic of a consumer. All but a replay need the sections of the broker alone: the
+/// routes of the whole configuration say where a replay may publish.
 pub(super) fn run(
-    config: &BrokerConfig,
     from: Option<&str>,
     action: &DlqAction,
+    broker: &dyn Fn() -> Result<BrokerConfig, Vec<Fault>>,
+    whole: &dyn Fn() -> Result<Config, Vec<Fault>>,
 ) -> Result<Exit, Vec<Fault>> {
     let parks_keys = matches!(action, DlqAction::Release(_));
-    let own = &config.dead_letter.address;
-    on_topic(&*config.sink, own, from, parks_keys, |topic, stop| match action {
-        DlqAction::List(args) => list(topic, args),
-        DlqAction::Show(args) => Ok(show(topic, args)?),
-        DlqAction::Replay(ReplayArgs { work, .. }) => {
-            let job = Job { action: ReplayAction::Replay, destinations: None, yes: true };
-            job.run(topic, work, stop)
+    let on = |work: TopicWork<'_>| {
+        let BrokerConfig { sink, dead_letter, .. } = broker()?;
+        on_topic(&*sink, &dead_letter.address, from, parks_keys, work)
+    };
+    match action {
+        DlqAction::List(args) => on(&|topic, _| list(topic, args)),
+        DlqAction::Show(args) => on(&|topic, _| Ok(show(topic, args)?)),
+        DlqAction::Replay(ReplayArgs { work, any_destination }) => {
+            let config = whole()?;
+            let destinations = (!any_destination).then(|| replay_destinations(&config));
+            let job = Job { action: ReplayAction::Replay, destinations, yes: true };
+            let own = &config.dead_letter.address;
+            on_topic(&*config.sink, own, from, parks_keys, &|topic, stop| {
+                job.run(topic, work, stop)
+            })
         }
         DlqAction::Discard(DiscardArgs { work, yes }) => {
             let job = Job { action: ReplayAction::Discard, destinations: None, yes: yes.yes };
-            job.run(topic, work, stop)
+            on(&|topic, stop| job.run(topic, work, stop))
         }
-        DlqAction::Release(args) => {
+        DlqAction::Release(args) => on(&|topic, stop| {
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
-        }
-        DlqAction::Purge(args) => {
+        }),
+        DlqAction::Purge(args) => on(&|topic, stop| {
             stop_on_signal(stop)?;
             Ok(purge::run(topic, args, &user_at_host())?)
-        }
-    })
-}
-
-/// Needs the whole configuration: its routes say where a replay may publish.
-pub(super) fn replay(
-    config: &Config,
-    from: Option<&str>,
-    args: &ReplayArgs,
-) -> Result<Exit, Vec<Fault>> {
-    let destinations = (!args.any_destination).then(|| replay_destinations(config));
-    let job = Job { action: ReplayAction::Replay, destinations, yes: true };
-    let own = &config.dead_letter.address;
-    on_topic(&*config.sink, own, from, false, |topic, stop| job.run(topic, &args.work, stop))
+        }),
+    }
 }
 
 /// Does the work on the relay's topic, or on that of a consumer.
@@ -88,7 +89,7 @@ fn on_topic(
     own: &DeadLetterAddress,
     from: Option<&str>,
     parks_keys: bool,
-    work: impl FnOnce(&DeadLetterTopic<'_>, &StopFlag) -> Result<Exit, Vec<Fault>>,
+    work: TopicWork<'_>,
 ) -> Result<Exit, Vec<Fault>> {
     let stop = StopFlag::default();
     let own = DeadLetterTopic::of_relay(broker, own, &stop);
@@ -181,12 +182,12 @@ struct Job {
 
 impl Job {
     fn run(
-        self,
+        &self,
         topic: &DeadLetterTopic<'_>,
         args: &WorkArgs,
         stop: &StopFlag,
     ) -> Result<Exit, Vec<Fault>> {
-        let Job { action, destinations, yes } = self;
+        let (action, yes, destinations) = (self.action, self.yes, self.destinations.clone());
         let mut filter = parse_filter(&args.filter)?;
         let rate = args.rate.as_deref().map(str::parse).transpose();
         let rate = rate.map_err(|fault: Fault| Fault { place: "--rate".to_owned(), ..fault })?;
@@ -198,7 +199,10 @@ impl Job {
         }
         let mut expected = None;
         if !yes {
-            check_askable(&format!("{} the dead letters that match {filter}?", capital(action)), yes)?;
+            check_askable(
+                &format!("{} the dead letters that match {filter}?", capital(action)),
+                yes,
+            )?;
             // What arrives later was not confirmed.
             filter = filter.until_at_most(unix_now_us()).0;
             let count = topic.index(&filter)?.count_selected(filter.states());
@@ -273,7 +277,11 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
         }
     };
     if keys.is_empty() {
-        print_note(if request.key.is_some() { "the key is not parked" } else { "no key is parked" });
+        print_note(if request.key.is_some() {
+            "the key is not parked"
+        } else {
+            "no key is parked"
+        });
     }
     if meanwhile > 0 {
         print_note(&format!(
@@ -281,8 +289,7 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
         ));
     }
     let would = if dry_run { "would be " } else { "" };
-    let value =
-        || json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
+    let value = || json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
     let lines = || keys.iter().map(|key| format!("key {key} {would}released\n")).collect();
     print_as(args.output.format(), value, lines)
 }
@@ -290,7 +297,10 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
 fn parse_filter(text: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
     DeadLetterFilter::parse(text, steady_clock()()).map_err(|mut faults| {
         for fault in &mut faults {
-            fault.place = format!("--{}", fault.place.replace('_', "-"));
+            fault.place = match fault.place.as_str() {
+                "id" => "ID".to_owned(),
+                name => format!("--{}", name.replace('_', "-")),
+            };
         }
         faults
     })
@@ -309,10 +319,9 @@ fn check_selection(
             format!("{name} which dead letters? No id, no filter and no --all was given"),
             format!("walrelay dlq {name} ID, or a filter, or --all: walrelay dlq {name} --help"),
         ),
-        (true, true) => (
-            "--all contradicts an id or a filter".to_owned(),
-            "leave one of them out".to_owned(),
-        ),
+        (true, true) => {
+            ("--all contradicts an id or a filter".to_owned(), "leave one of them out".to_owned())
+        }
     };
     Err(Fault::new(Exit::Usage, "dead-letter.unselected", what, "", mend))
 }

@@ -17,7 +17,10 @@ use crate::dead_letter::reader::DeadLetterTopic;
 pub(super) fn run(topic: &DeadLetterTopic<'_>, args: &PurgeArgs, who: &str) -> Result<Exit, Fault> {
     let age = parse_age(&args.older_than).ok_or_else(|| bad_age(&args.older_than))?;
     let before_unix_us = unix_now_us().saturating_sub_unsigned(age.as_micros() as u64);
-    let question = format!("Delete records of {} that are older than {}?", topic.address.topic, args.older_than);
+    let question = format!(
+        "Delete records of {} that are older than {}?",
+        topic.address.topic, args.older_than
+    );
     if !args.dry_run.dry_run {
         check_askable(&question, args.yes.yes)?;
     }

@@ -14,7 +14,8 @@ const SIZES: &[(&str, i64)] = &[
 ];
 
 /// Longer names first: `ms` must not be read as `m`.
-const SPANS: &[(&str, u64)] = &[("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+const SPANS: &[(&str, u64)] =
+    &[("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
 
 /// `64MiB`, `64MB` or plain bytes.
 pub fn parse_bytes(text: &str) -> Option<i64> {
