@@ -12,7 +12,7 @@ use walrelay_harness::{BrokerKind, Postgres};
 
 use crate::support::broker::{Destination, Reader};
 use crate::support::faults::{Ended, Relay};
-use crate::support::{Fixture, name_on, shared_postgres};
+use crate::support::{Fixture, LIMIT, name_on, shared_postgres};
 
 pub(crate) struct DeadLetterFixture {
     pub(crate) site: Fixture,
@@ -94,7 +94,8 @@ impl DeadLetterFixture {
     }
 
     pub(crate) fn walrelay(&self, words: &[&str]) -> Ended {
-        self.spawn(words).wait()
+        // A soak run reads a hundred thousand dead letters.
+        self.spawn(words).wait_within(3 * LIMIT)
     }
 
     #[track_caller]

@@ -46,6 +46,19 @@ fn insert_transaction(site: &Fixture, events: u64) {
     ));
 }
 
+/// Kills the relay once the topic holds so many records. The relay stands still while they are counted.
+fn kill_at(site: &Fixture, relay: &mut RelayProcess, records: i64) {
+    until("some records", LIMIT, || {
+        relay.freeze().unwrap();
+        let is_reached = held(&ends(site)) >= records;
+        if !is_reached {
+            relay.thaw().unwrap();
+        }
+        is_reached.then_some(())
+    });
+    relay.kill9().unwrap();
+}
+
 /// Kills the relay again and again, each time before it has published all, and tells what the topic
 /// held when the next one started.
 fn kill(
@@ -56,8 +69,7 @@ fn kill(
 ) -> Vec<Ends> {
     let part = events / (KILLS as i64 + 1);
     let starts = (1..=KILLS as i64).map(|number| {
-        until("some records", LIMIT, || (held(&ends(site)) >= number * part).then_some(()));
-        relay.kill9().unwrap();
+        kill_at(site, relay, number * part);
         let held = ends(site);
         relay.restart().unwrap();
         relay.wait_ready(LIMIT).unwrap();
@@ -199,8 +211,7 @@ fn what_a_peer_has_published_is_not_repeated_by_a_relay_that_streamed_before_it(
     until("a standby", LIMIT, || (state(&relay) == "standby").then_some(()));
     // WHEN the peer is killed within a transaction, of which the slot knows nothing before its end
     insert_transaction(&site, EVENTS);
-    until("some records", LIMIT, || (held(&ends(&site)) >= EVENTS as i64 / 2).then_some(()));
-    peer.kill9().unwrap();
+    kill_at(&site, &mut peer, EVENTS as i64 / 2);
     let start = ends(&site);
     assert!(held(&start) < EVENTS as i64, "it was done before it was killed");
     // THEN what the topic held is not repeated

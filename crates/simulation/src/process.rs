@@ -1,5 +1,6 @@
 //! One relay: the loop of a process, and what its other threads do for it.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -18,10 +19,12 @@ use walrelay_core::relay::control::{
     WalsenderAnswer,
 };
 use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
-use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
+use walrelay_core::relay::ports::{Clock as _, Meters};
 use walrelay_core::relay::read_back::{FoundRecords, ReadRequest};
 use walrelay_core::relay::slot_history::SlotHistory;
 use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::relay::state_file::memory::Memory;
+use walrelay_core::relay::stops::{StandingStops, StopParts};
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::relay::{Parts, ReadBack, Relay};
 use walrelay_core::sink::Sink;
@@ -43,7 +46,7 @@ use crate::publication;
 use crate::rabbitmq;
 use crate::scenarios::Reading;
 use crate::surroundings::{
-    Counts, Ends, FactsOf, Kept, KeptStops, MetersOf, MortalFile, SharedPostgres, Shown,
+    Counts, Desk, Ends, FactsOf, MetersOf, MortalFile, SharedPostgres, Shown, memory,
     SimulatedDatabase, SimulatedWire,
 };
 use crate::tail::{self, Tail};
@@ -61,7 +64,6 @@ const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Machine {
     pub(crate) index: usize,
     pub(crate) state_file: Option<MemoryFile>,
-    pub(crate) kept: Arc<Mutex<Kept>>,
     pub(crate) policy: OnDeadLetter,
     pub(crate) window: usize,
     pub(crate) sink: SinkKind,
@@ -77,6 +79,7 @@ type TopicEnd = LinkEnd<ReadRequest, Result<FoundRecords, String>>;
 pub(crate) struct Process {
     pub(crate) life: Arc<Life>,
     relay: Relay<SlotFeed>,
+    pub(crate) stops: Arc<StandingStops>,
     ends: Arc<Mutex<Option<Ends>>>,
     topics: Arc<Mutex<Option<TopicEnd>>>,
     flags: Arc<StopFlags>,
@@ -155,13 +158,30 @@ fn dead_letter_writer(machine: &Machine, system: &SystemId) -> DeadLetterWriter 
     if let Some(burst) = machine.burst {
         (settings.burst_max, settings.burst_window) = burst;
     }
-    let relay = format!("{SLOT}@{}", machine.index);
-    DeadLetterWriter { settings, relay, system: system.clone() }
+    DeadLetterWriter { settings, relay: relay_name(machine), system: system.clone() }
 }
 
-fn kept_stops(machine: &Machine, has_file: bool) -> Arc<dyn StopKeeper> {
-    let found = locked(&machine.kept).last.clone();
-    Arc::new(KeptStops { kept: Arc::clone(&machine.kept), found, has_file })
+fn standing_stops(
+    machine: &Machine,
+    site: &Site<'_>,
+    life: &Arc<Life>,
+    system: &SystemId,
+) -> Arc<StandingStops> {
+    let file = machine.state_file.as_ref();
+    Arc::new(StandingStops::new(StopParts {
+        source: SourceSettings::clone(&settings(machine.sink).source),
+        is_polling: false,
+        system: system.clone(),
+        relay: relay_name(machine),
+        memory: file.map(|file| Memory::read(memory(file, life), PathBuf::new())),
+        missing_file: None,
+        surroundings: Box::new(Desk(Arc::clone(site.postgres))),
+        clock: life.clone(),
+    }))
+}
+
+fn relay_name(machine: &Machine) -> String {
+    format!("{SLOT}@{}", machine.index)
 }
 
 fn host() -> PostgresHost {
@@ -194,21 +214,20 @@ impl Process {
             on_dead_letter: machine.policy,
             ..settings.delivery.clone()
         };
-        let has_file = machine.state_file.is_some();
-        let stops = kept_stops(machine, has_file);
+        let system = SystemId::default();
+        let stops = standing_stops(machine, site, &life, &system);
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
         let feed = SlotFeed::new(SlotParts {
             source: Arc::clone(source),
             delivery: delivery.clone(),
             database: Box::new(database(site, &life, &ends)),
-            stops: Arc::clone(&stops),
+            stops: stops.clone(),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
             clock: life.clone(),
             signature,
         })?;
-        let system = SystemId::default();
         let (events, tail_events) = tail::channel();
         let tail_requests = ReadRequests::default();
         let topics: Arc<Mutex<Option<TopicEnd>>> = Arc::default();
@@ -220,7 +239,7 @@ impl Process {
             spans: EventSpans::default(),
             tail_events: Some(tail_events),
             tail_requests: tail_requests.clone(),
-            stops,
+            stops: stops.clone(),
             flags: Arc::clone(&flags),
             state_file: state_file(machine, &life),
             meters,
@@ -232,11 +251,12 @@ impl Process {
             delivery,
         };
         let sightings = Arc::<Sightings>::default();
-        let known = Arc::new(publication::known(&machine.kept, has_file, source));
+        let known = Arc::new(stops.known_publication());
         Ok(Process {
             found: None,
             steps_behind: 0,
             relay: Relay::new(parts, feed)?,
+            stops,
             ends,
             topics,
             flags,

@@ -1,22 +1,18 @@
 //! The publication as the catalog shows it, and what a machine remembers of it.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Mutex};
-
 use serde_json::json;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::doctor::fingerprint::{
-    KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper, PublicationLook,
+    KeptPublication, PublicationFingerprint, PublicationLook,
 };
+use walrelay_core::relay::stops::Present;
 use walrelay_core::source::publication::PublishedFacts;
-use walrelay_core::source::settings::SourceSettings;
 
-use crate::broker::locked;
 use crate::options::SinkKind;
 use crate::postgres::{COLUMNS, Postgres, TABLE};
 use crate::process::settings;
-use crate::surroundings::Kept;
 
 const VERSION: u32 = 170_000;
 
@@ -98,34 +94,18 @@ fn facts(postgres: &Postgres) -> PublishedFacts {
     serde_json::from_value(facts).unwrap_or_else(|error| panic!("the facts: {error}"))
 }
 
-/// What a process knows: what its machine remembers, if it has a state file.
-pub(crate) fn known(
-    kept: &Arc<Mutex<Kept>>,
-    has_file: bool,
-    settings: &SourceSettings,
-) -> KnownPublication {
-    if !has_file {
-        return KnownPublication::default();
+/// What Postgres says to a person who acknowledges a stop.
+pub(crate) fn present(postgres: &Postgres) -> Result<Present, Fault> {
+    if let Some(fault) = holds_back(postgres) {
+        return Err(fault);
     }
-    let (publication, seen) = {
-        let kept = locked(kept);
-        (kept.publication.clone(), kept.last.as_ref().map_or(Lsn::ZERO, |(_, seen)| *seen))
-    };
-    let keeper = Box::new(Remembering(Arc::clone(kept)));
-    KnownPublication::restored(publication, seen, settings, Some(keeper))
-}
-
-#[derive(Debug)]
-struct Remembering(Arc<Mutex<Kept>>);
-
-impl PublicationKeeper for Remembering {
-    fn keep(&self, known: &KeptPublication) {
-        locked(&self.0).publication = Some(known.clone());
-    }
-
-    fn saw(&self, wal_end: Lsn) {
-        if let Some((_, seen)) = &mut locked(&self.0).last {
-            *seen = wal_end;
-        }
-    }
+    let look = look(postgres);
+    let digest = look.found.digest();
+    Ok(Present {
+        publication: KeptPublication::of(&look, &settings(SinkKind::Direct).source),
+        digest,
+        system_id: look.system_id,
+        timeline: postgres.timeline,
+        wal_end: look.wal_end,
+    })
 }

@@ -1,22 +1,24 @@
 //! The ports of a simulated process: its wire, its database, its state file, and what it is counted by.
 
 use std::io::{self, ErrorKind};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
-use walrelay_core::base::stop::Stop;
-use walrelay_core::doctor::fingerprint::KeptPublication;
+use walrelay_core::dead_letter::record::StopRecord;
 use walrelay_core::health::{Pass, Phase};
 use walrelay_core::metrics::{Ignored, KnownFrom, Stage};
 use walrelay_core::relay::control::{
-    ConfirmedPosition, SessionNews, SessionRequest, SystemTimeline, Walsender, WalsenderAnswer,
+    ConfirmedPosition, SessionNews, SessionRequest, Walsender, WalsenderAnswer,
 };
 use walrelay_core::relay::ports::{
     CatalogLink, Counter, Database, FileBytes, Gauge, Meters, PassMeter, Recorder, SessionLink,
-    StateBytes, StateFileSource, StopKeeper, WalsenderLink,
+    StateBytes, StateFileSource, WalsenderLink,
 };
-use walrelay_core::relay::stop_place::Place;
+use walrelay_core::relay::state_file::memory::{Memory, Remembered};
+use walrelay_core::relay::stops::{Present, StopSurroundings};
 use walrelay_core::relay::testing::{LinkEnd, MemoryFile, link};
 use walrelay_core::source::catalog::Catalog;
 use walrelay_core::source::progress;
@@ -26,6 +28,7 @@ use crate::broker::locked;
 use crate::life::Life;
 use crate::network::Connection;
 use crate::postgres::Postgres;
+use crate::publication;
 
 pub(crate) type SharedPostgres = Arc<Mutex<Postgres>>;
 
@@ -225,52 +228,37 @@ impl StateBytes for MortalBytes {
     }
 }
 
-/// What a state file keeps of stops and of the last process.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    pub(crate) last: Option<(SystemTimeline, Lsn)>,
-    pub(crate) stop: Option<Stop>,
-    pub(crate) publication: Option<KeptPublication>,
+/// What the state file of a machine holds of stops and of the last process, for a process.
+pub(crate) fn memory(file: &MemoryFile, life: &Arc<Life>) -> Arc<dyn FileBytes> {
+    Arc::new(MortalBytes { life: Arc::clone(life), held: file.bytes() })
 }
 
-#[derive(Debug)]
-pub(crate) struct KeptStops {
-    pub(crate) kept: Arc<Mutex<Kept>>,
-    /// As this process found it.
-    pub(crate) found: Option<(SystemTimeline, Lsn)>,
-    pub(crate) has_file: bool,
+/// Lets `change` have what the state file of a machine remembers, while no process writes it.
+pub(crate) fn remembered<T>(file: &MemoryFile, change: impl FnOnce(&mut Remembered) -> T) -> T {
+    let (mut memory, mut remembered) = Memory::read(file.bytes(), PathBuf::new());
+    let before = remembered.clone();
+    let outcome = change(&mut remembered);
+    if remembered != before {
+        memory.write(&remembered).unwrap_or_else(|error| panic!("the state file: {error}"));
+    }
+    outcome
 }
 
-impl StopKeeper for KeptStops {
-    fn place_of_gaps(&self) -> Place {
-        if self.has_file { Place::StateFile } else { Place::Topic }
+/// What a person has who acknowledges a stop. No stop is written to the dead-letter topic.
+pub(crate) struct Desk(pub(crate) SharedPostgres);
+
+impl StopSurroundings for Desk {
+    fn has_topic(&self) -> bool {
+        true
     }
 
-    fn waits_for_topic(&self) -> bool {
-        !self.has_file
+    fn append(&self, _record: &StopRecord) -> Result<(), Fault> {
+        let what = "the dead-letter topic takes no record of a stop";
+        Err(Fault::new(Exit::Sink, "stop.unwritten", what, "", ""))
     }
 
-    fn topic_is_readable(&self, _is_readable: bool) {}
-
-    fn found_in_topic(&self, stop: Stop) {
-        locked(&self.kept).stop = Some(stop);
-    }
-
-    fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
-        self.found.clone()
-    }
-
-    fn meets(&self, _system_id: &str) {}
-
-    fn reads_at(&self, place: &SystemTimeline) {
-        if !self.has_file {
-            return;
-        }
-        let mut kept = locked(&self.kept);
-        match &mut kept.last {
-            Some((known, _)) if known == place => {}
-            last => *last = Some((place.clone(), Lsn::ZERO)),
-        }
+    fn present(&self) -> Result<Present, Fault> {
+        publication::present(&locked(&self.0))
     }
 }
 

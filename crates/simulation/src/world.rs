@@ -33,7 +33,7 @@ use crate::process::{Machine, Process, Site};
 use crate::rabbitmq::RabbitCounts;
 use crate::scenarios::{self, Stage};
 use crate::story::{About, Line};
-use crate::surroundings::{Counts, Kept, SharedPostgres};
+use crate::surroundings::{Counts, SharedPostgres};
 
 /// The parts of a round that draw numbers.
 const COMMIT: u64 = 1;
@@ -228,7 +228,6 @@ fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> 
     let machine = |index| Machine {
         index,
         state_file: (below(random, 3) > 0).then(MemoryFile::default),
-        kept: Arc::<Mutex<Kept>>::default(),
         policy,
         window,
         sink,

@@ -20,7 +20,7 @@ use walrelay_inbox::{Inbox, InboxError, Settings};
 pub(crate) use script::{Calls, Script};
 
 /// How long anything may take.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// Retry levels of the tests.
 pub(crate) const LEVELS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_secs(1)];

@@ -1,5 +1,6 @@
 //! Surroundings of the loop in memory: for unit tests and for the simulator.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +12,7 @@ use super::feed::slot::replication::Replication;
 use super::ports::{FileBytes, Link, StateBytes, StateFileSource};
 use super::state_file::StateFile;
 use super::state_file::header::BYTES;
+use super::state_file::memory::REGION;
 
 /// The inside of the loop, for tests that hand it single packets and reports.
 impl Relay<SlotFeed> {
@@ -67,7 +69,10 @@ pub struct MemoryFile(Arc<Mutex<Content>>);
 
 #[derive(Debug)]
 struct Content {
+    /// The header and the marks, as far as they were written.
     bytes: Vec<u8>,
+    /// What was written behind the marks, by where it begins.
+    behind: BTreeMap<u64, Vec<u8>>,
     boot: Option<u64>,
     is_held: bool,
     is_full: bool,
@@ -75,7 +80,13 @@ struct Content {
 
 impl Default for Content {
     fn default() -> Content {
-        Content { bytes: vec![0; BYTES], boot: Some(1), is_held: false, is_full: false }
+        Content {
+            bytes: vec![0; BYTES],
+            behind: BTreeMap::new(),
+            boot: Some(1),
+            is_held: false,
+            is_full: false,
+        }
     }
 }
 
@@ -136,19 +147,27 @@ struct OpenFile {
 
 impl FileBytes for OpenFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
-        let at = at as usize;
         let content = self.file.content();
-        let found = content.bytes.get(at..at + bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
+        let (begins, written) = match content.behind.range(..=at).next_back() {
+            Some((begins, written)) => (*begins, written),
+            None => (0, &content.bytes),
+        };
+        let at = (at - begins) as usize;
+        let found = written.get(at..at + bytes.len()).ok_or(ErrorKind::UnexpectedEof)?;
         bytes.copy_from_slice(found);
         Ok(())
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let (at, end) = (at as usize, at as usize + bytes.len());
         let mut content = self.file.content();
         if content.is_full {
             return Err(ErrorKind::StorageFull.into());
         }
+        if at >= REGION {
+            content.behind.insert(at, bytes.to_vec());
+            return Ok(());
+        }
+        let (at, end) = (at as usize, at as usize + bytes.len());
         if content.bytes.len() < end {
             content.bytes.resize(end, 0);
         }

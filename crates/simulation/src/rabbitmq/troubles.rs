@@ -128,12 +128,16 @@ impl Broker {
         }
     }
 
-    /// A relay gets the slot: what others have sent arrives before, where it can.
+    /// A relay gets the slot: what others have sent arrives before, where it can, or never.
     pub(crate) fn rabbitmq_flush_ended(&mut self, relay: usize) {
         if !self.is_away {
             let now_us = self.now_us();
             self.rabbitmq.flush(now_us, |connection| connection.relay != relay);
             self.store_rabbitmq();
+        }
+        // Nothing would fence off later what waits for a silent queue.
+        for queue in self.rabbitmq.queues.values_mut() {
+            queue.pending.retain(|(.., record)| record.by.0 == relay);
         }
     }
 

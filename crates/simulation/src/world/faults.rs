@@ -4,6 +4,7 @@ use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::*;
 use crate::rabbitmq::Trouble;
+use crate::surroundings::remembered;
 
 impl World {
     pub(super) fn mend(&mut self, now_us: u64) {
@@ -178,7 +179,8 @@ impl World {
                     postgres.set_publishes(false);
                     self.published_again_us = Some(soon_us);
                     let remembers = |it: &Machine| {
-                        it.state_file.is_some() && locked(&it.kept).publication.is_some()
+                        let file = it.state_file.as_ref();
+                        file.is_some_and(|it| remembered(it, |it| it.publication.is_some()))
                     };
                     self.gap =
                         self.machines.iter().all(remembers).then_some(self.report.stops.len());

@@ -1,10 +1,17 @@
 //! What the relays do in a round, and how they begin and end.
 
 use walrelay_core::health::Pass;
+use walrelay_core::relay::ports::StopKeeper as _;
 use walrelay_core::source::progress::Signature;
 
 use super::*;
 use crate::scenarios::Reading;
+
+/// A person looks at the stop that stands, if one does, and acknowledges it where Postgres is in order.
+fn is_acknowledged(process: &Process) -> bool {
+    let stops = &process.stops;
+    stops.standing().is_none() || stops.resume("operator", "the gap is known").is_ok()
+}
 
 impl World {
     pub(super) fn relays(&mut self) {
@@ -133,12 +140,15 @@ impl World {
         };
         let seed = self.random.number();
         self.starts[index] += 1;
-        self.script.found_last[index] = locked(&self.machines[index].kept).last.clone();
         self.first_sinks[index] = locked(&self.broker).sinks + 1;
         // No two relays have the same, and no two processes that follow each other.
         let signature = Signature::drawn(index as u64 * 9 + u64::from(self.starts[index] % 9));
         match Process::start(&self.machines[index], &site, signature, seed) {
-            Ok(process) => self.processes[index] = Some(process),
+            Ok(process) if !is_acknowledged(&process) => return self.starts_again(index),
+            Ok(process) => {
+                self.script.found_last[index] = process.stops.last_place();
+                self.processes[index] = Some(process);
+            }
             Err(fault) => panic!("a relay does not start: {fault}"),
         }
         self.tell(|| format!("relay {index} starts"));
@@ -162,7 +172,7 @@ impl World {
     pub(super) fn ended(&mut self, index: usize, ended: Result<(), Fault>) {
         self.digest.number(self.clock.us());
         self.digest.bytes(ended.as_ref().map_or_else(|fault| fault.code, |()| "").as_bytes());
-        self.processes[index] = None;
+        let process = self.processes[index].take();
         self.pays(index);
         locked(&self.broker).forget(index);
         if let Err(fault) = ended {
@@ -170,9 +180,10 @@ impl World {
             self.report.stops.push(fault.code);
             self.judge_stop(&fault);
             if fault.exit == Exit::Slot || fault.doubt.is_some() {
-                // A person looks, and acknowledges what Postgres says now.
-                let mut kept = locked(&self.machines[index].kept);
-                (kept.last, kept.stop, kept.publication) = (None, None, None);
+                if let Some(process) = process {
+                    process.stops.keep(&fault);
+                    is_acknowledged(&process);
+                }
                 locked(&self.postgres).published_again = None;
                 self.gap = None;
             }

@@ -8,6 +8,7 @@ use walrelay_core::relay::control::SystemTimeline;
 use super::*;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::scenarios::{Act, Play, Reading, Stage, Step, Until, Who};
+use crate::surroundings::remembered;
 
 /// The faults of a script have the indexes from here on.
 const FIRST_FAULT: u32 = 100;
@@ -211,8 +212,9 @@ impl World {
             Act::TopicAnew if self.happens(FaultKind::TopicRecreated) => self.topic_anew(),
             Act::MachineLost if self.happens(FaultKind::MachineRestart) => self.machine_lost(),
             Act::Unpublish if self.happens(FaultKind::Unpublished) => {
-                let mut kept = locked(&self.machines[self.script.holder].kept);
-                kept.publication = None;
+                if let Some(file) = &self.machines[self.script.holder].state_file {
+                    remembered(file, |it| it.publication = None);
+                }
                 locked(&self.postgres).set_publishes(false);
             }
             Act::Publish => self.publish(),

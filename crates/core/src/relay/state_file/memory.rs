@@ -19,7 +19,7 @@ use crate::base::stop::Stop;
 use crate::relay::ports::FileBytes;
 
 /// Where the region begins.
-const REGION: u64 = (BYTES + MARKS as usize * MARK_BYTES) as u64;
+pub const REGION: u64 = (BYTES + MARKS as usize * MARK_BYTES) as u64;
 /// Bytes before the copies; the first word is the position that was last seen.
 const SEEN_BYTES: u64 = 4096;
 const COPY_BYTES: u64 = 1 << 20;
