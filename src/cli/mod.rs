@@ -36,7 +36,7 @@ mod style;
 
 use args::{Args, Command, ConfigAction, LogFormat};
 use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
-use output::print;
+use output::{print, print_as};
 use style::Style;
 
 /// The declaration of the command line, for man pages.
@@ -95,8 +95,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             clap_complete::generate(shell, &mut Args::command(), "walrelay", &mut script);
             print(&String::from_utf8_lossy(&script))?
         }
-        Command::Config { action: ConfigAction::Show } => {
-            print(&json_lines_shown(&config::show(&config::load(&request)?.effective)))?
+        Command::Config { action: ConfigAction::Show { output } } => {
+            let effective = config::load(&request)?.effective;
+            let text = || json_lines_shown(&config::show(&effective));
+            print_as(output.format(), || config::show_json(&effective), text)?
         }
         Command::Config { action: ConfigAction::Example { sink } } => print(sink.text())?,
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
@@ -120,9 +122,7 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             dlq::run(from.from.as_deref(), &action, &broker, &prepared)?
         }
         Command::Find(args) => find::run(&prepared()?, &args)?,
-        Command::Outbox { action, .. } => {
-            runtime::try_block_on(outbox::run(&prepared()?, &action))?
-        }
+        Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,
         Command::Resume(args) => resume::run(&prepared()?, &args)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,

@@ -36,7 +36,7 @@ pub use reference::reference;
 pub use schema::schema;
 pub(crate) use sections::TOKEN_BYTES_MIN;
 pub use sections::{AdminSettings, LogSettings};
-pub use show::show;
+pub use show::{show, show_json};
 
 /// The configuration files if none is named; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["walrelay.toml", "/etc/walrelay/walrelay.toml"];

@@ -18,7 +18,7 @@ use crate::base::time::{parse_rfc3339, rfc3339};
 #[command(next_help_heading = "Which dead letters")]
 pub(crate) struct FilterText {
     /// Event ids.
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", help_heading = None::<&'static str>)]
     #[serde(rename = "id", deserialize_with = "one_or_several")]
     pub(crate) ids: Vec<String>,
     /// An event id as a filter beside others.

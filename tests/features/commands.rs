@@ -179,6 +179,15 @@ fn the_configuration_is_shown_with_origins_and_without_secrets() {
         "walrelay.toml:2",
     ]);
     assert!(!shown.all().contains("c4n4ry"), "{shown}");
+    let json = scene.walrelay(&["config", "show", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["delivery.attempts_max"]["value"], 7);
+    assert_eq!(value["delivery.attempts_max"]["origin"], "WALRELAY_DELIVERY__ATTEMPTS_MAX");
+    assert_eq!(value[r#"sink.kafka.properties."sasl.password""#]["value"], "***");
+    assert!(!json.all().contains("c4n4ry"), "{json}");
+    // THEN an example is a configuration that is understood
+    let example = scene.walrelay(&["config", "example", "--sink", "file"]);
+    example.assert_done().assert_says(&["[source]", "kind = \"file\""]);
     // THEN the schema is one of JSON that knows the keys
     let schema = scene.walrelay(&["config", "schema"]);
     let value: Value = serde_json::from_str(&schema.assert_done().out).unwrap();

@@ -46,8 +46,8 @@ use crate::publication;
 use crate::rabbitmq;
 use crate::scenarios::Reading;
 use crate::surroundings::{
-    Counts, Desk, Ends, FactsOf, MetersOf, MortalFile, SharedPostgres, Shown, memory,
-    SimulatedDatabase, SimulatedWire,
+    Counts, Desk, Ends, FactsOf, MetersOf, MortalFile, SharedPostgres, Shown, SimulatedDatabase,
+    SimulatedWire, memory,
 };
 use crate::tail::{self, Tail};
 

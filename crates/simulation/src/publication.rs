@@ -1,7 +1,7 @@
 //! The publication as the catalog shows it, and what a machine remembers of it.
 
-use std::cell::RefCell;
 use serde_json::json;
+use std::cell::RefCell;
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::doctor::fingerprint::{

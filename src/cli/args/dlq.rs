@@ -91,12 +91,13 @@ pub(crate) struct PurgeArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    pub(crate) filter: FilterText,
-    #[command(flatten)]
     pub(crate) output: ListOutputArgs,
     /// Maximum number of dead letters [default: 1000 for text, no limit for JSON].
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
+    // Its heading holds for what follows.
+    #[command(flatten)]
+    pub(crate) filter: FilterText,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -114,8 +115,6 @@ pub(crate) struct ShowArgs {
 /// Which dead letters a job acts on, and how.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
-    #[command(flatten)]
-    pub(crate) filter: FilterText,
     /// All dead letters (of --state). Without it, an id or a filter is required.
     #[arg(long)]
     pub(crate) all: bool,
@@ -128,24 +127,26 @@ pub(crate) struct WorkArgs {
     pub(crate) dry_run: DryRunArg,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) filter: FilterText,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    #[command(flatten)]
-    pub(crate) work: WorkArgs,
     /// Publish also to topics and exchanges to which no route of the configuration leads. Whoever may write to the
     /// dead-letter topic then decides where this login publishes.
     #[arg(long)]
     pub(crate) any_destination: bool,
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DiscardArgs {
     #[command(flatten)]
-    pub(crate) work: WorkArgs,
-    #[command(flatten)]
     pub(crate) yes: YesArg,
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -228,8 +228,6 @@ pub(crate) enum Command {
     Outbox {
         #[command(subcommand)]
         action: OutboxAction,
-        #[command(flatten)]
-        slot: SlotArg,
     },
     /// Print the effective configuration, an example, or the JSON Schema of the file.
     #[command(after_help = "Example:\n  walrelay config example --sink kafka > walrelay.toml")]
@@ -257,9 +255,8 @@ impl Command {
             Command::Resume(ResumeArgs { slot, listen, .. }) => {
                 (slot.slot.as_ref(), listen.listen.as_ref())
             }
-            Command::Init(InitArgs { slot, .. }) | Command::Outbox { slot, .. } => {
-                (slot.slot.as_ref(), None)
-            }
+            Command::Init(InitArgs { slot, .. }) => (slot.slot.as_ref(), None),
+            Command::Outbox { action } => (action.slot(), None),
             Command::Slot { action } => (action.name(), None),
             Command::Status(StatusArgs { listen, .. }) => (None, listen.listen.as_ref()),
             _ => (None, None),
@@ -298,11 +295,14 @@ pub(crate) struct ResumeArgs {
 }
 
 /// What to print of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Print the effective configuration with the origin of each value. Secrets are hidden.
     #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
-    Show,
+    Show {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Print a commented example of the configuration file.
     #[command(after_help = "Example:\n  walrelay config example --sink rabbitmq > walrelay.toml")]
     Example {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::common::{DryRunArg, ListOutputArgs, OutputArgs};
+use super::common::{DryRunArg, ListOutputArgs, OutputArgs, SlotArg};
 
 const LIST_HELP: &str = "\
 Examples:
@@ -36,6 +36,17 @@ pub(crate) enum OutboxAction {
     /// Move the table from polling to a replication slot, without losing or repeating an event.
     #[command(after_help = HANDOVER_HELP)]
     Handover(HandoverArgs),
+}
+
+impl OutboxAction {
+    /// The slot that was named.
+    pub(super) fn slot(&self) -> Option<&String> {
+        match self {
+            OutboxAction::List(_) => None,
+            OutboxAction::Retry(RetryRows { slot, .. })
+            | OutboxAction::Handover(HandoverArgs { slot, .. }) => slot.slot.as_ref(),
+        }
+    }
 }
 
 /// The states of a row, in the words of the shipped table.
@@ -81,6 +92,8 @@ pub(crate) struct RetryRows {
     pub(crate) dry_run: DryRunArg,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    slot: SlotArg,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -92,4 +105,6 @@ pub(crate) struct HandoverArgs {
     pub(crate) dry_run: DryRunArg,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    slot: SlotArg,
 }
