@@ -198,6 +198,23 @@ impl Server {
         }
     }
 
+    /// Silent queues refuse what waits for them from these relays: nothing would fence it off later.
+    pub(super) fn refuse_pending(&mut self, mut is_meant: impl FnMut(usize) -> bool) {
+        for name in QUEUES {
+            let Some(queue) = self.queues.get_mut(name) else { continue };
+            for (id, channel, tag, record) in std::mem::take(&mut queue.pending) {
+                if is_meant(record.by.0) {
+                    self.refused(&record.id);
+                    if let Some(connection) = self.connections.get_mut(&id) {
+                        connection.settle(channel, tag, false);
+                    }
+                } else if let Some(queue) = self.queues.get_mut(name) {
+                    queue.pending.push_back((id, channel, tag, record));
+                }
+            }
+        }
+    }
+
     /// Confirms some of what is stored or refused, one by one or several at once.
     pub(super) fn confirm(&mut self, id: u64, now_us: u64, late_us: u64, mood: Mood) {
         if self.connections.get(&id).is_none_or(|it| it.phase != Phase::Open) {

@@ -135,10 +135,7 @@ impl Broker {
             self.rabbitmq.flush(now_us, |connection| connection.relay != relay);
             self.store_rabbitmq();
         }
-        // Nothing would fence off later what waits for a silent queue.
-        for queue in self.rabbitmq.queues.values_mut() {
-            queue.pending.retain(|(.., record)| record.by.0 == relay);
-        }
+        self.rabbitmq.refuse_pending(|by| by != relay);
     }
 
     pub(crate) fn end_rabbitmq_alarm(&mut self) {
