@@ -8,7 +8,7 @@ use tokio_postgres::Client;
 use super::args::{HandoverArgs, ListRows, OutboxAction, OutputFormat, RetryRows, RowState};
 use super::check;
 use super::output::{
-    ListPrinter, Table, Width, json_line, print, print_as, print_line, print_note,
+    ListPrinter, Table, Width, counted, json_line, print, print_as, print_line, print_note,
 };
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
@@ -158,14 +158,15 @@ async fn retry(
         true => rows.count_failed(client, &which).await?,
         false => rows.put_back(client, &which).await?,
     };
+    let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
     print_as(
         args.output.format(),
         || json!({ "dry_run": dry_run, "rows": count }),
         || match dry_run {
             true => {
-                format!("dry run, nothing was changed: {count} rows would be published again\n")
+                format!("dry run, nothing was changed: {rows} would be published again\n")
             }
-            false => format!("{count} rows will be published again\n"),
+            false => format!("{rows} will be published again\n"),
         },
     )?;
     if count > 0 && !dry_run {

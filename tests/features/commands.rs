@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
-use crate::support::faults::{CliFixture, brokers};
+use crate::support::faults::{CliFixture, Ended, brokers};
 use crate::support::session::Session;
 use crate::support::shared_postgres;
 
@@ -18,6 +18,15 @@ fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
     let found = found.map(|found| (text(found, "level"), text(found, "topic"))).collect();
     (ended.code, value["ok"].as_bool().unwrap(), found)
 }
+
+const MADE: [&str; 6] = [
+    "+ make outbox table",
+    "+ make function outbox.emit for public.outbox",
+    "+ make publication walrelay",
+    "+ make slot commands_init",
+    "+ make topic commands.init",
+    "+ make topic commands.init.dlq",
+];
 
 #[test]
 fn init_makes_what_is_missing_once_and_check_agrees() {
@@ -47,17 +56,22 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "[sink.dead-letter-missing]",
         "not ready: 5 problems",
     ]);
+    // WHEN it is only shown what would be made THEN both sides are named, and nothing is made
+    let would = scene.walrelay(&["init", "--dry-run"]);
+    would.assert_done().assert_says(&MADE);
+    would.assert_says(&["dry run, nothing was made; 6 things are missing"]);
+    let json = scene.walrelay(&["init", "-n", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["made"].as_array().unwrap().len(), 6, "{value}");
+    assert_eq!(findings(&scene).2, found);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
-    first.assert_done().assert_says(&[
-        "+ make outbox table",
-        "+ make function outbox.emit for public.outbox",
-        "+ make publication walrelay",
-        "+ make slot commands_init",
-        "+ make topic commands.init",
-        "+ make topic commands.init.dlq",
-        "6 things were made; now nothing is missing",
-    ]);
+    first.assert_done().assert_says(&MADE);
+    first.assert_says(&["6 things were made; now nothing is missing"]);
+    let lines = |ended: &Ended| -> Vec<String> {
+        ended.out.lines().filter(|line| line.starts_with('+')).map(str::to_owned).collect()
+    };
+    assert_eq!(lines(&would), lines(&first));
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
     assert_eq!(end_offsets(&brokers(), "commands.init").unwrap().len(), 3);
