@@ -74,7 +74,7 @@ fn execute(
         }
     };
     let is_service = matches!(args.command, Command::Run { .. });
-    let style = style(is_service, args.log.format);
+    let style = style(is_service, args.log.format());
     let outcome = dispatch(args, style, is_service);
     log::write_last_counts();
     outcome.unwrap_or_else(|faults| {
@@ -86,7 +86,7 @@ fn execute(
 
 fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Fault>> {
     let request = args.request();
-    let (level, format) = (args.log.level(), args.log.format);
+    let (level, format) = (args.log.level(), args.log.format());
     let log = LogOptions { level, format, faults: style, is_service };
     let prepared = || prepare(log, &request);
     Ok(match args.command {

@@ -117,7 +117,11 @@ fn the_log_has_the_format_that_is_asked_for() {
     assert_eq!(Style::of(false, Some(LogFormat::Json)), Style::Json);
     assert!(matches!(Style::of(true, Some(LogFormat::Text)), Style::Text { .. }));
     let log = parse("walrelay run --log-format json").log;
-    assert_eq!(log.format, Some(LogFormat::Json));
+    assert_eq!(log.format(), Some(LogFormat::Json));
+    // A variable that is set to an empty text arrives as one.
+    let empty = Args::try_parse_from(["walrelay", "run", "--log-format", ""]).unwrap();
+    assert_eq!(empty.log.format(), None);
+    assert!(Args::try_parse_from(["walrelay", "run", "--log-format", "xml"]).is_err());
 }
 
 #[test]

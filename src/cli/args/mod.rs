@@ -117,9 +117,9 @@ pub(crate) struct LogArgs {
     #[arg(long = "log", value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
     level: Option<String>,
     /// Log format: text or json [default: text on a terminal, else json].
-    #[arg(long = "log-format", value_enum, value_name = "FORMAT", env = "WALRELAY_LOG_FORMAT")]
-    #[arg(global = true, hide_possible_values = true)]
-    pub(crate) format: Option<LogFormat>,
+    #[arg(long = "log-format", value_parser = log_format, value_name = "FORMAT")]
+    #[arg(env = "WALRELAY_LOG_FORMAT", global = true)]
+    format: Option<GivenFormat>,
     /// Short for --log debug.
     #[arg(short, long, global = true)]
     verbose: bool,
@@ -137,12 +137,29 @@ impl LogArgs {
             _ => self.level.as_deref(),
         }
     }
+
+    pub(crate) fn format(&self) -> Option<LogFormat> {
+        self.format.and_then(|GivenFormat(format)| format)
+    }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     Text,
     Json,
+}
+
+/// None for a variable that is set to an empty text, which counts as not set.
+#[derive(Clone, Copy, Debug)]
+struct GivenFormat(Option<LogFormat>);
+
+fn log_format(text: &str) -> Result<GivenFormat, String> {
+    Ok(GivenFormat(match text {
+        "" => None,
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => return Err("expected text or json".to_owned()),
+    }))
 }
 
 impl Args {
