@@ -344,6 +344,7 @@ impl Postgres {
         self.drop_walsenders();
         if let Some(slot) = &mut self.slot {
             (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
+            self.synced = self.synced.min(slot.on_disk);
         }
     }
 

@@ -96,9 +96,15 @@ impl OwnPositions {
     /// Whether another relay has left the slot at this position, also behind what this one has reported:
     /// those reports were lost, and the other one began before them.
     pub fn exclude(self, confirmed: Lsn) -> bool {
-        let is_own = confirmed == self.reported || confirmed == self.traced;
-        let is_own = is_own || self.signature.is_on(confirmed);
-        is_trace(confirmed) && confirmed > self.found && !is_own && !on(Mutant::TraceBehindUnseen)
+        is_trace(confirmed)
+            && confirmed > self.found
+            && !self.include(confirmed)
+            && !on(Mutant::TraceBehindUnseen)
+    }
+
+    /// Whether this process has left the slot at this position.
+    pub fn include(self, confirmed: Lsn) -> bool {
+        confirmed == self.reported || confirmed == self.traced || self.signature.is_on(confirmed)
     }
 }
 

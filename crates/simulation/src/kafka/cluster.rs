@@ -40,6 +40,8 @@ struct Partition {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: &'static str,
+    /// It was made anew, and a client may not know that.
+    is_anew: bool,
     /// Of a topic that is not there, none.
     partitions: Vec<Partition>,
     pub(super) batch_bytes_max: Option<usize>,
@@ -133,12 +135,19 @@ impl Cluster {
             let limit = 400 + below(&mut random, 1600);
             topics.push(Topic {
                 name,
+                is_anew: false,
                 partitions: partitions(&mut random, count, brokers),
                 batch_bytes_max: has_limits.then_some(limit),
             });
         }
         let dead_letters = partitions(&mut random, 1, brokers);
-        topics.push(Topic { name: DEAD_LETTERS, partitions: dead_letters, batch_bytes_max: None });
+        let dead_letters = Topic {
+            name: DEAD_LETTERS,
+            is_anew: false,
+            partitions: dead_letters,
+            batch_bytes_max: None,
+        };
+        topics.push(dead_letters);
         Cluster {
             topics,
             clients: BTreeMap::new(),
@@ -336,6 +345,7 @@ impl Cluster {
         }
         let count = if is_missing { 0 } else { 1 + below(&mut self.random, 3) };
         self.topics[topic].partitions = partitions(&mut self.random, count, self.brokers);
+        self.topics[topic].is_anew = true;
     }
 
     pub(crate) fn create_missing(&mut self) {
@@ -422,7 +432,8 @@ impl Broker {
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
         // In a topic that was made anew, what is behind a batch would be taken for the first.
-        let is_new = batch.first > 0 && !partition.producers.contains_key(&request.producer);
+        let is_known = partition.producers.contains_key(&request.producer);
+        let is_new = (batch.first > 0 || topic.is_anew) && !is_known;
         if !is_led || mood.is_unsteady && chance < 2 && !is_new {
             return Outcome::Retriable;
         }

@@ -7,12 +7,6 @@ use walrelay_core::source::progress::Signature;
 use super::*;
 use crate::scenarios::Reading;
 
-/// A person looks at the stop that stands, if one does, and acknowledges it where Postgres is in order.
-fn is_acknowledged(process: &Process) -> bool {
-    let stops = &process.stops;
-    stops.standing().is_none() || stops.resume("operator", "the gap is known").is_ok()
-}
-
 impl World {
     pub(super) fn relays(&mut self) {
         for index in 0..self.machines.len() {
@@ -144,7 +138,7 @@ impl World {
         // No two relays have the same, and no two processes that follow each other.
         let signature = Signature::drawn(index as u64 * 9 + u64::from(self.starts[index] % 9));
         match Process::start(&self.machines[index], &site, signature, seed) {
-            Ok(process) if !is_acknowledged(&process) => return self.starts_again(index),
+            Ok(process) if !self.is_acknowledged(&process) => return self.starts_again(index),
             Ok(process) => {
                 self.script.found_last[index] = process.stops.last_place();
                 self.processes[index] = Some(process);
@@ -152,6 +146,25 @@ impl World {
             Err(fault) => panic!("a relay does not start: {fault}"),
         }
         self.tell(|| format!("relay {index} starts"));
+    }
+
+    /// A person looks at the stop that stands, if one does, and acknowledges it where Postgres is in
+    /// order.
+    fn is_acknowledged(&mut self, process: &Process) -> bool {
+        let stops = &process.stops;
+        if stops.standing().is_none() {
+            return true;
+        }
+        let is_acknowledged = stops.resume("operator", "the gap is known").is_ok();
+        if is_acknowledged {
+            self.gap_is_known();
+        }
+        is_acknowledged
+    }
+
+    fn gap_is_known(&mut self) {
+        locked(&self.postgres).published_again = None;
+        self.gap = None;
     }
 
     pub(super) fn died(&mut self, index: usize) {
@@ -182,10 +195,9 @@ impl World {
             if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 if let Some(process) = process {
                     process.stops.keep(&fault);
-                    is_acknowledged(&process);
+                    self.is_acknowledged(&process);
                 }
-                locked(&self.postgres).published_again = None;
-                self.gap = None;
+                self.gap_is_known();
             }
         } else {
             self.report.drained += 1;
