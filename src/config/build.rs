@@ -35,6 +35,21 @@ pub struct Config {
     pub log: LogSettings,
 }
 
+/// The part of the configuration that says how the broker is reached.
+#[derive(Clone, Debug)]
+pub struct BrokerConfig {
+    pub sink: Arc<dyn Broker>,
+    pub dead_letter: DeadLetterSettings,
+    pub log: LogSettings,
+}
+
+/// Makes the configuration of a command that uses the broker alone.
+pub(crate) fn broker(effective: &Effective, problems: &mut Vec<Problem>) -> Option<BrokerConfig> {
+    let file = ConfigFile::read(&effective.values());
+    let sink = sink(&file, effective, problems)?;
+    Some(BrokerConfig { sink, dead_letter: file.dead_letter, log: file.log })
+}
+
 /// Returns none when a part cannot be made. Values that could not be
 /// read have been reported already and have arbitrary replacements
 /// here; the caller drops the result if there is any problem.

@@ -60,6 +60,8 @@ impl fmt::Display for Origin {
 pub(crate) struct Problem {
     pub(crate) origin: Origin,
     pub(crate) fault: Fault,
+    /// The key that is wrong, as in `source.url`; empty for a problem of another kind.
+    pub(crate) key: String,
 }
 
 impl Problem {
@@ -70,7 +72,7 @@ impl Problem {
         mend: impl Into<String>,
     ) -> Problem {
         let fault = Fault::new(Exit::Usage, code, what, origin.place(), mend);
-        Problem { origin: origin.clone(), fault }
+        Problem { origin: origin.clone(), fault, key: String::new() }
     }
 
     pub(crate) fn at(
@@ -80,7 +82,8 @@ impl Problem {
         what: &str,
         mend: impl Into<String>,
     ) -> Problem {
-        Problem::new(origin, code, format!("{path}: {what}"), mend)
+        let problem = Problem::new(origin, code, format!("{path}: {what}"), mend);
+        Problem { key: path.to_string(), ..problem }
     }
 }
 

@@ -31,14 +31,14 @@ mod show;
 use layers::{Layers, Origin, Problem};
 use sections::{ConfigFile, SourceSection, path_of};
 
-pub use build::Config;
+pub use build::{BrokerConfig, Config};
 pub use effective::Effective;
 pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
 pub(crate) use sections::TOKEN_BYTES_MIN;
 pub use sections::{AdminSettings, LogSettings};
-pub use show::show;
+pub use show::{show, show_json};
 
 /// The configuration files if none is named; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["walrelay.toml", "/etc/walrelay/walrelay.toml"];
@@ -78,6 +78,26 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let (effective, mut problems) = effective::resolve(layers, &env);
     match build::build(&effective, &mut problems, &env) {
         Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
+        Some(_) | None => Err(in_order(problems, &place)),
+    }
+}
+
+/// The sections that a command needs which uses the broker alone. Whatever is wrong with the values of other
+/// sections is not reported: where such a command runs, there may be no secret of the database.
+pub(crate) fn load_broker(request: &Request) -> Result<BrokerConfig, Vec<Fault>> {
+    let (layers, place) = layers(request);
+    if layers.lacks_file() {
+        return Err(in_order(layers.problems, &place));
+    }
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::resolve(layers, &env);
+    let is_of_others = |key: &str| {
+        let section = key.split(['.', '[']).next().unwrap_or_default();
+        ["source", "route", "admin", "tracing"].contains(&section)
+    };
+    problems.retain(|problem| !is_of_others(&problem.key));
+    match build::broker(&effective, &mut problems) {
+        Some(config) if problems.is_empty() => Ok(config),
         Some(_) | None => Err(in_order(problems, &place)),
     }
 }
