@@ -28,6 +28,23 @@ const MADE: [&str; 6] = [
     "+ make topic commands.init.dlq",
 ];
 
+/// The lines of what was made.
+fn made(ended: &Ended) -> Vec<String> {
+    ended.out.lines().filter(|line| line.starts_with('+')).map(str::to_owned).collect()
+}
+
+/// A dry run names what is missing on both sides, and makes nothing.
+fn only_shown(scene: &CliFixture<'_>, found: &[(String, String)]) -> Vec<String> {
+    let would = scene.walrelay(&["init", "--dry-run"]);
+    would.assert_done().assert_says(&MADE);
+    would.assert_says(&["dry run, nothing was made; 6 things are missing"]);
+    let json = scene.walrelay(&["init", "-n", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["made"].as_array().unwrap().len(), 6, "{value}");
+    assert_eq!(findings(scene).2, found);
+    made(&would)
+}
+
 #[test]
 fn init_makes_what_is_missing_once_and_check_agrees() {
     let mut scene = CliFixture::bare("commands_init");
@@ -56,22 +73,12 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "[sink.dead-letter-missing]",
         "not ready: 5 problems",
     ]);
-    // WHEN it is only shown what would be made THEN both sides are named, and nothing is made
-    let would = scene.walrelay(&["init", "--dry-run"]);
-    would.assert_done().assert_says(&MADE);
-    would.assert_says(&["dry run, nothing was made; 6 things are missing"]);
-    let json = scene.walrelay(&["init", "-n", "-o", "json"]);
-    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
-    assert_eq!(value["made"].as_array().unwrap().len(), 6, "{value}");
-    assert_eq!(findings(&scene).2, found);
+    let would = only_shown(&scene, &found);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
     first.assert_done().assert_says(&MADE);
     first.assert_says(&["6 things were made; now nothing is missing"]);
-    let lines = |ended: &Ended| -> Vec<String> {
-        ended.out.lines().filter(|line| line.starts_with('+')).map(str::to_owned).collect()
-    };
-    assert_eq!(lines(&would), lines(&first));
+    assert_eq!(would, made(&first));
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
     assert_eq!(end_offsets(&brokers(), "commands.init").unwrap().len(), 3);
