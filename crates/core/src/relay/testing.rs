@@ -164,7 +164,7 @@ impl FileBytes for OpenFile {
             return Err(ErrorKind::StorageFull.into());
         }
         if at >= REGION {
-            let before = content.behind.range_mut(..at).next_back();
+            let before = content.behind.range_mut(..=at).next_back();
             let within = before.and_then(|(begins, written)| {
                 let at = (at - begins) as usize;
                 written.get_mut(at..at + bytes.len())
