@@ -56,12 +56,14 @@ fn sections(found: &[FoundTable], database: &str) -> String {
 
 fn section(FoundTable { schema, table, name }: &FoundTable) -> String {
     let shown = format!("{schema}.{table}");
-    if let Some(unfit) = UNFIT_TABLES.iter().find(|unfit| unfit.library == name) {
-        return format!("# {shown} is a table of {name} and cannot be relayed: {}.\n", unfit.why);
-    }
-    let is_plain = |part: &str| (IDENTIFIER.holds)(part) && !part.contains(['.', '\n']);
+    let is_plain = |part: &str| {
+        (IDENTIFIER.holds)(part) && !part.contains('.') && !part.contains(char::is_control)
+    };
     if !is_plain(schema) || !is_plain(table) {
         return format!("# {shown:?} has a name that no configuration can write.\n");
+    }
+    if let Some(unfit) = UNFIT_TABLES.iter().find(|unfit| unfit.library == name) {
+        return format!("# {shown} is a table of {name} and cannot be relayed: {}.\n", unfit.why);
     }
     let library = LIBRARIES.iter().find(|library| library.name == name);
     let (about, key) = match library {

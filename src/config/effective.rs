@@ -132,7 +132,8 @@ impl Effective {
         let formats = self
             .settings
             .iter()
-            .filter(|(path, setting)| path.last() == format && is_debezium(setting));
+            .filter(|(path, _)| path.last() == format && path.parent().last() == "route")
+            .filter(|(_, setting)| is_debezium(setting));
         let origins: Vec<(Path, Origin)> = formats
             .map(|(path, setting)| (path.parent().child(preset), setting.origin.clone()))
             .collect();

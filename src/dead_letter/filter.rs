@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::fold::DeadLetterState;
@@ -191,6 +192,9 @@ fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Stri
     Ok(match Option::<Ids>::deserialize(deserializer)? {
         None => Vec::new(),
         Some(Ids::One(id)) => vec![id],
+        Some(Ids::Several(ids)) if ids.is_empty() => {
+            return Err(D::Error::custom("id: an empty list names no dead letter"));
+        }
         Some(Ids::Several(ids)) => ids,
     })
 }

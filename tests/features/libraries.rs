@@ -223,7 +223,7 @@ fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
     scene
         .walrelay(&["outbox", "handover"])
         .assert_done()
-        .assert_says(&["made slot existing_poller"]);
+        .assert_says(&["created slot existing_poller"]);
     write(&scene, "later", "NEW");
     relay.wait().assert_done();
     scene.source = outbox;

@@ -77,8 +77,7 @@ pub(super) fn run(
             Ok(release_keys(topic, args)?)
         }),
         DlqAction::Purge(args) => on(&|topic, stop| {
-            stop_on_signal(stop)?;
-            Ok(purge::run(topic, args, &user_at_host())?)
+            Ok(purge::run(topic, args, &user_at_host(), &|| stop_on_signal(stop))?)
         }),
     }
 }

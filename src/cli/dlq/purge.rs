@@ -14,7 +14,13 @@ use crate::dead_letter::filter::parse_age;
 use crate::dead_letter::purge::{PartitionPurge, plan};
 use crate::dead_letter::reader::DeadLetterTopic;
 
-pub(super) fn run(topic: &DeadLetterTopic<'_>, args: &PurgeArgs, who: &str) -> Result<Exit, Fault> {
+/// A signal ends the command until it has been confirmed; from then on `begin` decides.
+pub(super) fn run(
+    topic: &DeadLetterTopic<'_>,
+    args: &PurgeArgs,
+    who: &str,
+    begin: &dyn Fn() -> Result<(), Fault>,
+) -> Result<Exit, Fault> {
     let age = parse_age(&args.older_than).ok_or_else(|| bad_age(&args.older_than))?;
     let before_unix_us = unix_now_us().saturating_sub_unsigned(age.as_micros() as u64);
     let question = format!(
@@ -29,6 +35,7 @@ pub(super) fn run(topic: &DeadLetterTopic<'_>, args: &PurgeArgs, who: &str) -> R
     let count: u64 = purges.iter().map(|purge| purge.records).sum();
     if !args.dry_run.dry_run && count > 0 {
         confirm(&format!("Delete {count} records of {name}?"), args.yes.yes)?;
+        begin()?;
         delete(topic, &purges, age, who)?;
     }
     let format = args.output.format();

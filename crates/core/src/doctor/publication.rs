@@ -161,7 +161,11 @@ impl CoveredTable<'_> {
         let shown = table.shown();
         match (outbox.filter.as_deref(), entry.row_filter.as_deref()) {
             (None, None) => None,
-            (Some(declared), Some(filter)) if row_filter::is_same(declared, filter) => None,
+            (Some(declared), Some(filter))
+                if row_filter::is_same(declared, filter, &table.varchars()) =>
+            {
+                None
+            }
             (None, Some(filter)) => {
                 let what = format!(
                     "publication {name} has a row filter on {shown}: rows outside of {filter} are \

@@ -156,6 +156,12 @@ impl TableFacts {
         format!("{}.{}", self.schema, self.name)
     }
 
+    /// The names of the columns of type varchar.
+    pub fn varchars(&self) -> Vec<&str> {
+        let varchars = self.columns.iter().filter(|column| column.is_varchar);
+        varchars.map(|column| column.name.as_str()).collect()
+    }
+
     pub fn column(&self, name: &str) -> Option<&ColumnFacts> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -165,6 +171,8 @@ impl TableFacts {
 pub struct ColumnFacts {
     pub name: String,
     pub generated: bool,
+    #[serde(default)]
+    pub is_varchar: bool,
 }
 
 pub fn create_sql(settings: &SourceSettings) -> String {

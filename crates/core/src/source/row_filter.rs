@@ -10,14 +10,16 @@ use std::vec::IntoIter;
 /// The first version whose publications have row filters.
 pub const KNOWS_ROW_FILTERS: u32 = 150_000;
 
-/// Is `printed`, a filter as Postgres prints it, the declared one?
-pub fn is_same(declared: &str, printed: &str) -> bool {
+/// Is `printed`, a filter as Postgres prints it, the declared one? `varchars` are the columns of type
+/// varchar.
+pub fn is_same(declared: &str, printed: &str, varchars: &[&str]) -> bool {
     if declared.trim() == printed.trim() {
         return true;
     }
     let (Some(declared), Some(printed)) = (tokens(declared), tokens(printed)) else { return false };
     declared == printed
-        || Parser::read(declared).is_some_and(|it| Some(it) == Parser::read(printed))
+        || Parser::read(declared, varchars)
+            .is_some_and(|it| Some(it) == Parser::read(printed, varchars))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +52,7 @@ fn tokens(text: &str) -> Option<Vec<Token>> {
             }
             _ if first.is_alphabetic() || first == '_' => {
                 let length = length_of(rest, |it| it.is_alphanumeric() || matches!(it, '_' | '$'));
-                (Token::Word(rest[..length].to_lowercase()), length)
+                (Token::Word(rest[..length].to_ascii_lowercase()), length)
             }
             _ if OPERATOR_CHARACTERS.contains(first) => {
                 let length = length_of(rest, |it| OPERATOR_CHARACTERS.contains(it));
@@ -110,11 +112,12 @@ use Expression::{
     AmongAll, And, Array, Call, Cast, Column, Constant, Is, Not, Number, Operator, Or, Text,
 };
 
-struct Parser(Peekable<IntoIter<Token>>);
+/// The tokens that are left, and the columns of type varchar.
+struct Parser<'a>(Peekable<IntoIter<Token>>, &'a [&'a str]);
 
-impl Parser {
-    fn read(tokens: Vec<Token>) -> Option<Expression> {
-        let mut parser = Parser(tokens.into_iter().peekable());
+impl<'a> Parser<'a> {
+    fn read(tokens: Vec<Token>, varchars: &'a [&'a str]) -> Option<Expression> {
+        let mut parser = Parser(tokens.into_iter().peekable(), varchars);
         let expression = parser.or()?;
         parser.0.next().is_none().then_some(expression)
     }
@@ -165,12 +168,13 @@ impl Parser {
         let negated = self.takes_word("not");
         if self.takes_word("like") {
             let sign = if negated { "!~~" } else { "~~" };
-            return Some(compared(sign, left, self.operation()?));
+            return Some(compared(self.1, sign, left, self.operation()?));
         }
         if self.takes_word("in") {
+            let varchars = self.1;
             return self.takes_sign("(").then(|| self.list(")")).flatten().and_then(|items| {
                 let (sign, one) = if negated { ("<>", false) } else { ("=", true) };
-                among(sign, one, left, items)
+                among(varchars, sign, one, left, items)
             });
         }
         if negated {
@@ -184,11 +188,11 @@ impl Parser {
             let array = self.takes_sign("(").then(|| self.or()).flatten()?;
             // Of `(ARRAY[…])::text[]` the cast has been left out.
             return match (self.takes_sign(")"), array) {
-                (true, Array(items)) => among(sign, one, left, items),
+                (true, Array(items)) => among(self.1, sign, one, left, items),
                 _ => None,
             };
         }
-        Some(compared(sign, left, self.operation()?))
+        Some(compared(self.1, sign, left, self.operation()?))
     }
 
     /// Operators of one rank, from the left. Those of arithmetic have others.
@@ -196,7 +200,7 @@ impl Parser {
         let mut left = self.value()?;
         let is_operator = |token: &Token| matches!(token, Token::Sign(sign) if sign.contains(['~', '|', '@', '#', '&', '?']) || ["->", "->>"].contains(&sign.as_str()));
         while let Some(Token::Sign(sign)) = self.0.next_if(is_operator) {
-            left = compared(&sign, left, self.value()?);
+            left = compared(self.1, &sign, left, self.value()?);
         }
         Some(left)
     }
@@ -294,26 +298,35 @@ fn cast(value: Expression, name: String) -> Expression {
     }
 }
 
-/// Postgres compares columns of character types as text, and prints that. For equality and patterns
-/// the cast changes nothing.
-fn compared(sign: &str, left: Expression, right: Expression) -> Expression {
+/// Postgres compares columns of type varchar as text, and prints that. For equality and patterns the
+/// cast changes nothing; of another type the text may be another one than that of the value.
+fn compared(varchars: &[&str], sign: &str, left: Expression, right: Expression) -> Expression {
     let ignores_cast = ["=", "<>", "~~", "!~~"].contains(&sign);
+    let is_varchar = |it: &Expression| matches!(it, Column(path) if path.last().is_some_and(|name| varchars.contains(&name.as_str())));
     let plain = |it: Expression| match it {
-        Cast(inner, name) if ignores_cast && name == "text" => *inner,
+        Cast(inner, name) if ignores_cast && name == "text" && is_varchar(&inner) => *inner,
         it => it,
     };
     Operator(sign.to_owned(), Box::new(plain(left)), Box::new(plain(right)))
 }
 
 /// `= ANY` or `<> ALL` of the items; no other combination is understood.
-fn among(sign: &str, one: bool, left: Expression, items: Vec<Expression>) -> Option<Expression> {
+fn among(
+    varchars: &[&str],
+    sign: &str,
+    one: bool,
+    left: Expression,
+    items: Vec<Expression>,
+) -> Option<Expression> {
     if !matches!((sign, one), ("=", true) | ("<>", false)) || items.is_empty() {
         return None;
     }
     if let [_] = items.as_slice() {
-        return items.into_iter().next().map(|item| compared(sign, left, item));
+        return items.into_iter().next().map(|item| compared(varchars, sign, left, item));
     }
-    let Operator(sign, left, right) = compared(sign, left, Array(items)) else { return None };
+    let Operator(sign, left, right) = compared(varchars, sign, left, Array(items)) else {
+        return None;
+    };
     Some(AmongAll(sign, left, right))
 }
 

@@ -195,9 +195,10 @@ impl World {
             if fault.exit == Exit::Slot || fault.doubt.is_some() {
                 if let Some(process) = process {
                     process.stops.keep(&fault);
-                    self.is_acknowledged(&process);
+                    if self.is_acknowledged(&process) {
+                        self.gap_is_known();
+                    }
                 }
-                self.gap_is_known();
             }
         } else {
             self.report.drained += 1;

@@ -189,7 +189,8 @@ impl SlotFeed {
             self.replication.signs_unlike(opened.slot_confirmed);
         } else if !on(Mutant::TraceNotRepeated) {
             // A Postgres that has crashed may not have the trace any more.
-            self.replication.trace_again(opened.slot_confirmed);
+            let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);
+            self.replication.trace_again(found, opened.slot_confirmed);
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);

@@ -117,9 +117,10 @@ impl Replication {
         OwnPositions { signature: self.signature, found, reported, traced }
     }
 
-    /// Leaves the trace again where the slot stands at no position of this process.
-    pub fn trace_again(&mut self, slot_confirmed: Lsn) {
-        if !self.own_positions(Lsn::ZERO).include(slot_confirmed) {
+    /// Leaves the trace again where the slot stands at no position of this process, which has found
+    /// the slot at `found`.
+    pub fn trace_again(&mut self, found: Lsn, slot_confirmed: Lsn) {
+        if slot_confirmed < found || !self.own_positions(found).include(slot_confirmed) {
             self.untraced = Some(Lsn::ZERO);
         }
     }
