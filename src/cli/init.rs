@@ -179,7 +179,8 @@ async fn source(config: &Config, role: Option<&str>, mode: Mode) -> Result<InitR
     let mut steps = planned(&client, settings, role).await?;
     steps.retain(|step| !step.left_out);
     let mut report = InitReport::of(&steps);
-    if mode.dry_run {
+    // Where nothing is to be made, what is wrong is reported as without the option.
+    if mode.dry_run && !steps.is_empty() {
         steps.iter().for_each(|step| mode.step(step));
         return Ok(report);
     }
