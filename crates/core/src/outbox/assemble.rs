@@ -112,7 +112,6 @@ impl<'a> RowValues<'a> {
         scratch: &'a mut ExtractScratch,
         slots: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
-        // What cannot be read stays NULL.
         self.find_members(&mut scratch.arena).ok();
         let mut value = |template: &'a CompiledTemplate| {
             template.value(&self.fields, &mut scratch.arena).unwrap_or_default()
@@ -149,9 +148,11 @@ impl<'a> RowValues<'a> {
         }
     }
 
-    /// Fills the slots of members from the JSON in their columns.
+    /// Fills the slots of members from the JSON in their columns. Members of a column that cannot be read
+    /// are NULL; the first of those is the error.
     fn find_members(&mut self, arena: &mut Vec<u8>) -> Result<(), EventError> {
         let route = self.route;
+        let mut outcome = Ok(());
         for member in &route.members {
             let found = match self.fields[member.source] {
                 FieldValue::Null => Ok(FieldValue::Null),
@@ -163,12 +164,15 @@ impl<'a> RowValues<'a> {
                     found.map(|found| found.copied_to(arena))
                 }
             };
-            self.fields[member.slot] = found.map_err(|error| {
+            self.fields[member.slot] = found.unwrap_or_else(|error| {
                 let problem = format_args!("is not JSON: {}", NotAnObject::of(&error));
-                self.error("not-json", member.source, arena, problem)
-            })?;
+                if outcome.is_ok() {
+                    outcome = Err(self.error("not-json", member.source, arena, problem));
+                }
+                FieldValue::Null
+            });
         }
-        Ok(())
+        outcome
     }
 
     fn render(&self, scratch: &mut ExtractScratch) -> Result<Destination<'a>, EventError> {

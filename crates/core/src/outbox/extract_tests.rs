@@ -272,6 +272,23 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
 }
 
 #[test]
+fn a_key_is_salvaged_beside_a_column_that_is_no_json() {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let (topic, key) = (template("${headers.to}"), Some(template("${aggregateid.tenant}")));
+    let route = Route { topic, key, preset: Preset::Debezium, ..Route::default() };
+    let mut forms = row();
+    forms[2] = text("{\"tenant\": \"a\"}");
+    forms[5] = text("{\"to\"");
+    let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
+    let bytes = insert(7, &forms);
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
+    let (transaction, mut scratch, mut headers) =
+        (transaction(), ExtractScratch::default(), HeaderSlots::new());
+    let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
+    assert_eq!((saved.topic, saved.key), ("", Some(&b"a"[..])));
+}
+
+#[test]
 fn a_partition_column_is_a_non_negative_int() {
     let mut shape = SHAPE;
     shape[6] = ("part", 23);
