@@ -142,8 +142,10 @@ fn summary(report: &InitReport, failed_at_broker: usize, dry_run: bool) -> Strin
             let verb = if made == 1 { "is" } else { "are" };
             format!("dry run, nothing was made; {} {verb} missing", counted(made, "thing"))
         }
-        (made @ 1, false) => format!("{made} thing was made"),
-        (made, false) => format!("{made} things were made"),
+        (made, false) => {
+            let verb = if made == 1 { "was" } else { "were" };
+            format!("{} {verb} made", counted(made, "thing"))
+        }
     };
     match (left, report.made.len(), dry_run) {
         (0, 0, _) => "nothing is missing\n".to_owned(),

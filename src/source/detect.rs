@@ -6,10 +6,10 @@ use tokio_postgres::{Client, Error};
 
 use super::json_row::document;
 
-/// The columns, all of which a table must have.
+/// A kind of table, which is recognised by its columns: it has all of these.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WantedColumns {
-    /// Tells which of the wanted was found.
+    /// Of the kind, for [`FoundTable::name`].
     pub(crate) name: String,
     pub(crate) columns: Vec<String>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct WantedColumns {
 pub(crate) struct FoundTable {
     pub(crate) schema: String,
     pub(crate) table: String,
-    /// Of the wanted that it fits, the one with most columns.
+    /// The name of its kind; where it has the columns of several, of the one with most columns.
     pub(crate) name: String,
 }
 

@@ -207,16 +207,14 @@ impl SlotHistory {
         if on(Mutant::PeerByHolderOnly) {
             return Err(Mover::Unseen);
         }
-        if slot.has_peer || self.peer_was_there() && !was_advanced {
-            let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
-            return Ok(Some(gap.unwrap_or_default()));
-        }
+        let peer_was_there = self.peer_was_there();
+        let is_by_peer_there = slot.has_peer || peer_was_there && !was_advanced;
         // Only a relay puts the slot where no record ends. What does not decode, and goes farther than a
         // trace, is a peer that has confirmed over SQL when it stopped, or somebody who chose such a
         // position.
         let distance = slot.confirmed_flush.bytes_since(self.ours);
-        let is_chosen = was_advanced && distance > TRACE_BYTES_MAX && !self.peer_was_there();
-        if progress::is_trace(slot.confirmed_flush) && !is_chosen {
+        let is_chosen = was_advanced && distance > TRACE_BYTES_MAX && !peer_was_there;
+        if is_by_peer_there || progress::is_trace(slot.confirmed_flush) && !is_chosen {
             let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));
         }

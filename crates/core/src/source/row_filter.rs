@@ -112,18 +112,21 @@ use Expression::{
     AmongAll, And, Array, Call, Cast, Column, Constant, Is, Not, Number, Operator, Or, Text,
 };
 
-/// The tokens that are left, and the columns of type varchar.
-struct Parser<'a>(Peekable<IntoIter<Token>>, &'a [&'a str]);
+struct Parser<'a> {
+    tokens: Peekable<IntoIter<Token>>,
+    /// The columns of type varchar.
+    varchars: &'a [&'a str],
+}
 
 impl<'a> Parser<'a> {
     fn read(tokens: Vec<Token>, varchars: &'a [&'a str]) -> Option<Expression> {
-        let mut parser = Parser(tokens.into_iter().peekable(), varchars);
+        let mut parser = Parser { tokens: tokens.into_iter().peekable(), varchars };
         let expression = parser.or()?;
-        parser.0.next().is_none().then_some(expression)
+        parser.tokens.next().is_none().then_some(expression)
     }
 
     fn takes(&mut self, wanted: &Token) -> bool {
-        self.0.next_if_eq(wanted).is_some()
+        self.tokens.next_if_eq(wanted).is_some()
     }
 
     fn takes_word(&mut self, word: &str) -> bool {
@@ -161,17 +164,17 @@ impl<'a> Parser<'a> {
         let left = self.operation()?;
         if self.takes_word("is") {
             let negated = if self.takes_word("not") { "not " } else { "" };
-            let Some(Token::Word(what)) = self.0.next() else { return None };
+            let Some(Token::Word(what)) = self.tokens.next() else { return None };
             let known = ["null", "true", "false", "unknown"].contains(&what.as_str());
             return known.then(|| Is(Box::new(left), format!("{negated}{what}")));
         }
         let negated = self.takes_word("not");
         if self.takes_word("like") {
             let sign = if negated { "!~~" } else { "~~" };
-            return Some(compared(self.1, sign, left, self.operation()?));
+            return Some(compared(self.varchars, sign, left, self.operation()?));
         }
         if self.takes_word("in") {
-            let varchars = self.1;
+            let varchars = self.varchars;
             return self.takes_sign("(").then(|| self.list(")")).flatten().and_then(|items| {
                 let (sign, one) = if negated { ("<>", false) } else { ("=", true) };
                 among(varchars, sign, one, left, items)
@@ -181,35 +184,35 @@ impl<'a> Parser<'a> {
             return None;
         }
         let is_comparison = |token: &Token| matches!(token, Token::Sign(sign) if ["=", "<>", "!=", "<", ">", "<=", ">="].contains(&sign.as_str()));
-        let Some(Token::Sign(sign)) = self.0.next_if(is_comparison) else { return Some(left) };
+        let Some(Token::Sign(sign)) = self.tokens.next_if(is_comparison) else { return Some(left) };
         let sign = if sign == "!=" { "<>" } else { &sign };
         let one = self.takes_word("any");
         if one || self.takes_word("all") {
             let array = self.takes_sign("(").then(|| self.or()).flatten()?;
             // Of `(ARRAY[…])::text[]` the cast has been left out.
             return match (self.takes_sign(")"), array) {
-                (true, Array(items)) => among(self.1, sign, one, left, items),
+                (true, Array(items)) => among(self.varchars, sign, one, left, items),
                 _ => None,
             };
         }
-        Some(compared(self.1, sign, left, self.operation()?))
+        Some(compared(self.varchars, sign, left, self.operation()?))
     }
 
     /// Operators of one rank, from the left. Those of arithmetic have others.
     fn operation(&mut self) -> Option<Expression> {
         let mut left = self.value()?;
         let is_operator = |token: &Token| matches!(token, Token::Sign(sign) if sign.contains(['~', '|', '@', '#', '&', '?']) || ["->", "->>"].contains(&sign.as_str()));
-        while let Some(Token::Sign(sign)) = self.0.next_if(is_operator) {
-            left = compared(self.1, &sign, left, self.value()?);
+        while let Some(Token::Sign(sign)) = self.tokens.next_if(is_operator) {
+            left = compared(self.varchars, &sign, left, self.value()?);
         }
         Some(left)
     }
 
     fn value(&mut self) -> Option<Expression> {
-        let mut value = match self.0.next()? {
+        let mut value = match self.tokens.next()? {
             Token::Text(text) => Text(text),
             Token::Number(number) => Number(number),
-            Token::Sign(sign) if sign == "-" => match self.0.next()? {
+            Token::Sign(sign) if sign == "-" => match self.tokens.next()? {
                 Token::Number(number) => Number(format!("-{number}")),
                 _ => return None,
             },
@@ -234,7 +237,9 @@ impl<'a> Parser<'a> {
     fn column(&mut self, first: String) -> Option<Expression> {
         let mut names = vec![first];
         while self.takes_sign(".") {
-            let (Token::Word(name) | Token::Quoted(name)) = self.0.next()? else { return None };
+            let (Token::Word(name) | Token::Quoted(name)) = self.tokens.next()? else {
+                return None;
+            };
             names.push(name);
         }
         Some(Column(names))
@@ -253,9 +258,13 @@ impl<'a> Parser<'a> {
     }
 
     fn type_name(&mut self) -> Option<String> {
-        let (Token::Word(mut name) | Token::Quoted(mut name)) = self.0.next()? else { return None };
+        let (Token::Word(mut name) | Token::Quoted(mut name)) = self.tokens.next()? else {
+            return None;
+        };
         while self.takes_sign(".") {
-            let (Token::Word(more) | Token::Quoted(more)) = self.0.next()? else { return None };
+            let (Token::Word(more) | Token::Quoted(more)) = self.tokens.next()? else {
+                return None;
+            };
             name += &format!(".{more}");
         }
         for word in ["varying", "precision", "with", "without", "time", "zone"] {

@@ -237,7 +237,7 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
-                // What is sent of a transaction may be less than the position says.
+                // The position may be behind events of the transaction that are yet to come.
                 if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
                     self.progress.on_keepalive(wal_end);
                 }
