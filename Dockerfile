@@ -12,6 +12,8 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY . .
+# For `walrelay --version`: docker build --build-arg WALRELAY_COMMIT=$(git rev-parse --short=12 HEAD) .
+ARG WALRELAY_COMMIT=
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/build/target \
     cargo build --profile dist --locked --package walrelay --features portable,allocator \

@@ -18,7 +18,7 @@ TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 SOAK_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak matrix lint deny bench bench-inbox bench-micro bench-peers dist dist-test simulate clean-services
+.PHONY: help setup demo test soak matrix lint deny docs bench bench-inbox bench-micro bench-peers dist dist-test simulate clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -44,13 +44,17 @@ matrix: setup ## Run the same tests on every version, and write docs/versions.md
 simulate: ## Play seeded schedules to the core, and check what consumers see (96,000 seeds a minute on two cores, a minute to build; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --profile simulation -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
-lint: ## Check formatting and lints
+lint: ## Check formatting, lints, and links of the documentation
 	@scripts/setup --build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	@scripts/docs --links
 
 deny: ## Check licences, bans and sources of dependencies (seconds; the first time compiles cargo-deny, 1-2 minutes)
 	@scripts/deny
+
+docs: ## Build the documentation as a site with search into target/book, and check its links (seconds; the first time compiles mdBook, 1-2 minutes)
+	@scripts/docs
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --profile dist --features allocator --bench relay -- $(BENCH_ARGS)

@@ -285,6 +285,16 @@ fn tables_and_headings_are_shown_as_such() {
 }
 
 #[test]
+fn the_documented_formats_are_those_of_the_golden_files() {
+    let page = read("docs/formats.md");
+    let missing = ["raw", "cloudevents", "cloudevents-structured"].into_iter().flat_map(|format| {
+        let golden = read(&format!("crates/core/tests/golden/format.{format}.txt"));
+        markdown::undocumented(format, &golden, &page)
+    });
+    assert_none(missing);
+}
+
+#[test]
 fn every_alert_has_a_runbook_and_is_tested_both_ways() {
     let [rules, tests, runbook] =
         ["config/alerts.yml", "tests/alerts.yml", "docs/runbook.md"].map(read);

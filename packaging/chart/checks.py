@@ -132,8 +132,8 @@ def security_faults(pod, container):
 
 def drain_seconds(config):
     found = re.search(r'^drain_timeout = "(.*)"$', config, re.M)
-    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-    return sum(int(n) * units[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h)", found.group(1)))
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+    return sum(int(n) * units[unit] for n, unit in re.findall(r"([0-9]+)(ms|s|m|h|d)", found.group(1)))
 
 
 def relay_faults(objects, owner):

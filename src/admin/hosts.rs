@@ -118,7 +118,7 @@ fn foreign_origin(origin: &str) -> Fault {
 fn refusal(path: &str, status: StatusCode, fault: &Fault) -> Response {
     let Fault { code, what, place, mend, .. } = fault;
     if path.starts_with("/api") {
-        let body = json!({ "code": code, "what": what, "where": place, "mend": mend });
+        let body = json!({ "code": code, "what": what, "where": place, "help": mend });
         return answer(status, JSON, format!("{body}\n"));
     }
     answer(status, TEXT, format!("{code}: {what}\n{mend}\n"))

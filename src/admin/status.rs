@@ -94,7 +94,7 @@ pub(super) fn to_json(view: &AdminView) -> Value {
 
 pub(super) fn stop_json(stop: &Stop) -> Value {
     json!({ "code": stop.code, "since": stop.since(), "what": stop.what, "where": stop.place,
-        "mend": stop.mend, "from": stop.from, "to": stop.to })
+        "help": stop.mend, "from": stop.from, "to": stop.to })
 }
 
 fn slot(view: &AdminView, name: &str) -> Value {

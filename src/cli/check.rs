@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use super::output::{is_coloured, print, print_json};
+use super::args::OutputFormat;
+use super::output::{counted, is_coloured, print, print_json, print_values};
 use crate::app::{self, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
@@ -55,7 +56,7 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 
 /// Inspects the source, the broker and this machine. A server that cannot be reached is a finding,
 /// too, so that the findings of the others are still printed.
-pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
+pub(crate) fn run(config: &Config, format: OutputFormat) -> Result<Exit, Fault> {
     // What a relay remembers is read first: one that runs goes on meanwhile.
     let known = SystemId::default();
     let stops = Stops::look(StopsConfig { system: known.clone(), ..stops_config(config) });
@@ -73,9 +74,13 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
     if let Ok(stops) = stops {
         findings.extend(stops.inspect(seen.as_ref(), reads_topic));
     }
-    match json {
-        true => print_json(&to_json(&findings))?,
-        false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
+    match format {
+        OutputFormat::Text => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
+        OutputFormat::Json => print_json(&to_json(&findings))?,
+        OutputFormat::Jsonl => {
+            let values: Vec<Value> = findings.iter().map(Finding::to_json).collect();
+            print_values(format, &values)?
+        }
     };
     Ok(if is_sound(&findings) { Exit::Done } else { Exit::Failed })
 }
@@ -237,7 +242,7 @@ async fn inspect_polled(
     Ok(findings)
 }
 
-fn to_json(findings: &[Finding]) -> serde_json::Value {
+fn to_json(findings: &[Finding]) -> Value {
     let shown: Vec<_> = findings.iter().map(Finding::to_json).collect();
     json!({ "ok": is_sound(findings), "findings": shown })
 }
@@ -261,7 +266,7 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
         writeln!(text, "{mark} {}", escaped(&finding.text)).ok();
         if let Some(fault) = &finding.fault {
             let mend = escaped_lines(&fault.mend).replace('\n', "\n          ");
-            writeln!(text, "    mend: {mend}  [{}]", fault.code).ok();
+            writeln!(text, "    help: {mend}  [{}]", fault.code).ok();
         }
     }
     text
@@ -271,8 +276,13 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
 pub(super) fn summary(failed: usize, warned: usize) -> String {
     match (failed, warned) {
         (0, 0) => "all is well\n".to_owned(),
-        (0, _) => format!("ready; {warned} to look at (!)\n"),
-        _ => format!("not ready: {failed} to mend (✗), {warned} to look at (!)\n"),
+        (0, _) => format!("ready; {} (!)\n", counted(warned, "warning")),
+        (_, 0) => format!("not ready: {} (✗)\n", counted(failed, "problem")),
+        _ => format!(
+            "not ready: {} (✗), {} (!)\n",
+            counted(failed, "problem"),
+            counted(warned, "warning")
+        ),
     }
 }
 

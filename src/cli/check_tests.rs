@@ -9,10 +9,10 @@ fn findings() -> Vec<Finding> {
 fn each_finding_is_a_line_with_its_mending_below() {
     assert_eq!(
         to_text(&findings(), false),
-        "✓ fine\n! so so\n✗ no slot (source.slot)\n    mend: walrelay\n          init  \
-         [slot.missing]\nnot ready: 1 to mend (✗), 1 to look at (!)\n"
+        "✓ fine\n! so so\n✗ no slot (source.slot)\n    help: walrelay\n          init  \
+         [slot.missing]\nnot ready: 1 problem (✗), 1 warning (!)\n"
     );
-    assert!(to_text(&findings()[..2], false).ends_with("ready; 1 to look at (!)\n"));
+    assert!(to_text(&findings()[..2], false).ends_with("ready; 1 warning (!)\n"));
     assert!(to_text(&findings()[..1], false).ends_with("all is well\n"));
     assert!(to_text(&findings(), true).contains("\x1b[31m✗\x1b[0m no slot"));
 }
@@ -28,7 +28,7 @@ fn what_others_wrote_forges_no_finding() {
         [
             "✓ ",
             "✗ ",
-            "    mend: ",
+            "    help: ",
             "          ✓ all is well\\u{1b}[2J\\u{9b}",
             "          then  [a.b]"
         ]
@@ -41,7 +41,7 @@ fn scripts_get_the_same_as_people() {
     let value = to_json(&findings());
     assert_eq!(value["ok"], false);
     assert_eq!(value["findings"][2]["topic"], "slot.missing");
-    assert_eq!(value["findings"][2]["mend"], "walrelay\ninit");
+    assert_eq!(value["findings"][2]["help"], "walrelay\ninit");
     assert_eq!(value["findings"][2]["exit"], 3);
     assert_eq!(value["findings"][0]["level"], "ok");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::args::CompareArgs;
 use super::logging::{LogOptions, prepare};
-use super::output::print;
+use super::output::print_as;
 use super::progress::StatusLine;
 use crate::app;
 use crate::base::error::{Exit, Fault};
@@ -36,11 +36,8 @@ pub(super) fn run(
     let mut missing = 0;
     if let Some(report) = report {
         missing = report.missing();
-        let text = match args.json {
-            true => format!("{}\n", report.to_json()),
-            false => terminal::to_text(&report, std::io::stdout().is_terminal()),
-        };
-        faults.extend(print(&text).err());
+        let text = || terminal::to_text(&report, std::io::stdout().is_terminal());
+        faults.extend(print_as(args.output.format(), || report.to_json(), text).err());
         faults.extend(page_file.and_then(|file| file.write(&page::render(&report)).err()));
     }
     match (faults.is_empty(), missing) {

@@ -1,11 +1,14 @@
 //! `walrelay find`: where an event is.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::args::FindArgs;
-use super::output::{print, print_json};
+use serde_json::{Value, json};
+
+use super::args::{FindArgs, OutputFormat};
+use super::output::{print, print_json, print_values};
 use super::progress::StatusLine;
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -17,27 +20,68 @@ use crate::find::{EventFinder, FindReport, FindRequest, FindText, FoundEvent, se
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) fn run(config: &Config, args: &FindArgs) -> Result<Exit, Vec<Fault>> {
-    let FindArgs { id, key, since, within, json } = args.clone();
-    let text = FindText { id, key, since };
-    let request = FindRequest::parse(&text, &within, unix_now_us()).map_err(|mut faults| {
+    let requests = requests(args)?;
+    let finder = EventFinder::new(config);
+    let mut line = StatusLine::new(PROGRESS_EVERY);
+    let mut reports = Vec::new();
+    for request in &requests {
+        let found = finder.find(request, &AtomicBool::new(false), &mut |records| {
+            if line.is_due() {
+                line.show("…", &format!("{records} records read"));
+            }
+        });
+        line.erase();
+        reports.push(found?);
+    }
+    match args.output.format() {
+        OutputFormat::Text => {
+            let texts = requests.iter().zip(&reports).map(|(request, it)| to_text(request, it));
+            print(&texts.collect::<String>())?
+        }
+        OutputFormat::Json => print_json(&to_json(&reports))?,
+        OutputFormat::Jsonl => print_values(OutputFormat::Jsonl, &events(&reports))?,
+    };
+    let found_all = reports.iter().all(|report| !report.events.is_empty());
+    Ok(if found_all { Exit::Done } else { Exit::Failed })
+}
+
+/// One for each id, or one for the key.
+fn requests(args: &FindArgs) -> Result<Vec<FindRequest>, Vec<Fault>> {
+    let FindArgs { ids, key, since, within, .. } = args;
+    let text =
+        |id: Option<&String>| FindText { id: id.cloned(), key: key.clone(), since: since.clone() };
+    let texts = match ids.as_slice() {
+        [] => vec![text(None)],
+        ids => ids.iter().map(|id| text(Some(id))).collect(),
+    };
+    let now = unix_now_us();
+    let requests = texts.iter().map(|text| FindRequest::parse(text, within, now));
+    requests.collect::<Result<_, _>>().map_err(|mut faults: Vec<Fault>| {
         for fault in faults.iter_mut().filter(|fault| fault.place != "id") {
             fault.place.insert_str(0, "--");
         }
         faults
-    })?;
-    let mut line = StatusLine::new(PROGRESS_EVERY);
-    let found = EventFinder::new(config).find(&request, &AtomicBool::new(false), &mut |records| {
-        if line.is_due() {
-            line.show("…", &format!("{records} records read"));
-        }
-    });
-    line.erase();
-    let report = found?;
-    match json {
-        true => print_json(&report.to_json())?,
-        false => print(&to_text(&request, &report))?,
-    };
-    Ok(if report.events.is_empty() { Exit::Failed } else { Exit::Done })
+    })
+}
+
+fn events(reports: &[FindReport]) -> Vec<Value> {
+    reports.iter().flat_map(FindReport::events_json).collect()
+}
+
+fn to_json(reports: &[FindReport]) -> Value {
+    let searched = reports.iter().flat_map(|report| &report.searched);
+    let not_searched = reports.iter().flat_map(|report| &report.not_searched);
+    json!({
+        "events": events(reports),
+        "searched": distinct(searched),
+        "not_searched": distinct(not_searched),
+    })
+}
+
+/// Each sentence once: the searches for several ids say much the same.
+fn distinct<'a>(sentences: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut seen = BTreeSet::new();
+    sentences.filter(|sentence| seen.insert(*sentence)).collect()
 }
 
 /// A block for each event, and what was searched where that matters.

@@ -1,10 +1,12 @@
 //! `walrelay init`: makes what is missing in Postgres and at the broker, or prints the SQL for
 //! Postgres. What only a superuser may do it prints instead.
 
+use serde_json::{Value, json};
 use tokio_postgres::Client;
 
+use super::args::{InitArgs, OutputFormat};
 use super::check::{self, connect};
-use super::output::{is_coloured, print, print_line};
+use super::output::{counted, is_coloured, print, print_as, print_line};
 use super::slow;
 use crate::app::sink_requirements;
 use crate::base::error::{Exit, Fault};
@@ -27,49 +29,130 @@ const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 /// What was done, and what was not.
 #[derive(Debug, Default, PartialEq)]
 struct InitReport {
-    /// How many things were made.
-    made: usize,
-    /// How many things are left to a superuser.
-    left_to_superuser: usize,
+    /// What was made, or would be in a dry run.
+    made: Vec<String>,
+    /// What only another role may do.
+    left: Vec<LeftStep>,
     /// What is wrong, or still missing.
     failed: Vec<Finding>,
 }
 
-/// Makes what is missing in Postgres, then at the broker, with a line
-/// for each thing, and says in the end whether anything is still
-/// missing. With `sql` only the SQL is printed. `role` is the role that
-/// `walrelay run` will log in as, when that is not the one of `source.url`.
-pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Vec<Fault>> {
-    if sql {
-        return Ok(runtime::try_block_on(script(config, role))?);
-    }
-    let mut report = runtime::try_block_on(source(config, role))?;
-    let made = config.sink.prepare(&sink_requirements(config));
-    for thing in made.iter().flatten() {
-        print_line(&format!("+ make {thing}"));
-        report.made += 1;
-    }
-    let failed = made.as_ref().err().map_or(0, Vec::len);
-    let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
-    print(&(lines + &summary(&report, failed)))?;
-    made?;
-    Ok(if report.failed.is_empty() { Exit::Done } else { Exit::Failed })
+/// A step for another role. Without an optional one nothing is missing.
+#[derive(Debug, PartialEq)]
+struct LeftStep {
+    what: String,
+    who: &'static str,
+    sql: String,
+    is_optional: bool,
 }
 
-fn summary(report: &InitReport, failed_at_broker: usize) -> String {
+impl InitReport {
+    fn of(steps: &[InitStep]) -> InitReport {
+        let mut report = InitReport::default();
+        for step in steps {
+            let InitStep { what, sql, .. } = step;
+            match step.left_to() {
+                Some(who) => report.left.push(LeftStep {
+                    what: what.clone(),
+                    who,
+                    sql: sql.clone(),
+                    is_optional: step.is_optional(),
+                }),
+                None => report.made.push(what.clone()),
+            }
+        }
+        report
+    }
+
+    fn to_json(&self, dry_run: bool, at_broker: &[Fault]) -> Value {
+        let left = self
+            .left
+            .iter()
+            .map(|LeftStep { what, who, sql, .. }| json!({ "what": what, "who": who, "sql": sql }));
+        let at_broker = at_broker.iter().cloned().map(Finding::fail);
+        let failed = self.failed.iter().cloned().chain(at_broker);
+        json!({
+            "dry_run": dry_run,
+            "made": self.made,
+            "left": left.collect::<Vec<_>>(),
+            "failed": failed.map(|finding| finding.to_json()).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// How the command was asked to go about it.
+#[derive(Clone, Copy)]
+struct Mode {
+    dry_run: bool,
+    /// Each step is printed when it is taken.
+    prints: bool,
+}
+
+impl Mode {
+    fn step(self, step: &InitStep) {
+        if self.prints {
+            print_step(step);
+        }
+    }
+}
+
+/// Makes what is missing in Postgres, then at the broker, with a line
+/// for each thing, and says in the end whether anything is still missing.
+pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> {
+    let role = args.role.as_deref();
+    if args.sql {
+        return Ok(runtime::try_block_on(script(config, role))?);
+    }
+    let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
+    let mode = Mode { dry_run, prints: format == OutputFormat::Text };
+    let mut report = runtime::try_block_on(source(config, role, mode))?;
+    let made = config.sink.prepare(&sink_requirements(config), dry_run);
+    for thing in made.iter().flatten() {
+        let what = format!("make {thing}");
+        if mode.prints {
+            print_line(&format!("+ {what}"));
+        }
+        report.made.push(what);
+    }
+    let at_broker = made.err().unwrap_or_default();
+    print_as(
+        format,
+        || report.to_json(dry_run, &at_broker),
+        || {
+            let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
+            lines + &summary(&report, at_broker.len(), dry_run)
+        },
+    )?;
+    match (at_broker.is_empty(), report.failed.is_empty()) {
+        (false, _) => Err(at_broker),
+        (true, false) => Ok(Exit::Failed),
+        (true, true) => Ok(Exit::Done),
+    }
+}
+
+fn summary(report: &InitReport, failed_at_broker: usize, dry_run: bool) -> String {
     let failed = report.failed.len() + failed_at_broker;
     if failed > 0 {
         return check::summary(failed, 0);
     }
-    let made = match report.made {
-        0 => String::new(),
-        1 => "1 thing was made; ".to_owned(),
-        made => format!("{made} things were made; "),
+    let left = report.left.iter().filter(|step| !step.is_optional).count();
+    let made = match (report.made.len(), dry_run) {
+        (0, _) => String::new(),
+        (made, true) => {
+            let verb = if made == 1 { "is" } else { "are" };
+            format!("dry run, nothing was made; {} {verb} missing", counted(made, "thing"))
+        }
+        (made, false) => {
+            let verb = if made == 1 { "was" } else { "were" };
+            format!("{} {verb} made", counted(made, "thing"))
+        }
     };
-    match (report.left_to_superuser, report.made) {
-        (0, 0) => "nothing is missing\n".to_owned(),
-        (0, _) => format!("{made}now nothing is missing\n"),
-        (left, _) => format!("{made}{left} left to a superuser (!)\n"),
+    match (left, report.made.len(), dry_run) {
+        (0, 0, _) => "nothing is missing\n".to_owned(),
+        (0, _, true) => made + "\n",
+        (0, _, false) => made + "; now nothing is missing\n",
+        (_, 0, _) => format!("{left} left to a superuser (!)\n"),
+        _ => format!("{made}; {left} left to a superuser (!)\n"),
     }
 }
 
@@ -87,27 +170,33 @@ async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
     print(&text)
 }
 
-/// Makes what is missing in Postgres.
-async fn source(config: &Config, role: Option<&str>) -> Result<InitReport, Fault> {
+/// Makes what is missing in Postgres. `role` is the one that `walrelay run` will log in as, if that is not
+/// the one of `source.url`.
+async fn source(config: &Config, role: Option<&str>, mode: Mode) -> Result<InitReport, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     if let Some(polling) = &config.polling {
-        return make_polled_table(&client, settings, polling).await;
+        return make_polled_table(&client, settings, polling, mode).await;
     }
     let mut steps = planned(&client, settings, role).await?;
     steps.retain(|step| !step.left_out);
+    let mut report = InitReport::of(&steps);
+    // Where nothing is to be made, what is wrong is reported as without the option.
+    if mode.dry_run && !steps.is_empty() {
+        steps.iter().for_each(|step| mode.step(step));
+        return Ok(report);
+    }
     // The slot is last. It alone may take longer than the time limits of the role.
     let slot_at = steps.iter().position(InitStep::makes_slot).unwrap_or(steps.len());
     let (others, slot) = steps.split_at(slot_at);
-    init::run(&client, others, print_step).await?;
+    init::run(&client, others, |step| mode.step(step)).await?;
     if !slot.is_empty() {
-        slow::without_limit(settings, &client, init::run(&client, slot, print_step)).await?;
+        slow::without_limit(settings, &client, init::run(&client, slot, |step| mode.step(step)))
+            .await?;
     }
-    let mut failed = source_doctor::report(&client, settings).await?.findings;
-    failed.retain(|finding| finding.level == Level::Fail);
-    let hints = steps.iter().filter(|step| step.hint);
-    let left_to_superuser = hints.clone().filter(|step| !step.is_optional()).count();
-    Ok(InitReport { made: steps.len() - hints.count(), left_to_superuser, failed })
+    report.failed = source_doctor::report(&client, settings).await?.findings;
+    report.failed.retain(|finding| finding.level == Level::Fail);
+    Ok(report)
 }
 
 /// Faults with which every step would fail or be of no use.
@@ -156,16 +245,24 @@ async fn make_polled_table(
     client: &Client,
     settings: &SourceSettings,
     polling: &PollingSettings,
+    mode: Mode,
 ) -> Result<InitReport, Fault> {
     if !lacks_polled_table(client, settings, polling).await? {
         return Ok(InitReport::default());
     }
-    print_line("+ make outbox table public.outbox, to be polled");
+    let what = "make outbox table public.outbox, to be polled";
+    if mode.prints {
+        print_line(&format!("+ {what}"));
+    }
+    let report = InitReport { made: vec![what.to_owned()], ..InitReport::default() };
+    if mode.dry_run {
+        return Ok(report);
+    }
     let made = client.batch_execute(POLLING_SQL).await;
     made.map_err(|error| query_fault(&error, "making the outbox table"))?;
-    let report = polled_table::inspect(client, polled_outbox(settings)?, polling).await?;
-    match faults(&report.findings).next() {
-        None => Ok(InitReport { made: 1, ..InitReport::default() }),
+    let table = polled_table::inspect(client, polled_outbox(settings)?, polling).await?;
+    match faults(&table.findings).next() {
+        None => Ok(report),
         Some(fault) => Err(fault.clone()),
     }
 }

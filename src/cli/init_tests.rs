@@ -1,11 +1,23 @@
 use super::*;
-use crate::cli::args::SlotAction;
+use clap::Parser as _;
+
+use crate::cli::args::{Args, Command, SlotAction};
 use crate::cli::slot;
 use crate::config::AdminSettings;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
 use crate::sink::testing::MemoryBroker;
 use crate::source::testing;
+
+const SILENT: Mode = Mode { dry_run: false, prints: false };
+const DRY_RUN: Mode = Mode { dry_run: true, ..SILENT };
+
+fn slot_action(line: &str) -> SlotAction {
+    match Args::try_parse_from(line.split(' ')).map(|args| args.command) {
+        Ok(Command::Slot { action }) => action,
+        _ => panic!("{line}"),
+    }
+}
 
 fn config(source: SourceSettings) -> Config {
     Config {
@@ -32,21 +44,24 @@ async fn from_nothing_to_ready_and_back() {
     // WHEN the SQL is only printed THEN nothing is made
     assert_eq!(script(&config, None).await, Ok(Exit::Done));
     assert!(failed().await > 0);
-    let done = source(&config, None).await.unwrap();
-    assert_eq!((done.made, done.left_to_superuser, done.failed), (4, 0, Vec::new()));
-    assert_eq!(source(&config, None).await, Ok(InitReport::default()));
+    // WHEN it is a dry run THEN the same things are named, and nothing is made
+    let would = source(&config, None, DRY_RUN).await.unwrap();
+    assert!(failed().await > 0);
+    let done = source(&config, None, SILENT).await.unwrap();
+    assert_eq!((would.made.len(), &would), (4, &done));
+    assert_eq!(source(&config, None, SILENT).await, Ok(InitReport::default()));
     assert_eq!(failed().await, 0);
 
-    let show = SlotAction::Show { json: true };
+    let show = slot_action("walrelay slot show --json");
     assert_eq!(slot::run(&config, &show).await, Ok(Exit::Done));
-    let drop = SlotAction::Drop { yes: false, name: Some("cli_life".into()) };
+    let drop = slot_action("walrelay slot drop --yes");
     assert_eq!(slot::run(&config, &drop).await, Ok(Exit::Done));
     let gone = slot::run(&config, &show).await.unwrap_err();
     assert_eq!((gone.code, gone.exit), ("slot.missing", Exit::Slot));
-    let create = SlotAction::Create { failover: false };
+    let create = slot_action("walrelay slot create");
     assert_eq!(slot::run(&config, &create).await, Ok(Exit::Done));
 
-    let unknown = source(&config, Some("no such role")).await.unwrap_err();
+    let unknown = source(&config, Some("no such role"), SILENT).await.unwrap_err();
     assert_eq!(unknown.code, "source.role-missing");
 }
 
@@ -57,27 +72,46 @@ async fn an_unreachable_source_does_not_hide_the_sink() {
     let config = config(settings);
     let found = check::source(&config).await.findings;
     assert_eq!(found.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Fail]);
-    assert_eq!(source(&config, None).await.unwrap_err().exit, Exit::Source);
+    assert_eq!(source(&config, None, SILENT).await.unwrap_err().exit, Exit::Source);
 }
 
 #[tokio::test]
 async fn init_is_refused_where_it_cannot_help() {
     let (_, settings) = testing::replica_level().database("cli_replica").await;
-    let fault = source(&config(settings), None).await.unwrap_err();
+    let fault = source(&config(settings), None, SILENT).await.unwrap_err();
     assert_eq!((fault.code, fault.exit), ("source.wal-level", Exit::Source));
 }
 
 #[test]
 fn one_summary_is_about_both_sides() {
-    let done = |made, left_to_superuser| InitReport { made, left_to_superuser, failed: Vec::new() };
-    assert_eq!(summary(&done(0, 0), 0), "nothing is missing\n");
-    assert_eq!(summary(&done(1, 0), 0), "1 thing was made; now nothing is missing\n");
-    assert_eq!(summary(&done(4, 0), 0), "4 things were made; now nothing is missing\n");
-    assert_eq!(summary(&done(4, 1), 0), "4 things were made; 1 left to a superuser (!)\n");
-    assert_eq!(summary(&done(0, 1), 0), "1 left to a superuser (!)\n");
-    // WHEN something is left to mend THEN nothing is said to be well
+    let left = || LeftStep {
+        what: "let role r replicate".to_owned(),
+        who: "a superuser",
+        sql: "ALTER ROLE r REPLICATION;".to_owned(),
+        is_optional: false,
+    };
+    let done = |made, left_to_superuser| InitReport {
+        made: (0..made).map(|it: usize| format!("make {it}")).collect(),
+        left: (0..left_to_superuser).map(|_: usize| left()).collect(),
+        failed: Vec::new(),
+    };
+    let after = |report: &InitReport| summary(report, 0, false);
+    assert_eq!(after(&done(0, 0)), "nothing is missing\n");
+    assert_eq!(after(&done(1, 0)), "1 thing was made; now nothing is missing\n");
+    assert_eq!(after(&done(4, 0)), "4 things were made; now nothing is missing\n");
+    assert_eq!(after(&done(4, 1)), "4 things were made; 1 left to a superuser (!)\n");
+    assert_eq!(after(&done(0, 1)), "1 left to a superuser (!)\n");
+    // WHEN it is a dry run THEN nothing is said to be made
+    let dry = "dry run, nothing was made; 4 things are missing";
+    assert_eq!(summary(&done(4, 0), 0, true), format!("{dry}\n"));
+    assert_eq!(summary(&done(4, 1), 0, true), format!("{dry}; 1 left to a superuser (!)\n"));
+    assert_eq!(summary(&done(0, 0), 0, true), "nothing is missing\n");
+    // WHEN something is wrong THEN nothing is said to be well
     let fault = Fault::new(Exit::Slot, "slot.plugin", "another plugin", "", "choose another");
     let left = InitReport { failed: vec![Finding::fail(fault)], ..done(2, 0) };
-    assert_eq!(summary(&left, 1), "not ready: 2 to mend (✗), 0 to look at (!)\n");
-    assert_eq!(summary(&done(2, 0), 1), "not ready: 1 to mend (✗), 0 to look at (!)\n");
+    assert_eq!(summary(&left, 1, false), "not ready: 2 problems (✗)\n");
+    assert_eq!(summary(&done(2, 0), 1, false), "not ready: 1 problem (✗)\n");
+    let value = left.to_json(true, &[]);
+    assert_eq!((&value["dry_run"], &value["made"][1]), (&true.into(), &"make 1".into()));
+    assert_eq!(value["failed"][0]["topic"], "slot.plugin");
 }

@@ -1,7 +1,7 @@
-//! Logs: text on a terminal, JSON otherwise, always on standard error.
+//! Logs: text on a terminal, JSON otherwise, unless `--log-format` says which; always on standard error.
 //!
-//! `run` is a service: unless standard error is a terminal, everything that it writes is JSON, also
-//! the fault that ends it and a panic. The fault that ends any other command is text.
+//! `run` is a service: what it writes has one format, also the fault that ends it and a panic. The fault
+//! that ends any other command is text, unless `--log-format` says otherwise.
 
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,6 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::args::LogFormat;
 use super::output::put;
 use super::repeats::{Repeats, Suppressed};
 use super::style::{CODES, Sample, Style};
@@ -28,7 +29,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::{escaped, json_lines_shown};
 use crate::base::{log, log_queue};
-use crate::config::{self, Config, Effective, Loaded, LogSettings, Request};
+use crate::config::{self, BrokerConfig, Config, Effective, Loaded, LogSettings, Request};
 
 const DEFAULT_LEVEL: &str = "info";
 /// Of a longer line only the beginning of its message is written.
@@ -46,6 +47,7 @@ const STATES: &str = "walrelay::health::state_watch";
 #[derive(Clone, Copy)]
 pub(super) struct LogOptions<'a> {
     pub(super) level: Option<&'a str>,
+    pub(super) format: Option<LogFormat>,
     pub(super) faults: Style,
     /// Nobody waits for a log that is not read.
     pub(super) is_service: bool,
@@ -63,6 +65,16 @@ type LevelSwitch = Box<dyn Fn(Targets) + Send + Sync>;
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
     prepare_reloading(log, request).map(|(config, _)| config)
+}
+
+/// The same for a command that uses the broker alone: other sections may be missing or wrong.
+pub(super) fn prepare_broker(
+    log: LogOptions<'_>,
+    request: &Request,
+) -> Result<BrokerConfig, Vec<Fault>> {
+    let (switch, config) = both(start(log).map_err(Vec::from), config::load_broker(request))?;
+    follow(&switch, log.level(), &config.log)?;
+    Ok(config)
 }
 
 /// The same, and what reads the level of the log again.
@@ -102,7 +114,7 @@ impl LogReload<'_> {
                         code = "run.not-reloaded",
                         fault_code,
                         place,
-                        mend,
+                        help = mend,
                         "SIGHUP: nothing was changed: {what}"
                     );
                 }
@@ -124,14 +136,19 @@ impl LogReload<'_> {
 
     /// Sets the level of the log; returns it.
     fn follow(&self, log: &LogSettings) -> Result<String, Fault> {
-        let (level, place) = match (self.given, &log.level) {
-            (Some(given), _) => (given, LEVEL_FLAG),
-            (None, Some(level)) => (level.as_str(), LEVEL_KEY),
-            (None, None) => (DEFAULT_LEVEL, LEVEL_KEY),
-        };
-        (self.switch)(filter(level, place)?);
-        Ok(level.to_owned())
+        follow(&self.switch, self.given, log)
     }
+}
+
+/// Sets the level of the log: the one that was given, or else that of the configuration.
+fn follow(switch: &LevelSwitch, given: Option<&str>, log: &LogSettings) -> Result<String, Fault> {
+    let (level, place) = match (given, &log.level) {
+        (Some(given), _) => (given, LEVEL_FLAG),
+        (None, Some(level)) => (level.as_str(), LEVEL_KEY),
+        (None, None) => (DEFAULT_LEVEL, LEVEL_KEY),
+    };
+    switch(filter(level, place)?);
+    Ok(level.to_owned())
 }
 
 /// Both results, or the faults of both.
@@ -160,7 +177,7 @@ fn start(options: LogOptions<'_>) -> Result<LevelSwitch, Fault> {
             &faults.panicked(&format!("{panic}\n{backtrace}")),
         );
     }));
-    let style = Style::of(true);
+    let style = Style::of(true, options.format);
     if is_service {
         log_queue::start(move |lost| style.lost(lost))?;
     }

@@ -106,7 +106,7 @@ fn a_fault_is_a_block_for_people_or_a_line_of_json() {
         ("message", FORGED),
         ("code", "a.b"),
         ("where", "here"),
-        ("mend", "one\ntwo"),
+        ("help", "one\ntwo"),
     ] {
         assert_eq!(line[name], value, "{line}");
     }

@@ -19,6 +19,8 @@ use crate::{app, config};
 mod args;
 mod check;
 mod compare;
+mod confirm;
+mod detect;
 mod dlq;
 mod find;
 mod init;
@@ -33,9 +35,9 @@ mod slow;
 mod status;
 mod style;
 
-use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, both, prepare, prepare_reloading};
-use output::print;
+use args::{Args, Command, ConfigAction, LogFormat};
+use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
+use output::{print, print_as};
 use style::Style;
 
 /// The declaration of the command line, for man pages.
@@ -57,7 +59,7 @@ pub fn main() -> ! {
 /// command that people type.
 fn execute(
     words: impl IntoIterator<Item = OsString>,
-    style: impl FnOnce(bool) -> Style,
+    style: impl FnOnce(bool, Option<LogFormat>) -> Style,
     errors: &mut dyn Write,
 ) -> Exit {
     let args = match Args::try_parse_from(words) {
@@ -72,8 +74,8 @@ fn execute(
             };
         }
     };
-    let is_service = matches!(args.command, Command::Run);
-    let style = style(is_service);
+    let is_service = matches!(args.command, Command::Run { .. });
+    let style = style(is_service, args.log.format());
     let outcome = dispatch(args, style, is_service);
     log::write_last_counts();
     outcome.unwrap_or_else(|faults| {
@@ -84,8 +86,9 @@ fn execute(
 }
 
 fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Fault>> {
-    let request = args.configuration.request();
-    let log = LogOptions { level: args.log.as_deref(), faults: style, is_service };
+    let request = args.request();
+    let (level, format) = (args.log.level(), args.log.format());
+    let log = LogOptions { level, format, faults: style, is_service };
     let prepared = || prepare(log, &request);
     Ok(match args.command {
         Command::Completions { shell } => {
@@ -93,17 +96,24 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             clap_complete::generate(shell, &mut Args::command(), "walrelay", &mut script);
             print(&String::from_utf8_lossy(&script))?
         }
-        Command::Config { action: ConfigAction::Show } => {
-            print(&json_lines_shown(&config::show(&config::load(&request)?.effective)))?
+        Command::Config { action: ConfigAction::Show { output } } => {
+            let effective = config::load(&request)?.effective;
+            let text = || json_lines_shown(&config::show(&effective));
+            print_as(output.format(), || config::show_json(&effective), text)?
         }
+        Command::Config { action: ConfigAction::Detect } => {
+            let connection = config::source_connection(&request)?;
+            runtime::try_block_on(detect::run(&connection))?
+        }
+        Command::Config { action: ConfigAction::Example { sink } } => print(sink.text())?,
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
-        Command::Run => {
+        Command::Run { .. } => {
             let prepared = prepare_reloading(log, &request);
             let (config, log) = prepared.inspect_err(|faults| app::not_started(faults))?;
             app::run(&config, &|| log.run()).map(|()| Exit::Done)?
         }
-        Command::Check { json } => check::run(&prepared()?, json)?,
-        Command::Init { sql, role } => init::run(&prepared()?, sql, role.as_deref())?,
+        Command::Check { output, .. } => check::run(&prepared()?, output.format())?,
+        Command::Init(args) => init::run(&prepared()?, &args)?,
         Command::Compare(args) => {
             let plan = compare::plan(&args);
             // Its progress is enough, unless a level is asked for.
@@ -112,7 +122,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             compare::run(&config, &request, &plan, &args)?
         }
         Command::CompareRelay => compare::relay(log, &request)?,
-        Command::Dlq { from, action } => dlq::run(&prepared()?, from.from.as_deref(), &action)?,
+        Command::Dlq { from, action } => {
+            let broker = || prepare_broker(log, &request);
+            dlq::run(from.from.as_deref(), &action, &broker, &prepared)?
+        }
         Command::Find(args) => find::run(&prepared()?, &args)?,
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,

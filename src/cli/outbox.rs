@@ -2,13 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tokio_postgres::Client;
 
-use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
+use super::args::{HandoverArgs, ListRows, OutboxAction, OutputFormat, RetryRows, RowState};
 use super::check;
-use super::output::{Table, Width, json_line, print, print_line, print_note};
+use super::output::{
+    ListPrinter, Table, Width, counted, json_line, print, print_as, print_line, print_note,
+};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
+use crate::base::text::escaped;
 use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
@@ -17,7 +21,7 @@ use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::polled_outbox;
 use crate::source::faults::query_fault;
-use crate::source::init;
+use crate::source::init::{self, InitStep};
 use crate::source::settings::SourceSettings;
 
 /// How often it is checked whether polling has published the rows that are left to it.
@@ -30,7 +34,7 @@ pub(crate) async fn run(config: &Config, action: &OutboxAction) -> Result<Exit, 
     match action {
         OutboxAction::List(args) => list(config, polling, &client, args).await,
         OutboxAction::Retry(args) => retry(config, polling, &client, args).await,
-        OutboxAction::Handover { no_wait } => handover(config, polling, &client, *no_wait).await,
+        OutboxAction::Handover(args) => handover(config, polling, &client, args).await,
     }
 }
 
@@ -51,36 +55,36 @@ async fn list(
     args: &ListRows,
 ) -> Result<Exit, Fault> {
     let known = &polling.words;
-    let status = match args.status {
-        RowStatus::Pending => &known.pending,
-        RowStatus::InProgress => &known.in_progress,
-        RowStatus::Published => &known.published,
-        RowStatus::Failed => &known.failed,
+    let status = match args.state {
+        RowState::Pending => &known.pending,
+        RowState::InProgress => &known.in_progress,
+        RowState::Published => &known.published,
+        RowState::Failed => &known.failed,
     };
-    let which = RowFilter { ids: Vec::new(), key: args.key.clone() };
+    let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
     let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
-    let limit = args.limit.or((!args.json).then_some(TABLE_ROWS_MAX));
-    let (mut count, mut is_cut) = (0, false);
+    let format = args.output.format();
+    let is_text = format == OutputFormat::Text;
+    let limit = args.limit.or(is_text.then_some(TABLE_ROWS_MAX));
+    let mut printer = ListPrinter::new(format, TABLE.head());
+    let mut is_cut = false;
     // One more than is shown, to know whether there are more.
     let asked = limit.map(|limit| i64::from(limit) + 1);
     let mut show = |row: &AdminRow| {
-        if limit == Some(count) {
+        if limit.is_some_and(|limit| limit as usize == printer.count) {
             is_cut = true;
             return Ok(());
         }
-        let head = if count == 0 && !args.json { TABLE.head() + "\n" } else { String::new() };
-        count += 1;
-        let line = if args.json { json_line(row)? } else { table_row(row) };
-        print(&(head + &line + "\n")).map(drop)
+        print(&printer.item(|| json_line(row), || table_row(row))?).map(drop)
     };
     rows.list(client, status, &which, asked, &mut show).await?;
-    if count == 0 && !args.json {
+    print(printer.end())?;
+    let count = printer.count;
+    if count == 0 && is_text {
         print_line(&format!("no row is {status}"));
     }
     if is_cut {
-        print_note(&format!(
-            "only the first {count} rows are listed; for more: --limit N, or --json"
-        ));
+        print_note(&format!("only the first {count} rows are listed (--limit)"));
     }
     Ok(Exit::Done)
 }
@@ -91,7 +95,7 @@ const TABLE_ROWS_MAX: u32 = 1000;
 const TABLE: Table = Table(&[
     ("ID", Width::AtLeast(36)),
     ("KEY", Width::AtLeast(20)),
-    ("STATUS", Width::AtLeast(12)),
+    ("STATE", Width::AtLeast(12)),
     ("TRIES", Width::AtLeast(5)),
     ("WRITTEN", Width::AtLeast(19)),
     ("REASON", Width::AtLeast(0)),
@@ -132,9 +136,9 @@ async fn retry(
         return Err(Fault::new(
             Exit::Usage,
             "outbox.unselected",
-            "which rows?",
+            "retry which rows? No id, no key and no --all was given",
             "walrelay outbox retry",
-            "name ids, --key KEY or --all; walrelay outbox list shows what has failed",
+            "walrelay outbox retry ID, or --key KEY, or --all; walrelay outbox list shows what has failed",
         ));
     }
     let statements = polled_table::prepare(client, &config.source, polling).await?;
@@ -149,11 +153,25 @@ async fn retry(
     }
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
     let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
-    let count = rows.put_back(client, &which).await?;
-    print_line(&format!("{count} rows are to be published again"));
-    if count > 0 {
-        print_line(
-            "their dead letters stay open and could be replayed, too: walrelay dlq discard --id ID",
+    let dry_run = args.dry_run.dry_run;
+    let count = match dry_run {
+        true => rows.count_failed(client, &which).await?,
+        false => rows.put_back(client, &which).await?,
+    };
+    let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
+    print_as(
+        args.output.format(),
+        || json!({ "dry_run": dry_run, "rows": count }),
+        || match dry_run {
+            true => {
+                format!("dry run, nothing was changed: {rows} would be published again\n")
+            }
+            false => format!("{rows} will be published again\n"),
+        },
+    )?;
+    if count > 0 && !dry_run {
+        print_note(
+            "their dead letters stay open and could be replayed, too: walrelay dlq discard ID",
         );
     }
     let wanted = args.ids.len() as u64;
@@ -164,41 +182,86 @@ async fn handover(
     config: &Config,
     polling: &PollingSettings,
     client: &Client,
-    no_wait: bool,
+    args: &HandoverArgs,
 ) -> Result<Exit, Fault> {
     let statements = polled_table::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
-    if is_handed_over(client, &config.source, &statements).await? {
-        print_line(&format!("slot {slot} exists already"));
-    } else {
-        make_publication(config, client).await?;
-        print_line("dividing the rows; this waits for open transactions to end");
-        let handover = TableHandover { source: &config.source, statements: &statements };
-        let marked = handover.run(client).await?;
-        print_line(&format!("+ made slot {slot}: it carries what is written from now on"));
-        print_line(&format!("{marked} pending rows are left to polling"));
+    let format = args.output.format();
+    let exists = is_handed_over(client, &config.source, &statements).await?;
+    let say = |text: String| {
+        if format == OutputFormat::Text {
+            print_line(&text);
+        }
+    };
+    if args.dry_run.dry_run {
+        return would_hand_over(config, client, &statements, exists, format).await;
     }
-    if no_wait {
-        print_line("once the relays that poll have ended:");
+    let mut marked = 0;
+    if exists {
+        say(format!("slot {slot} exists already"));
+    } else {
+        make_publication(config, client, format).await?;
+        say("dividing the rows; this waits for open transactions to end".to_owned());
+        let handover = TableHandover { source: &config.source, statements: &statements };
+        marked = handover.run(client).await?;
+        say(format!("+ created slot {slot}: it carries what is written from now on"));
+        say(format!("{marked} pending rows are left to polling"));
+    }
+    if args.no_wait {
+        say("when the relays that poll have stopped:".to_owned());
     } else {
         wait(&statements, client).await?;
-        print_line("nothing is left to polling");
+        say("nothing is left to polling".to_owned());
     }
-    print_line("now: source.mode = \"cdc\" in the configuration, and start the relay again");
     let key = &polled_outbox(&config.source)?.columns.key;
-    print_line(&format!(
-        "set columns.key = {key:?} and route.topic if they are not set: cdc has other defaults"
-    ));
-    Ok(Exit::Done)
+    let value = || json!({ "dry_run": false, "slot": slot, "created": !exists, "left_to_polling": marked, "waited": !args.no_wait });
+    print_as(format, value, || {
+        format!(
+            "now: source.mode = \"cdc\" in the configuration, and start the relay again\n\
+             set columns.key = {key:?} and route.topic if they are not set: cdc has other defaults\n"
+        )
+    })
+}
+
+/// Prints what a handover would make, and how many rows would be left to polling.
+async fn would_hand_over(
+    config: &Config,
+    client: &Client,
+    statements: &Statements,
+    exists: bool,
+    format: OutputFormat,
+) -> Result<Exit, Fault> {
+    let slot = &config.source.slot;
+    let mut steps: Vec<String> = Vec::new();
+    if !exists {
+        steps.extend(publication_steps(config, client).await?.into_iter().map(|step| step.what));
+        steps.push(format!("make slot {slot} (waits for open transactions to end)"));
+    }
+    let left = backlog(statements, client).await?;
+    let value =
+        || json!({ "dry_run": true, "slot": slot, "steps": steps, "left_to_polling": left });
+    print_as(format, value, || {
+        let lines: String = steps.iter().map(|step| format!("+ {}\n", escaped(step))).collect();
+        format!(
+            "{lines}dry run, nothing was changed: {left} pending rows would be left to polling\n"
+        )
+    })
 }
 
 /// Creates what `init` would, except for the slot.
-async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault> {
+async fn make_publication(
+    config: &Config,
+    client: &Client,
+    format: OutputFormat,
+) -> Result<(), Fault> {
     let source = &config.source;
-    let facts = source_doctor::report(client, source).await?.facts;
-    let mut steps = init::plan(&facts, source, &facts.role, None)?;
-    steps.retain(|step| !step.makes_slot());
-    init::run(client, &steps, super::init::print_step).await?;
+    let steps = publication_steps(config, client).await?;
+    let print = |step: &InitStep| {
+        if format == OutputFormat::Text {
+            super::init::print_step(step);
+        }
+    };
+    init::run(client, &steps, print).await?;
     let left = source_doctor::report(client, source).await?.findings;
     match faults(&left).find(|fault| fault.code != "slot.missing") {
         Some(fault) => Err(fault.clone()),
@@ -206,15 +269,26 @@ async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault>
     }
 }
 
+async fn publication_steps(config: &Config, client: &Client) -> Result<Vec<InitStep>, Fault> {
+    let source = &config.source;
+    let facts = source_doctor::report(client, source).await?.facts;
+    let mut steps = init::plan(&facts, source, &facts.role, None)?;
+    steps.retain(|step| !step.makes_slot());
+    Ok(steps)
+}
+
+/// How many rows are pending, up to a million.
+async fn backlog(statements: &Statements, client: &Client) -> Result<i64, Fault> {
+    let row = client.query_one(&statements.backlog, &[&1_000_000_i64]).await;
+    Ok(row.map_err(|error| query_fault(&error, "counting rows"))?.get(0))
+}
+
 async fn wait(statements: &Statements, client: &Client) -> Result<(), Fault> {
     let mut printed_at = Instant::now();
     while handover::state(client, statements).await?.left {
         if printed_at.elapsed() > PROGRESS_EVERY {
             printed_at = Instant::now();
-            let backlog = &statements.backlog;
-            let row = client.query_one(backlog, &[&1_000_000_i64]).await;
-            let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
-            let waiting: i64 = row.get(0);
+            let waiting = backlog(statements, client).await?;
             print_note(&format!(
                 "waiting for polling to publish the rows that are left to it ({waiting} rows are pending, newer ones among them); this needs a running relay with source.mode = \"polling\""
             ));

@@ -3,6 +3,9 @@
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
 
+use serde_json::Value;
+
+use super::args::OutputFormat;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_shown};
 
@@ -18,11 +21,73 @@ pub(super) fn print(text: &str) -> Result<Exit, Fault> {
 }
 
 /// Prints the result of a command as one line of JSON.
-pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Exit, Fault> {
+pub(super) fn print_json(value: &(impl serde::Serialize + ?Sized)) -> Result<Exit, Fault> {
     print(&(json_line(value)? + "\n"))
 }
 
-pub(super) fn json_line(value: &impl serde::Serialize) -> Result<String, Fault> {
+/// Prints the result as text, or as one JSON document.
+pub(super) fn print_as(
+    format: OutputFormat,
+    value: impl FnOnce() -> Value,
+    text: impl FnOnce() -> String,
+) -> Result<Exit, Fault> {
+    match format {
+        OutputFormat::Text => print(&text()),
+        OutputFormat::Json | OutputFormat::Jsonl => print_json(&value()),
+    }
+}
+
+/// Prints values as one array, or one per line.
+pub(super) fn print_values(format: OutputFormat, values: &[Value]) -> Result<Exit, Fault> {
+    match format {
+        OutputFormat::Jsonl => {
+            let lines = values.iter().map(|value| Ok(json_line(value)? + "\n"));
+            print(&lines.collect::<Result<String, Fault>>()?)
+        }
+        OutputFormat::Json | OutputFormat::Text => print_json(&values),
+    }
+}
+
+/// A list that is printed item by item, because it may be longer than memory.
+pub(super) struct ListPrinter {
+    format: OutputFormat,
+    /// Stands above the lines of a text.
+    head: String,
+    pub(super) count: usize,
+}
+
+impl ListPrinter {
+    pub(super) fn new(format: OutputFormat, head: String) -> ListPrinter {
+        ListPrinter { format, head, count: 0 }
+    }
+
+    /// What to print for the next item.
+    pub(super) fn item(
+        &mut self,
+        value: impl FnOnce() -> Result<String, Fault>,
+        line: impl FnOnce() -> String,
+    ) -> Result<String, Fault> {
+        let is_first = self.count == 0;
+        self.count += 1;
+        Ok(match self.format {
+            OutputFormat::Text if is_first => format!("{}\n{}\n", self.head, line()),
+            OutputFormat::Text => line() + "\n",
+            OutputFormat::Json => format!("{}{}", if is_first { "[" } else { ",\n" }, value()?),
+            OutputFormat::Jsonl => value()? + "\n",
+        })
+    }
+
+    /// What to print behind the last item.
+    pub(super) fn end(&self) -> &'static str {
+        match (self.format, self.count) {
+            (OutputFormat::Json, 0) => "[]\n",
+            (OutputFormat::Json, _) => "]\n",
+            _ => "",
+        }
+    }
+}
+
+pub(super) fn json_line(value: &(impl serde::Serialize + ?Sized)) -> Result<String, Fault> {
     let text = serde_json::to_string(value);
     text.map(|text| json_shown(&text)).map_err(|error| unwritable(&error.to_string()))
 }
@@ -40,6 +105,11 @@ pub(super) fn written(outcome: std::io::Result<()>) -> Result<Exit, Fault> {
 fn unwritable(reason: &str) -> Fault {
     let what = format!("cannot write the result: {reason}");
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+}
+
+/// A number with its noun, as in `1 problem` or `2 problems`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Prints a line of the result. Line ends in it are escaped.
@@ -97,3 +167,7 @@ pub(super) fn cut(text: &str, width: usize) -> String {
         Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
     }
 }
+
+#[cfg(test)]
+#[path = "output_tests.rs"]
+mod tests;

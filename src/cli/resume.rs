@@ -1,12 +1,12 @@
 //! `walrelay resume`: shows the stop that keeps the relay from going on, and acknowledges it: over HTTP
 //! where the relay waits, else where the stop is kept.
 
-use std::io::{BufRead as _, IsTerminal as _};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::args::ResumeArgs;
+use super::confirm::confirm;
 use super::dlq::user_at_host;
 use super::output::{print, print_line, print_note};
 use crate::admin::address::reachable;
@@ -30,8 +30,12 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     if let Some((stop, token)) = &waiting
         && let Some(token) = token
     {
-        confirm(stop, args.yes)?;
-        resume_over_http(config, token, &args.reason)?;
+        print(&shown(stop))?;
+        if args.dry_run.dry_run {
+            return Ok(Exit::Done);
+        }
+        confirm(&question(stop), args.yes.yes)?;
+        resume_over_http(config, token, &args.reason.reason)?;
         print_line(&format!("{} is acknowledged: the relay goes on", stop.code));
         return Ok(Exit::Done);
     }
@@ -51,8 +55,12 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
         (None, Some((stop, _))) => return Err(needs_token(&stop)),
         (None, None) => return Err(stops.kept.nothing()),
     };
-    confirm(&stop, args.yes)?;
-    stops.kept.resume(&user_at_host(), &args.reason)?;
+    print(&shown(&stop))?;
+    if args.dry_run.dry_run {
+        return Ok(Exit::Done);
+    }
+    confirm(&question(&stop), args.yes.yes)?;
+    stops.kept.resume(&user_at_host(), &args.reason.reason)?;
     print_line(&format!("{} is acknowledged; start the relay: walrelay run", stop.code));
     if more > 0 {
         print_note("another stop stands, too: run this again");
@@ -79,7 +87,7 @@ fn waiting_relay(config: &Config) -> Result<Option<(Stop, Option<String>)>, Faul
         since_unix_us: crate::base::time::parse_rfc3339(&text("since")).unwrap_or_default(),
         what: text("what"),
         place: text("where"),
-        mend: text("mend"),
+        mend: text("help"),
         from: text("from"),
         to: text("to"),
     };
@@ -102,7 +110,7 @@ fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fa
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
             let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
             let what = format!("the relay does not resume ({status}): {}", text("what"));
-            Err(refused(what, text("mend")))
+            Err(refused(what, text("help")))
         }
         Err(error) => {
             let what = format!("the relay does not answer: {error}");
@@ -121,27 +129,12 @@ fn needs_token(stop: &Stop) -> Fault {
     )
 }
 
-/// Shows the stop, and asks whether it is to be acknowledged.
-fn confirm(stop: &Stop, yes: bool) -> Result<(), Fault> {
-    print(&shown(stop))?;
-    if yes {
-        return Ok(());
-    }
-    let unconfirmed = |exit, what: &str| {
-        let mend = "compare what is in doubt, then: walrelay resume --yes --reason TEXT";
-        let what = format!("{} stands since {}: {what}", stop.code, stop.since());
-        Fault::new(exit, "resume.unconfirmed", what, "", mend)
-    };
-    if !std::io::stdin().is_terminal() {
-        return Err(unconfirmed(Exit::Usage, "nobody can be asked without a terminal"));
-    }
-    print_note("Acknowledge this stop? Write yes:");
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    match read.is_ok() && answer.trim().eq_ignore_ascii_case("yes") {
-        true => Ok(()),
-        false => Err(unconfirmed(Exit::Failed, "it was not acknowledged")),
-    }
+fn question(stop: &Stop) -> String {
+    format!(
+        "Acknowledge {}, which stands since {}? Compare what is in doubt first.",
+        stop.code,
+        stop.since()
+    )
 }
 
 fn shown(stop: &Stop) -> String {
@@ -155,7 +148,7 @@ fn shown(stop: &Stop) -> String {
         }
     };
     format!(
-        "stop       {}\nsince      {}\nwhat       {}\nwhere      {}\n{in_doubt}mend       {mend}\n",
+        "stop       {}\nsince      {}\nwhat       {}\nwhere      {}\n{in_doubt}help       {mend}\n",
         escaped(&stop.code),
         stop.since(),
         escaped(&stop.what),

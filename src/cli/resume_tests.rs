@@ -22,8 +22,3 @@ fn the_whole_stop_is_shown_before_anybody_is_asked() {
     assert!(shown(&stop("0/10", "0/10")).contains("the event at 0/10"));
     assert!(!shown(&stop("0/0", "0/0")).contains("in doubt"));
 }
-
-#[test]
-fn what_is_confirmed_on_the_command_line_is_not_asked() {
-    assert!(confirm(&stop("0/0", "0/0"), true).is_ok());
-}

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
+use super::args::LogFormat;
 use super::output::is_coloured;
 use super::repeats::Suppressed;
 use crate::base::clock::unix_now_us;
@@ -31,13 +32,14 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The style of a service, or of a command that people type.
-    pub(crate) fn of(is_service: bool) -> Style {
+    /// The format that was asked for; without one, that of a service or of a command that people type.
+    pub(crate) fn of(is_service: bool, format: Option<LogFormat>) -> Style {
         let errors = std::io::stderr();
-        match is_service && !errors.is_terminal() {
-            true => Style::Json,
-            false => Style::Text { coloured: is_coloured(&errors) },
-        }
+        let is_json = match format {
+            Some(format) => format == LogFormat::Json,
+            None => is_service && !errors.is_terminal(),
+        };
+        if is_json { Style::Json } else { Style::Text { coloured: is_coloured(&errors) } }
     }
 
     /// A fault that ends the process, as lines of standard error.
@@ -46,7 +48,7 @@ impl Style {
         match (self, text.split_once(": ")) {
             (Style::Json, _) => {
                 let Fault { code, exit, what, place, mend, .. } = fault;
-                json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
+                json_line(what, Some(FaultFields { code, place, help: mend, exit: *exit as u8 }))
             }
             (Style::Text { coloured: true }, Some((head, rest))) => {
                 format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
@@ -114,7 +116,7 @@ struct FaultFields<'a> {
     code: &'a str,
     #[serde(rename = "where")]
     place: &'a str,
-    mend: &'a str,
+    help: &'a str,
     exit: u8,
 }
 

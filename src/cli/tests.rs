@@ -1,5 +1,5 @@
 use super::*;
-use args::{ConfigAction, SlotAction};
+use args::{ConfigAction, DlqAction, OutputFormat, SlotAction};
 use clap::CommandFactory;
 
 fn parse(line: &str) -> Args {
@@ -14,10 +14,10 @@ fn the_definition_is_sound() {
 #[test]
 fn global_flags_stand_before_or_after_the_command() {
     for line in [
-        "walrelay --config a.toml --set x.y=1 --set x.z=2 --slot s run",
-        "walrelay run --config a.toml --set x.y=1 --set x.z=2 --slot s",
+        "walrelay --config a.toml --set x.y=1 --set x.z=2 run --slot s",
+        "walrelay run -c a.toml --set x.y=1 --set x.z=2 --slot s",
     ] {
-        let request = parse(line).configuration.request();
+        let request = parse(line).request();
         assert_eq!(request.file, Some("a.toml".into()));
         assert_eq!(request.settings, ["x.y=1", "x.z=2"]);
         assert_eq!(request.slot.as_deref(), Some("s"));
@@ -26,12 +26,102 @@ fn global_flags_stand_before_or_after_the_command() {
 
 #[test]
 fn every_command_is_known() {
-    assert!(matches!(parse("walrelay check --json").command, Command::Check { json: true }));
-    assert!(matches!(parse("walrelay init --sql").command, Command::Init { sql: true, .. }));
+    let check = parse("walrelay check --json").command;
+    assert!(
+        matches!(check, Command::Check { output, .. } if output.format() == OutputFormat::Json)
+    );
+    assert!(matches!(parse("walrelay init --sql").command, Command::Init(args) if args.sql));
     let slot = parse("walrelay slot drop").command;
     assert!(matches!(slot, Command::Slot { action: SlotAction::Drop { .. } }));
     let config = parse("walrelay config schema").command;
     assert!(matches!(config, Command::Config { action: ConfigAction::Schema }));
+}
+
+#[test]
+fn an_option_stands_only_where_it_acts() {
+    for line in [
+        "walrelay completions bash --listen 127.0.0.1:1",
+        "walrelay dlq list --slot s",
+        "walrelay init --listen 127.0.0.1:1",
+        "walrelay slot show --slot s",
+        "walrelay check --json --output json",
+        "walrelay init --sql --dry-run",
+    ] {
+        assert!(Args::try_parse_from(line.split(' ')).is_err(), "{line}");
+    }
+    let status = parse("walrelay status --listen 127.0.0.1:1").request();
+    assert_eq!(status.listen.as_deref(), Some("127.0.0.1:1"));
+}
+
+#[test]
+fn a_slot_is_named_as_an_argument() {
+    for action in ["create", "drop", "show"] {
+        let request = parse(&format!("walrelay slot {action} other")).request();
+        assert_eq!(request.slot.as_deref(), Some("other"), "{action}");
+        assert_eq!(parse(&format!("walrelay slot {action}")).request().slot, None);
+    }
+}
+
+#[test]
+fn several_ids_are_named_as_arguments() {
+    for line in [
+        "walrelay dlq list a b",
+        "walrelay dlq show a b",
+        "walrelay dlq replay a b -n",
+        "walrelay dlq discard a b -y",
+        "walrelay find a b -o jsonl",
+        "walrelay outbox list a b",
+        "walrelay outbox retry a b -n",
+    ] {
+        assert!(Args::try_parse_from(line.split(' ')).is_ok(), "{line}");
+    }
+    let Command::Dlq { action: DlqAction::Replay(args), .. } =
+        parse("walrelay dlq replay a b --id c").command
+    else {
+        panic!("no replay");
+    };
+    assert_eq!(args.work.filter.ids(), ["a", "b", "c"].into());
+}
+
+#[test]
+fn short_options_of_the_log_stand_over_its_level() {
+    let level = |line: &str| parse(line).log.level().map(str::to_owned);
+    assert_eq!(
+        level("walrelay run --log info,walrelay=trace").as_deref(),
+        Some("info,walrelay=trace")
+    );
+    assert_eq!(level("walrelay run -v --log error").as_deref(), Some("debug"));
+    assert_eq!(level("walrelay -q run").as_deref(), Some("warn"));
+    assert!(Args::try_parse_from(["walrelay", "-q", "-v", "run"]).is_err());
+}
+
+#[test]
+fn json_keeps_the_form_that_a_command_had() {
+    let Command::Dlq { action: DlqAction::List(list), .. } =
+        parse("walrelay dlq list --json").command
+    else {
+        panic!("no list");
+    };
+    assert_eq!(list.output.format(), OutputFormat::Jsonl);
+    let Command::Dlq { action: DlqAction::Discard(discard), .. } =
+        parse("walrelay dlq discard --all --json").command
+    else {
+        panic!("no discard");
+    };
+    let output = discard.work.output;
+    assert_eq!((output.format(), output.list_format()), (OutputFormat::Json, OutputFormat::Jsonl));
+}
+
+#[test]
+fn the_log_has_the_format_that_is_asked_for() {
+    assert_eq!(Style::of(false, Some(LogFormat::Json)), Style::Json);
+    assert!(matches!(Style::of(true, Some(LogFormat::Text)), Style::Text { .. }));
+    let log = parse("walrelay run --log-format json").log;
+    assert_eq!(log.format(), Some(LogFormat::Json));
+    // A variable that is set to an empty text arrives as one.
+    let empty = Args::try_parse_from(["walrelay", "run", "--log-format", ""]).unwrap();
+    assert_eq!(empty.log.format(), None);
+    assert!(Args::try_parse_from(["walrelay", "run", "--log-format", "xml"]).is_err());
 }
 
 #[test]
@@ -55,14 +145,14 @@ fn a_problem_of_the_configuration_exits_2_and_is_told_whole() {
     let words = "walrelay --config /nonexistent/w.toml run".split(' ').map(OsString::from);
     let mut errors = Vec::new();
     // WHEN a command needs it
-    let exit = execute(words, |_| Style::Text { coloured: false }, &mut errors);
+    let exit = execute(words, |_, _| Style::Text { coloured: false }, &mut errors);
     // THEN the fault is told in three lines and the exit code is that of bad usage
     assert_eq!(exit, Exit::Usage);
     assert_eq!(
         String::from_utf8(errors).unwrap(),
         "error[config.unreadable]: there is no such configuration file\n  \
          where: /nonexistent/w.toml\n  \
-         mend:  ls -l /nonexistent/w.toml; or: walrelay --config FILE\n"
+         help:  ls -l /nonexistent/w.toml; or: walrelay --config FILE\n"
     );
 }
 
@@ -71,7 +161,7 @@ fn only_the_relay_itself_is_a_service() {
     for (command, wanted) in [("run", true), ("check", false), ("dlq list", false)] {
         let words = format!("walrelay --config /nonexistent/w.toml {command}");
         let mut seen = None;
-        let style = |is_service| {
+        let style = |is_service, _: Option<LogFormat>| {
             seen = Some(is_service);
             Style::Text { coloured: false }
         };
@@ -81,9 +171,11 @@ fn only_the_relay_itself_is_a_service() {
 }
 
 #[test]
-fn the_version_names_the_client_library() {
+fn the_version_says_what_was_built_of_what() {
     let version = Args::command().render_long_version();
-    assert!(version.contains("librdkafka 2."), "{version}");
+    for part in ["librdkafka 2.", "commit ", "features ", "TLS by "] {
+        assert!(version.contains(part), "{part}: {version}");
+    }
 }
 
 /// What stands in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
@@ -119,5 +211,22 @@ fn commands_of_alerts_and_of_what_they_lead_to_are_commands() {
                 assert!(named.contains(&error.kind()), "{path}: {line}: {error}");
             }
         }
+    }
+}
+
+#[test]
+fn an_example_of_the_configuration_is_the_file_that_is_shipped() {
+    for (sink, kind) in [
+        ("", "kafka"),
+        ("--sink kafka", "kafka"),
+        ("--sink rabbitmq", "rabbitmq"),
+        ("--sink file", "file"),
+    ] {
+        let line = format!("walrelay config example {sink}");
+        let Command::Config { action: ConfigAction::Example { sink } } = parse(&line).command
+        else {
+            panic!("{line}");
+        };
+        assert!(sink.text().contains(&format!("kind = \"{kind}\"")), "{line}");
     }
 }

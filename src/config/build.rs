@@ -35,6 +35,21 @@ pub struct Config {
     pub log: LogSettings,
 }
 
+/// The part of the configuration that says how the broker is reached.
+#[derive(Clone, Debug)]
+pub struct BrokerConfig {
+    pub sink: Arc<dyn Broker>,
+    pub dead_letter: DeadLetterSettings,
+    pub log: LogSettings,
+}
+
+/// Makes the configuration of a command that uses the broker alone.
+pub(crate) fn broker(effective: &Effective, problems: &mut Vec<Problem>) -> Option<BrokerConfig> {
+    let file = ConfigFile::read(&effective.values());
+    let sink = sink(&file, effective, problems)?;
+    Some(BrokerConfig { sink, dead_letter: file.dead_letter, log: file.log })
+}
+
 /// Returns none when a part cannot be made. Values that could not be
 /// read have been reported already and have arbitrary replacements
 /// here; the caller drops the result if there is any problem.
@@ -53,13 +68,14 @@ pub(crate) fn build(
     let exchange_key =
         format!("sink.{}.{}", kind.name, kind.routes.exchange_key.unwrap_or_default());
     let ConfigFile { source: SourceSection { own, outbox, mut messages, polling, .. }, .. } = file;
-    let mut outboxes: Vec<OutboxTable> = outbox.into_iter().map(OutboxTable::from).collect();
-    let routes = outboxes.iter_mut().map(|outbox| &mut outbox.route);
+    let mut sections = outbox;
+    let routes = sections.iter_mut().map(|outbox| &mut outbox.route);
     for route in routes.chain(messages.iter_mut().map(|messages| &mut messages.route)) {
         route.exchange.clone_from(&exchange);
         route.exchange_key.clone_from(&exchange_key);
         route.binding = kind.binding;
     }
+    let outboxes = sections.into_iter().map(OutboxTable::from).collect();
     Some(Config {
         source: SourceSettings { connection: connection?, outboxes, messages, ..own },
         polling,
@@ -72,7 +88,7 @@ pub(crate) fn build(
     })
 }
 
-fn connection(
+pub(crate) fn connection(
     url: &Secret,
     effective: &Effective,
     problems: &mut Vec<Problem>,

@@ -13,8 +13,10 @@ use super::sections::{
 use crate::base::event::is_reserved_header;
 use crate::base::settings::name_of;
 use crate::base::settings::units;
+use crate::base::template::{Part, Template};
 use crate::delivery::settings::DeliverySettings;
-use crate::outbox::settings::{Messages, OutboxSection, Route};
+use crate::outbox::PAYLOAD_MEMBER;
+use crate::outbox::settings::{Columns, Messages, OutboxSection, Route};
 use crate::polling::settings::{PollingSettings, StatusValues};
 use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
@@ -79,6 +81,14 @@ impl Checks<'_> {
             let path = path_of!(ConfigFile.source / SourceSection.messages);
             let what = "logical messages are not in any table: they cannot be polled";
             self.refuse(&path, CONFLICT, what, "remove the section");
+        }
+        for (index, section) in self.file.source.outbox.iter().enumerate() {
+            if section.filter.is_some() {
+                let path = outbox(index).child("where");
+                let what =
+                    "a row filter belongs to a publication, and polling claims every pending row";
+                self.refuse(&path, CONFLICT, what, "remove it");
+            }
         }
         let section = path_of!(ConfigFile.source / SourceSection.polling);
         let Some(PollingSettings { workers, batch_max, words, .. }) = &self.file.source.polling
@@ -156,12 +166,31 @@ impl Checks<'_> {
         for (index, section) in source.outbox.iter().enumerate() {
             let path = outbox(index).child(name_of!(OutboxSection, route));
             self.route(&path, &section.route, sink);
+            self.members(&path, &section.route, &section.columns.parts);
         }
         if let Some(messages) = &source.messages {
             let path = path_of!(ConfigFile.source / SourceSection.messages / Messages.route);
             self.route(&path, &messages.route, sink);
+            self.members(&path, &messages.route, &messages.columns);
+            if messages.route.templates().any(Template::names_table) {
+                let what = "messages have no table, and a template names ${table}";
+                self.refuse(&path, CONFLICT, what, "write a route without it for the messages");
+            }
         }
         self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
+    }
+
+    /// A payload is passed on as it is, so no member of it can be read.
+    fn members(&mut self, section: &Path, route: &Route, columns: &Columns) {
+        let parts = route.templates().flat_map(Template::parts);
+        let is_payload =
+            |part: &Part| matches!(part, Part::Member { column, .. } if *column == columns.payload);
+        if let Some(part) = parts.clone().find(|part| is_payload(part)) {
+            let what = format!("{part} is a member of the payload, which is never parsed");
+            let mend =
+                "write what a route needs into a column of its own, or into the headers column";
+            self.refuse(section, CONFLICT, &what, mend);
+        }
     }
 
     /// Checks only keys that are given in this section;
@@ -177,6 +206,7 @@ impl Checks<'_> {
             let what = format!("{} has no partitions: the column would be ignored", sink.title);
             self.refuse(&partition, CONFLICT, &what, "remove it");
         }
+        self.envelope(section);
         let headers = section.child(name_of!(Route, headers));
         let names: Vec<String> =
             self.effective.entries(&headers).map(|(name, _)| name.to_owned()).collect();
@@ -192,6 +222,21 @@ impl Checks<'_> {
                 self.refuse(&path, CONFLICT, what, "choose another name");
             } else if name.is_empty() {
                 self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");
+            }
+        }
+    }
+
+    fn envelope(&mut self, section: &Path) {
+        let path = section.child(name_of!(Route, envelope));
+        let names: Vec<String> =
+            self.effective.entries(&path).map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            if name == PAYLOAD_MEMBER {
+                let what = "the member payload is the payload itself";
+                self.refuse(&path.child(&name), CONFLICT, what, "choose another name");
+            } else if name.is_empty() {
+                let what = "a member of the envelope needs a name";
+                self.refuse(&path.child(&name), BAD_VALUE, what, "name it or remove it");
             }
         }
     }

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::layers::{Layers, Origin, Problem};
+use super::libraries;
 use super::path::{Path, Segment};
-use super::sections::{ConfigFile, SourceSection, path_of, root};
+use super::sections::{ConfigFile, SourceSection, keys, path_of, root};
 use crate::base::error::Exit;
 use crate::base::secret;
 use crate::base::settings::kind::{Lookup, RawValue, SettingValue};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape, Used, Values, name_of};
+use crate::outbox::settings::Route;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
@@ -40,6 +42,7 @@ pub(crate) fn resolve(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pr
         0 if !layers.sections.contains_key(&messages) => 1,
         count => refuse_gaps(&mut layers, &outbox, count),
     };
+    libraries::add(&mut layers);
     let Layers { entries, sections, mut problems } = layers;
     let mut effective = Effective { sections, outboxes, ..Effective::default() };
     for (path, entry) in entries {
@@ -60,6 +63,7 @@ pub(crate) fn resolve(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pr
             }
         }
     }
+    effective.imply_presets();
     effective.fill(root(), &Path::default(), &mut problems);
     (effective, problems)
 }
@@ -93,11 +97,15 @@ impl Effective {
         changed.into_iter().map(ToString::to_string).collect()
     }
 
-    /// The origin of the value; for a default, the line
+    /// The origin of the value; for a default and for what a library gives, the line
     /// of the file where its section begins, if any.
     pub(crate) fn origin(&self, path: &Path) -> Origin {
         match self.settings.get(path) {
-            Some(setting) if setting.origin != Origin::Default => setting.origin.clone(),
+            Some(Setting { origin, .. })
+                if !matches!(origin, Origin::Default | Origin::Library(_)) =>
+            {
+                origin.clone()
+            }
             Some(_) | None => {
                 let sections = path.ancestors().filter_map(|section| self.sections.get(&section));
                 let in_file = sections.filter(|origin| matches!(origin, Origin::File { .. }));
@@ -114,6 +122,28 @@ impl Effective {
         mend: impl Into<String>,
     ) -> Problem {
         Problem::at(&self.origin(path), path, code, what, mend)
+    }
+
+    /// `format = "debezium"` also chooses that preset where none is written beside it.
+    fn imply_presets(&mut self) {
+        let (format, preset) = (name_of!(Route, format), name_of!(Route, preset));
+        let value = SettingValue::Text("debezium".to_owned());
+        let is_debezium = |setting: &Setting| setting.value == value;
+        let formats = self
+            .settings
+            .iter()
+            .filter(|(path, _)| path.last() == format && path.parent().last() == "route")
+            .filter(|(_, setting)| is_debezium(setting));
+        let origins: Vec<(Path, Origin)> = formats
+            .map(|(path, setting)| (path.parent().child(preset), setting.origin.clone()))
+            .collect();
+        let Some(row) = keys().iter().find(|key| key.name == preset).map(|key| key.row) else {
+            return;
+        };
+        for (path, origin) in origins {
+            let value = value.clone();
+            self.settings.entry(path).or_insert(Setting { row, value, origin, referenced: false });
+        }
     }
 
     /// The entries of a map.

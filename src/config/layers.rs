@@ -14,9 +14,18 @@ use crate::base::settings::kind::RawValue;
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    File { line: usize, column: usize, name: Arc<str> },
+    File {
+        line: usize,
+        column: usize,
+        name: Arc<str>,
+    },
     Variable(String),
-    Flag { position: usize, name: String },
+    Flag {
+        position: usize,
+        name: String,
+    },
+    /// The library that a table names.
+    Library(&'static str),
     Default,
 }
 
@@ -27,7 +36,7 @@ impl Origin {
             Origin::File { name, line, column } => format!("{name}:{line}:{column}"),
             Origin::Variable(name) => format!("environment variable {name}"),
             Origin::Flag { name, .. } => name.clone(),
-            Origin::Default => String::new(),
+            Origin::Library(_) | Origin::Default => String::new(),
         }
     }
 }
@@ -40,6 +49,7 @@ impl fmt::Display for Origin {
             Origin::Flag { name, .. } => {
                 f.write_str(name.split_once(' ').map_or(name.as_str(), |(flag, _)| flag))
             }
+            Origin::Library(name) => write!(f, "library {name}"),
             Origin::Default => f.write_str("default"),
         }
     }
@@ -50,6 +60,8 @@ impl fmt::Display for Origin {
 pub(crate) struct Problem {
     pub(crate) origin: Origin,
     pub(crate) fault: Fault,
+    /// The key that is wrong, as in `source.url`; empty for a problem of another kind.
+    pub(crate) key: String,
 }
 
 impl Problem {
@@ -60,7 +72,7 @@ impl Problem {
         mend: impl Into<String>,
     ) -> Problem {
         let fault = Fault::new(Exit::Usage, code, what, origin.place(), mend);
-        Problem { origin: origin.clone(), fault }
+        Problem { origin: origin.clone(), fault, key: String::new() }
     }
 
     pub(crate) fn at(
@@ -70,7 +82,8 @@ impl Problem {
         what: &str,
         mend: impl Into<String>,
     ) -> Problem {
-        Problem::new(origin, code, format!("{path}: {what}"), mend)
+        let problem = Problem::new(origin, code, format!("{path}: {what}"), mend);
+        Problem { key: path.to_string(), ..problem }
     }
 }
 

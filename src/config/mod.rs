@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::settings::Settings as _;
-use crate::source::settings::SourceSettings;
+use crate::source::settings::{ConnInfo, SourceSettings};
 
 mod build;
 mod check;
 mod effective;
 mod file;
 mod layers;
+mod libraries;
 mod opentelemetry;
 mod overrides;
 mod path;
@@ -28,15 +29,16 @@ mod sections;
 mod show;
 
 use layers::{Layers, Origin, Problem};
-use sections::{ConfigFile, path_of};
+use sections::{ConfigFile, SourceSection, path_of};
 
-pub use build::Config;
+pub use build::{BrokerConfig, Config};
 pub use effective::Effective;
+pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
 pub(crate) use sections::TOKEN_BYTES_MIN;
 pub use sections::{AdminSettings, LogSettings};
-pub use show::show;
+pub use show::{show, show_json};
 
 /// The configuration files if none is named; the first that exists is read.
 pub const DEFAULT_FILES: [&str; 2] = ["walrelay.toml", "/etc/walrelay/walrelay.toml"];
@@ -80,6 +82,26 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     }
 }
 
+/// The sections that a command needs which uses the broker alone. Whatever is wrong with the values of other
+/// sections is not reported: where such a command runs, there may be no secret of the database.
+pub(crate) fn load_broker(request: &Request) -> Result<BrokerConfig, Vec<Fault>> {
+    let (layers, place) = layers(request);
+    if layers.lacks_file() {
+        return Err(in_order(layers.problems, &place));
+    }
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::resolve(layers, &env);
+    let is_of_others = |key: &str| {
+        let section = key.split(['.', '[']).next().unwrap_or_default();
+        ["source", "route", "admin", "tracing"].contains(&section)
+    };
+    problems.retain(|problem| !is_of_others(&problem.key));
+    match build::broker(&effective, &mut problems) {
+        Some(config) if problems.is_empty() => Ok(config),
+        Some(_) | None => Err(in_order(problems, &place)),
+    }
+}
+
 /// Where the admin server listens, whatever is wrong with other keys, and with the file if it is not the
 /// file that says so.
 pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> {
@@ -93,6 +115,26 @@ pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> 
     match effective.broken.contains(&key) {
         true => Err(in_order(problems, &place)),
         false => Ok(ConfigFile::read(&effective.values()).admin.listen),
+    }
+}
+
+/// Where Postgres is, whatever is wrong with other keys.
+pub(crate) fn source_connection(request: &Request) -> Result<ConnInfo, Vec<Fault>> {
+    let (layers, place) = layers(request);
+    let key = path_of!(ConfigFile.source / SourceSection.url);
+    if layers.lacks_file() && !layers.entries.contains_key(&key) {
+        return Err(in_order(layers.problems, &place));
+    }
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::resolve(layers, &env);
+    let file = ConfigFile::read(&effective.values());
+    match build::connection(&file.source.url, &effective, &mut problems, &env) {
+        Some(connection) => Ok(connection),
+        None => {
+            let prefix = format!("{key}:");
+            problems.retain(|problem| problem.fault.what.starts_with(&prefix));
+            Err(in_order(problems, &place))
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::settings::{KeyRow, Shape};
 use crate::base::text::nearest;
 
 /// Variables of the relay that are not configuration keys.
-const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG"];
+const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG", "WALRELAY_LOG_FORMAT"];
 const DEVELOPER_PREFIX: &str = "WALRELAY_DEV_";
 
 pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, String>) {

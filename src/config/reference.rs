@@ -18,8 +18,9 @@ each value comes from; `walrelay config schema` prints a JSON Schema for editors
   every pod beside a Service named `walrelay`, and those are ignored.
 * A **secret** is a value, `{ env = \"NAME\" }` or `{ file = \"/run/secrets/x\" }` (one trailing newline is dropped). It is
   never printed. A file is read again for each connection, so that a password can be rotated.
-* A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`. A size is plain bytes or has one: `64MiB`, `64MB`.
-* A template is text with columns in it, `outbox.event.${aggregatetype}`; `$${` is a literal `${`.
+* A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is plain bytes or has one: `64MiB`, `64MB`.
+* A template is text with columns in it, `outbox.event.${aggregatetype}`, members of JSON columns, `${headers.tenant}`, and
+  the name of the table, `${table}` ([outbox.md](outbox.md#templates)); `$${` is a literal `${`.
 * In a variable, `N` is the index of a table from 0, and `NAME` a name of your choice. A client property is spelt with
   underscores for dots: `WALRELAY_SINK__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4`. Lists are separated by commas.
 * Without any `[[source.outbox]]` and without `[source.messages]`, the outbox is `public.outbox`.

@@ -19,7 +19,7 @@ pub fn schema() -> String {
                     reference("file", "Path of the file that holds the value."),
                 ],
             },
-            "duration": { "type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$" },
+            "duration": { "type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$" },
             "size": {
                 "oneOf": [
                     { "type": "string", "pattern": "^[0-9]+ ?(B|kB|KB|MB|GB|KiB|MiB|GiB)?$" },

@@ -1,6 +1,10 @@
 //! `config show`: the effective configuration as TOML, each value with its origin. Secrets are hidden,
 //! except entries of a map of secrets whose names its declaration knows to be harmless.
 
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
 use super::effective::{Effective, Setting};
 use super::path::{Path, bare_or_quoted};
 use super::sections::root;
@@ -13,6 +17,19 @@ pub fn show(effective: &Effective) -> String {
     let mut out = String::new();
     section(effective, root(), &Path::default(), false, &mut out);
     out
+}
+
+/// The same as JSON: the value and the origin of each key.
+pub fn show_json(effective: &Effective) -> Value {
+    let key = |(path, setting): (&Path, &Setting)| {
+        let shown = shown(path.last(), setting);
+        // What is shown is the right side of a line of TOML.
+        let value: Option<BTreeMap<String, Value>> =
+            toml::from_str(&format!("value = {shown}")).ok();
+        let value = value.and_then(|mut line| line.remove("value"));
+        (path.to_string(), json!({ "value": value, "origin": setting.origin.to_string() }))
+    };
+    effective.settings.iter().map(key).collect()
 }
 
 fn section(effective: &Effective, shape: &Shape, path: &Path, array: bool, out: &mut String) {

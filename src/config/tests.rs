@@ -1,5 +1,9 @@
+#[path = "broker_tests.rs"]
+mod broker;
 #[path = "documents_tests.rs"]
 mod documents;
+#[path = "libraries_tests.rs"]
+mod libraries;
 #[path = "opentelemetry_tests.rs"]
 mod opentelemetry_variables;
 #[path = "places_tests.rs"]
@@ -112,27 +116,27 @@ properties = { acks = 1 }
         "\
 error[config.missing-key]: source.url: is missing
   where: w.toml:1:2
-  mend:  write in the file, under [source]:
+  help:  write in the file, under [source]:
          url = \"postgres://walrelay@localhost/app\"
          or: export WALRELAY_SOURCE__URL=postgres://walrelay@localhost/app
 error[config.unknown-key]: unknown key `source.slto`
   where: w.toml:2:1
-  mend:  did you mean `slot`?
+  help:  did you mean `slot`?
 error[config.bad-value]: source.slot: \"Wal-Relay\" is not 1 to 63 lower-case letters, digits and underscores
   where: w.toml:3:1
-  mend:  write 1 to 63 lower-case letters, digits and underscores
+  help:  write 1 to 63 lower-case letters, digits and underscores
 error[config.bad-value]: route.topic: \"${\" at character 7 is never closed with \"}\"
   where: w.toml:6:1
-  mend:  write a column as ${name}, a literal \"${\" as $${
+  help:  write a column as ${name}, a literal \"${\" as $${
 error[config.bad-value]: route.format: \"cloudevent\" is not one of raw, cloudevents, cloudevents-structured, debezium
   where: w.toml:7:1
-  mend:  did you mean \"cloudevents\"? use one of raw, cloudevents, cloudevents-structured, debezium
+  help:  did you mean \"cloudevents\"? use one of raw, cloudevents, cloudevents-structured, debezium
 error[config.conflict]: delivery.backoff_base: the first wait (1m) is longer than the longest (30s)
   where: w.toml:10:1
-  mend:  backoff_cap = \"1m\" or more, or a shorter backoff_base
+  help:  backoff_cap = \"1m\" or more, or a shorter backoff_base
 error[config.unsafe-property]: sink.kafka.properties.acks: an event would count as published before all in-sync replicas have it, and be lost with the leader
   where: w.toml:14:16
-  mend:  remove it: acks = \"all\" is set"
+  help:  remove it: acks = \"all\" is set"
     );
 }
 
@@ -145,14 +149,14 @@ fn unknown_keys_are_found_in_nested_and_repeated_tables() {
     let told = complaints(&text);
     assert!(
         told.contains(
-            "`source.outbox[0].columns.idd`\n  where: w.toml:7:13\n  mend:  did you mean `id`?"
+            "`source.outbox[0].columns.idd`\n  where: w.toml:7:13\n  help:  did you mean `id`?"
         ),
         "{told}"
     );
     assert!(told.contains("`source.outbox[1].route.topics`\n  where: w.toml:10:7"), "{told}");
     assert!(
         told.contains(
-            "unknown key `slot`\n  where: w.toml:11:2\n  mend:  did you mean `source.slot`?"
+            "unknown key `slot`\n  where: w.toml:11:2\n  help:  did you mean `source.slot`?"
         ),
         "{told}"
     );
@@ -290,22 +294,22 @@ fn unknown_variables_and_flags_are_problems() {
         "\
 error[config.unknown-key]: unknown variable WALRELAY_SINK__KAFKA__BROKER
   where: environment variable WALRELAY_SINK__KAFKA__BROKER
-  mend:  did you mean WALRELAY_SINK__KAFKA__BROKERS? or else: unset WALRELAY_SINK__KAFKA__BROKER
+  help:  did you mean WALRELAY_SINK__KAFKA__BROKERS? or else: unset WALRELAY_SINK__KAFKA__BROKER
 error[config.unknown-key]: unknown variable WALRELAY_SOURCE_SLOT
   where: environment variable WALRELAY_SOURCE_SLOT
-  mend:  did you mean WALRELAY_SOURCE__SLOT? or else: unset WALRELAY_SOURCE_SLOT
+  help:  did you mean WALRELAY_SOURCE__SLOT? or else: unset WALRELAY_SOURCE_SLOT
 error[config.unknown-key]: unknown key `source.slott`
   where: --set source.slott
-  mend:  did you mean `source.slot`?
+  help:  did you mean `source.slot`?
 error[config.unknown-key]: unknown key `slot`
   where: --set slot
-  mend:  did you mean `source.slot`?
+  help:  did you mean `source.slot`?
 error[config.bad-value]: --set: expected KEY=VALUE, found no \"=\"
   where: --set
-  mend:  walrelay --set source.slot=walrelay ...
+  help:  walrelay --set source.slot=walrelay ...
 error[config.bad-value]: source.outbox: there is a gap
   where: --set source.outbox.3.table
-  mend:  number the tables from 0 without a gap: source.outbox[0] is missing"
+  help:  number the tables from 0 without a gap: source.outbox[0] is missing"
     );
 }
 
@@ -348,7 +352,7 @@ fn a_variable_with_single_underscores_that_is_nearly_a_key_is_a_problem() {
 fn what_is_missing_has_a_place_even_without_its_section() {
     let told = complaints("[source]\nurl = \"postgres://u@db/app\"\n");
     assert!(told.starts_with(
-        "error[config.missing-key]: sink.kafka.brokers: is missing\n  where: w.toml\n  mend:  "
+        "error[config.missing-key]: sink.kafka.brokers: is missing\n  where: w.toml\n  help:  "
     ));
 }
 
@@ -481,7 +485,9 @@ watch_interval = \"1s\"  # default
 pinned_after = \"1m\"  # default
 
 [[source.outbox]]
+# library is not set: no library
 table = \"public.outbox\"  # default
+# where is not set: every row is an event
 
 [source.outbox.columns]
 id = \"id\"  # default

@@ -1,7 +1,11 @@
 //! Filters that select dead letters, the same on the command line and in the admin API.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::fold::DeadLetterState;
 use super::record::DeadLetter;
@@ -10,14 +14,19 @@ use crate::base::text::escaped;
 use crate::base::time::{parse_rfc3339, rfc3339};
 
 /// A filter as it is typed. A dead letter must match everything that is given.
-#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Which dead letters")]
 pub(crate) struct FilterText {
-    /// Event id.
-    #[arg(long, value_name = "ID")]
-    pub(crate) id: Option<String>,
-    /// Ordering key.
+    /// Event ids.
+    #[arg(value_name = "ID", help_heading = None::<&'static str>)]
+    #[serde(rename = "id", deserialize_with = "one_or_several")]
+    pub(crate) ids: Vec<String>,
+    /// An event id as a filter beside others.
+    #[arg(long = "id", value_name = "ID", hide = true)]
+    #[serde(skip)]
+    pub(crate) more_ids: Vec<String>,
+    /// Ordering key of the event.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
     /// Topic or routing key of the event.
@@ -26,8 +35,8 @@ pub(crate) struct FilterText {
     /// Error class, as in kafka.message-size-too-large.
     #[arg(long, value_name = "CLASS")]
     pub(crate) error_class: Option<String>,
-    /// Part of the id, key, topic, error class or error message; case does not matter.
-    #[arg(long, value_name = "TEXT")]
+    /// Part of the id, key, topic, error class or error message, in upper or lower case.
+    #[arg(long, visible_alias = "contains", value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Failed at this time or later: 2026-11-21T14:00:00Z, 2026-11-21, or an age (15m, 2h, 3d).
     #[arg(long, value_name = "TIME")]
@@ -35,15 +44,22 @@ pub(crate) struct FilterText {
     /// Failed before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
-    /// open, replayed, discarded or all [default: open].
+    /// State: open, replayed, discarded or all [default: open].
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<String>,
 }
 
 impl FilterText {
-    fn texts(&self) -> [(&'static str, &Option<String>); 5] {
-        let FilterText { id, key, topic, error_class, text, .. } = self;
-        [("id", id), ("key", key), ("topic", topic), ("error_class", error_class), ("text", text)]
+    /// The event ids that are named.
+    pub(crate) fn ids(&self) -> BTreeSet<&str> {
+        self.ids.iter().chain(&self.more_ids).map(String::as_str).collect()
+    }
+
+    fn texts(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let FilterText { key, topic, error_class, text, .. } = self;
+        let texts = [("key", key), ("topic", topic), ("error_class", error_class), ("text", text)];
+        let ids = self.ids().into_iter().map(|id| ("id", id));
+        ids.chain(texts.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?))))
     }
 }
 
@@ -51,6 +67,7 @@ impl FilterText {
 pub(crate) struct DeadLetterFilter {
     /// `text` is in lower case.
     given: FilterText,
+    ids: BTreeSet<String>,
     since_unix_us: Option<i64>,
     until_unix_us: Option<i64>,
     states: &'static [DeadLetterState],
@@ -62,8 +79,8 @@ const ALL: &[DeadLetterState] =
 
 impl Default for DeadLetterFilter {
     fn default() -> DeadLetterFilter {
-        let given = FilterText::default();
-        DeadLetterFilter { given, since_unix_us: None, until_unix_us: None, states: OPEN }
+        let (given, ids) = (FilterText::default(), BTreeSet::new());
+        DeadLetterFilter { given, ids, since_unix_us: None, until_unix_us: None, states: OPEN }
     }
 }
 
@@ -76,7 +93,7 @@ impl DeadLetterFilter {
         let mut faults = Vec::new();
         for (name, text) in given.texts() {
             // A key may be empty.
-            if name != "key" && text.as_deref() == Some("") {
+            if name != "key" && text.is_empty() {
                 faults.push(bad(name, "", "a value that is not empty"));
             }
         }
@@ -107,7 +124,8 @@ impl DeadLetterFilter {
         };
         let text = given.text.as_deref().map(str::to_lowercase);
         let given = FilterText { text, ..given.clone() };
-        let filter = DeadLetterFilter { given, since_unix_us, until_unix_us, states };
+        let ids = given.ids().into_iter().map(str::to_owned).collect();
+        let filter = DeadLetterFilter { given, ids, since_unix_us, until_unix_us, states };
         if faults.is_empty() { Ok(filter) } else { Err(faults) }
     }
 
@@ -127,7 +145,7 @@ impl DeadLetterFilter {
 
     /// Does the filter name anything other than states?
     pub(crate) fn narrows(&self) -> bool {
-        self.given.texts().iter().any(|(_, text)| text.is_some())
+        self.given.texts().next().is_some()
             || self.since_unix_us.is_some()
             || self.until_unix_us.is_some()
     }
@@ -137,8 +155,8 @@ impl DeadLetterFilter {
         fn holds<'a>(given: &'a Option<String>, test: impl FnOnce(&'a str) -> bool) -> bool {
             given.as_deref().is_none_or(test)
         }
-        let FilterText { id, key, topic, error_class, text, .. } = &self.given;
-        holds(id, |id| id == letter.event_id)
+        let FilterText { key, topic, error_class, text, .. } = &self.given;
+        (self.ids.is_empty() || self.ids.contains(&letter.event_id))
             && holds(topic, |topic| topic == letter.topic)
             && holds(error_class, |class| class == letter.error_class)
             && holds(key, |word| letter.key.as_ref().is_some_and(|key| key.is_named(word)))
@@ -151,9 +169,7 @@ impl DeadLetterFilter {
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, text) in self.given.texts() {
-            if let Some(text) = text {
-                write!(f, "{name}={} ", escaped(text))?;
-            }
+            write!(f, "{name}={} ", escaped(text))?;
         }
         for (name, time) in [("since", self.since_unix_us), ("until", self.until_unix_us)] {
             if let Some(time) = time {
@@ -163,6 +179,24 @@ impl fmt::Display for DeadLetterFilter {
         let states: Vec<&str> = self.states.iter().map(|state| state.name()).collect();
         write!(f, "state={}", states.join("|"))
     }
+}
+
+/// In JSON an id, or an array of ids.
+fn one_or_several<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Ids {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Option::<Ids>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Ids::One(id)) => vec![id],
+        Some(Ids::Several(ids)) if ids.is_empty() => {
+            return Err(D::Error::custom("id: an empty list names no dead letter"));
+        }
+        Some(Ids::Several(ids)) => ids,
+    })
 }
 
 fn mentions(letter: &DeadLetter, text: &str) -> bool {

@@ -40,7 +40,7 @@ fn an_age_beyond_all_times_is_none() {
 fn all_that_is_given_must_hold() {
     assert!(filter(|_| ()).matches(&letter()));
     let right = |words: &mut FilterText| {
-        words.id = Some("e1".into());
+        words.ids = vec!["e1".into()];
         words.key = Some("k\\xff".into());
         words.topic = Some("orders".into());
         words.error_class = Some("kafka.unknown-topic".into());
@@ -50,7 +50,7 @@ fn all_that_is_given_must_hold() {
     };
     assert!(filter(right).matches(&letter()));
     let wrong: [fn(&mut FilterText); 7] = [
-        |words| words.id = Some("e2".into()),
+        |words| words.ids = vec!["e2".into()],
         |words| words.key = Some("k".into()),
         |words| words.topic = Some("order".into()),
         |words| words.error_class = Some("kafka".into()),
@@ -89,7 +89,7 @@ fn open_letters_are_meant_unless_others_are_named() {
 #[test]
 fn what_is_malformed_is_told_all_at_once() {
     let words = FilterText {
-        id: Some(String::new()),
+        ids: vec![String::new()],
         since: Some("yesterday".into()),
         until: Some("5".into()),
         state: Some("closed".into()),
@@ -126,4 +126,10 @@ fn the_words_are_those_of_json() {
     let read: FilterText = serde_json::from_str(r#"{"error_class": "x", "since": "2h"}"#).unwrap();
     assert_eq!((read.error_class.as_deref(), read.since.as_deref()), (Some("x"), Some("2h")));
     assert!(serde_json::from_str::<FilterText>(r#"{"errorclass": "x"}"#).is_err());
+    // THEN an id, and several, are both a filter
+    for (text, ids) in
+        [(r#"{"id": "e1"}"#, vec!["e1"]), (r#"{"id": ["e1", "e2"]}"#, vec!["e1", "e2"])]
+    {
+        assert_eq!(serde_json::from_str::<FilterText>(text).unwrap().ids, ids);
+    }
 }

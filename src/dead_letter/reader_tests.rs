@@ -30,7 +30,7 @@ fn listed(fixture: &TopicFixture, filter: &DeadLetterFilter) -> (Vec<String>, u6
 fn letters_are_listed_by_state() {
     let fixture = TopicFixture::new();
     fixture.write_many(6);
-    let some = filter(|words| words.id = Some("e2".into()));
+    let some = filter(|words| words.ids = vec!["e2".into()]);
     let job = ReplayJob {
         action: ReplayAction::Discard,
         filter: some,
@@ -90,7 +90,7 @@ fn one_letter_is_found_with_its_history() {
     fixture.write_many(3);
     // GIVEN that it was repeated by a kill, replayed, and came back
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
-    let one = filter(|words| words.id = Some("e1".into()));
+    let one = filter(|words| words.ids = vec!["e1".into()]);
     let job = ReplayJob {
         action: ReplayAction::Replay,
         filter: one,
@@ -101,14 +101,15 @@ fn one_letter_is_found_with_its_history() {
     };
     run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
     fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
-    let found = find(&fixture.topic(), "e1").unwrap();
+    let found = find(&fixture.topic(), &["e1".to_owned()]).unwrap().letters;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].letter.failed_unix_us, BEGAN + 9 * SECOND);
     assert_eq!(found[0].known.replays, 1);
     let history: Vec<&str> = found[0].history.iter().map(|step| step.what).collect();
     assert_eq!(history, ["dead-lettered", "dead-lettered", "replayed", "dead-lettered"]);
     // THEN an id that nobody knows is told
-    let fault = find(&fixture.topic(), "e9").unwrap_err();
+    let unknown = ["e9".to_owned()];
+    let fault = find(&fixture.topic(), &unknown).unwrap().missing(&unknown).unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct ReleaseRequest {
     /// None for all parked keys.
     pub(crate) key: Option<String>,
     /// Release keys of which dead letters are open, too.
-    pub(crate) anyway: bool,
+    pub(crate) force: bool,
     /// Who asks for it.
     pub(crate) by: String,
 }
@@ -90,10 +90,10 @@ pub(crate) fn release(
 ) -> Result<ReleasedKeys, Fault> {
     let mut count = 0;
     let outcome = carry_out(topic, request, clock, &mut count);
-    let (who, keys, anyway) = (&request.by, request.keys(), request.anyway);
+    let (who, keys, force) = (&request.by, request.keys(), request.force);
     let ended = outcome.as_ref().map_or_else(|fault| fault.code, |_| "done");
     tracing::info!(
-        target: "audit", who, action = "release", keys, anyway, count, ended,
+        target: "audit", who, action = "release", keys, force, count, ended,
         "parked keys: release ended"
     );
     outcome
@@ -113,14 +113,14 @@ fn carry_out(
     if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
         return Err(not_parked(key, &index));
     }
-    if !request.anyway {
+    if !request.force {
         check_none_open(topic, &index, &releases)?;
     }
     let keys = key_names(&releases);
     let named = &keys[..keys.len().min(NAMED_MAX)];
-    let (who, anyway, parked) = (&request.by, request.anyway, keys.len());
+    let (who, force, parked) = (&request.by, request.force, keys.len());
     tracing::info!(
-        target: "audit", who, action = "release", keys = ?named, anyway, count = parked,
+        target: "audit", who, action = "release", keys = ?named, force, count = parked,
         "parked keys: release begins"
     );
     append(topic, &releases, &request.by, clock, count)?;
@@ -159,7 +159,7 @@ fn check_none_open(
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "walrelay dlq replay --key {key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {key} --anyway"
+            "walrelay dlq replay --key {key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {key} --force"
         ),
     ))
 }

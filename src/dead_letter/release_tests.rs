@@ -4,12 +4,12 @@ use super::super::testing::{SECOND, Spec, TopicFixture, audit};
 use super::*;
 use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
 
-fn request(key: Option<&str>, anyway: bool) -> ReleaseRequest {
-    ReleaseRequest { key: key.map(str::to_owned), anyway, by: "me".to_owned() }
+fn request(key: Option<&str>, force: bool) -> ReleaseRequest {
+    ReleaseRequest { key: key.map(str::to_owned), force, by: "me".to_owned() }
 }
 
-fn asked(fixture: &TopicFixture, key: Option<&str>, anyway: bool) -> Result<Vec<String>, Fault> {
-    let released = release(&fixture.topic(), &request(key, anyway), &|| fixture.clock())?;
+fn asked(fixture: &TopicFixture, key: Option<&str>, force: bool) -> Result<Vec<String>, Fault> {
+    let released = release(&fixture.topic(), &request(key, force), &|| fixture.clock())?;
     assert_eq!(released.meanwhile, 0);
     Ok(released.keys)
 }
@@ -117,7 +117,7 @@ fn who_has_released_what_stands_in_the_log_however_it_ends() {
     assert!(begins.contains("release begins"), "{begins}");
     assert!(ended.contains("count=0 ended=\"dead-letter.unwritable\""), "{ended}");
     // WHEN it is refused THEN that is told, too
-    let asked = ReleaseRequest { anyway: false, ..asked };
+    let asked = ReleaseRequest { force: false, ..asked };
     let lines = audit(|| drop(release(&fixture.topic(), &asked, &|| fixture.clock())));
     assert!(lines[0].contains("count=0 ended=\"dead-letter.key-has-open\""), "{lines:?}");
 }
@@ -128,5 +128,5 @@ fn a_key_in_a_hint_is_one_word_of_the_shell() {
     fixture.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
     let fault = asked(&fixture, None, false).unwrap_err();
     assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
-    assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --anyway"), "{fault}");
+    assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --force"), "{fault}");
 }

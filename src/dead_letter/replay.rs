@@ -66,7 +66,7 @@ pub(crate) struct ReplayJob {
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ReplayProgress {
     /// Dead letters that the filter matches.
-    pub(crate) meant: usize,
+    pub(crate) matched: usize,
     /// How many of them are resolved.
     pub(crate) done: usize,
     /// How many cannot be replayed, by [`NotReplayable`].
@@ -153,8 +153,8 @@ impl<'a> Replay<'a> {
         let ReplayJob { filter, rate, by: who, .. } = job;
         let index = topic.index(filter)?;
         progress.records = index.records;
-        progress.meant = index.count_selected(filter.states());
-        let (action, count) = (job.action.name(), progress.meant);
+        progress.matched = index.count_selected(filter.states());
+        let (action, count) = (job.action.name(), progress.matched);
         tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
         if let Some(expected) = job.expected.filter(|expected| *expected != count) {
             return Err(Fault::new(
@@ -195,7 +195,7 @@ impl<'a> Replay<'a> {
         if is_stopped && self.is_done() {
             self.watch_until_us = now;
         } else if is_stopped {
-            let (done, left) = (progress.done, progress.meant.saturating_sub(progress.done));
+            let (done, left) = (progress.done, progress.matched.saturating_sub(progress.done));
             let what = format!("{done} dead letters are resolved, some {left} are left");
             self.halt(interrupted(&what), now);
         }
@@ -225,7 +225,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Everything that was meant is resolved.
+    /// Everything that matched is resolved.
     fn is_done(&self) -> bool {
         self.pipeline.unresolved() == 0 && self.letters.is_none() && self.held.is_none()
     }
@@ -363,7 +363,7 @@ impl<'a> Replay<'a> {
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
         let ReplayProgress {
-            meant,
+            matched,
             gone,
             cut,
             unrouted,
@@ -378,7 +378,7 @@ impl<'a> Replay<'a> {
                 Exit::Failed,
                 "dead-letter.gone",
                 format!(
-                    "{gone} of {meant} dead letters were removed from the dead-letter topic, by its retention, before they were reached"
+                    "{gone} of {matched} dead letters were removed from the dead-letter topic, by its retention, before they were reached"
                 ),
                 "the dead-letter topic",
                 "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
@@ -397,7 +397,7 @@ impl<'a> Replay<'a> {
                     "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}"
                 ),
                 "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
             )
         })
     }

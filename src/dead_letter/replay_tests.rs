@@ -37,7 +37,7 @@ fn events_are_published_in_order_and_resolved_once() {
     let fixture = TopicFixture::new();
     fixture.write_many(200);
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
-    assert_eq!((code(&report), report.progress.meant, report.progress.done), (None, 200, 200));
+    assert_eq!((code(&report), report.progress.matched, report.progress.done), (None, 200, 200));
     // THEN the events arrive as they were, and say that they are replays
     assert_eq!(fixture.ids("orders"), numbered(0..200));
     let arrived = fixture.broker.arrived();
@@ -53,7 +53,7 @@ fn events_are_published_in_order_and_resolved_once() {
     assert_eq!((resolutions[0].partition, fixture.open()), (Some(0), 0));
     // THEN a second replay has nothing to do
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
-    assert_eq!((code(&report), report.progress.meant), (None, 0));
+    assert_eq!((code(&report), report.progress.matched), (None, 0));
     assert_eq!(fixture.ids("orders").len(), 200);
 }
 
@@ -80,7 +80,7 @@ fn a_filter_leaves_the_rest_alone() {
     let words = FilterText { key: Some("3".into()), ..FilterText::default() };
     let filter = DeadLetterFilter::parse(&words, 0).unwrap();
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
-    assert_eq!((report.progress.meant, report.progress.done, fixture.open()), (4, 4, 16));
+    assert_eq!((report.progress.matched, report.progress.done, fixture.open()), (4, 4, 16));
     assert_eq!(fixture.ids("orders"), ["e3", "e8", "e13", "e18"]);
 }
 
@@ -216,7 +216,7 @@ fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
         &mut |_| {
             if !started.replace(true) {
                 let other = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
-                assert_eq!(other.progress.done, other.progress.meant);
+                assert_eq!(other.progress.done, other.progress.matched);
             }
         },
     );
@@ -234,8 +234,8 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     fixture.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
-    let ReplayProgress { meant, done, cut, unrouted, incomplete, .. } = report.progress;
-    assert_eq!((meant, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
+    let ReplayProgress { matched, done, cut, unrouted, incomplete, .. } = report.progress;
+    assert_eq!((matched, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
     assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
@@ -280,7 +280,7 @@ fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
     let discarded = Cell::new(false);
     let observe = &mut |tally: &ReplayProgress| {
         if tally.done == 1 && !discarded.replace(true) {
-            let words = FilterText { id: Some("e1".into()), ..FilterText::default() };
+            let words = FilterText { ids: vec!["e1".into()], ..FilterText::default() };
             let second = DeadLetterFilter::parse(&words, 0).unwrap();
             assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &second)).progress.done, 1);
         }
@@ -366,7 +366,10 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
         let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
         let filter = all();
         let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
-        assert_eq!((report.progress.meant, report.progress.done, report.progress.gone), (10, 7, 3));
+        assert_eq!(
+            (report.progress.matched, report.progress.done, report.progress.gone),
+            (10, 7, 3)
+        );
         let fault = report.fault.unwrap();
         assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.gone"));
         assert!(fault.what.contains("3 of 10"), "{fault}");

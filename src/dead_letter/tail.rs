@@ -108,7 +108,7 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
 }
 
 fn in_one_line(fault: &Fault) -> String {
-    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
+    format!("{} ({}); help: {}", fault.what, fault.place, fault.mend)
 }
 
 /// Waits until this relay has its source; until then the checks of the start report what is wrong.

@@ -32,8 +32,8 @@ impl Broker for FailingLog {
         self.settings.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        self.settings.prepare(wanted)
+    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
+        self.settings.prepare(wanted, dry_run)
     }
 
     fn log(
@@ -180,7 +180,7 @@ fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
     let fixture =
         fixture(vec![fault("sink.dead-letter-missing"), fault("sink.dead-letter-forbidden")]);
     let (following, heard) = fixture.follow(8);
-    let reason = "it is so (queue q); to mend it: do something".to_owned();
+    let reason = "it is so (queue q); help: do something".to_owned();
     assert_eq!(heard.recv(), Ok(TailEvent::Unreadable(reason)));
     // WHEN it is mended THEN it is read after all
     assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));

@@ -14,7 +14,7 @@ use crate::base::text::shown;
 use crate::base::time::rfc3339;
 use crate::sink::log::ReadFrom;
 
-/// Most dead letters of one event id that are returned: several tables may use the same ids.
+/// Most dead letters per event id that are returned: several tables may use the same ids.
 const FOUND_MAX: usize = 16;
 /// Of a longer history only the newest records are kept.
 const HISTORY_MAX: usize = 100;
@@ -107,19 +107,46 @@ impl FoundDeadLetter {
     }
 }
 
-/// The dead letters of one event id, with their histories; a fault when there are none.
+/// The dead letters of some events.
+#[derive(Debug)]
+pub(crate) struct FoundDeadLetters {
+    pub(crate) letters: Vec<FoundDeadLetter>,
+    /// Records that were read to find them.
+    records: u64,
+}
+
+impl FoundDeadLetters {
+    /// Why there is none for one of the events; `None` if there is one for each.
+    pub(crate) fn missing(&self, event_ids: &[String]) -> Option<Fault> {
+        let is_found = |id: &String| self.letters.iter().any(|it| it.letter.event_id == *id);
+        let missing: Vec<String> =
+            event_ids.iter().filter(|id| !is_found(id)).map(|id| format!("{id:?}")).collect();
+        (!missing.is_empty()).then(|| {
+            let (ids, records) = (missing.join(", "), self.records);
+            Fault::new(
+                Exit::Failed,
+                "dead-letter.unknown",
+                format!("there is no dead letter of event {ids} among {records} records"),
+                "",
+                "walrelay dlq list --state all",
+            )
+        })
+    }
+}
+
+/// The dead letters of these events, with their histories.
 pub(crate) fn find(
     topic: &DeadLetterTopic<'_>,
-    event_id: &str,
-) -> Result<Vec<FoundDeadLetter>, Fault> {
+    event_ids: &[String],
+) -> Result<FoundDeadLetters, Fault> {
     let mut histories: Vec<(DeadLetterId, Option<DeadLetter>, Vec<HistoryEntry>)> = Vec::new();
     let (mut index, mut records) = (DeadLetterIndex::default(), 0_u64);
     topic.each(topic.reader(ReadFrom::Beginning)?, |record| {
         records += 1;
-        let Some((id, entry)) = history_entry(&record, event_id) else { return Ok(true) };
+        let Some((id, entry)) = history_entry(&record, event_ids) else { return Ok(true) };
         index.apply(&record);
         let at = histories.iter().position(|(known, ..)| *known == id).unwrap_or(histories.len());
-        if at == FOUND_MAX {
+        if at == FOUND_MAX * event_ids.len() {
             return Ok(true);
         }
         if at == histories.len() {
@@ -141,21 +168,11 @@ pub(crate) fn find(
         let letter = letter?;
         Some(FoundDeadLetter { known: index.known(&letter)?, letter, history })
     });
-    let found: Vec<FoundDeadLetter> = found.collect();
-    if !found.is_empty() {
-        return Ok(found);
-    }
-    Err(Fault::new(
-        Exit::Failed,
-        "dead-letter.unknown",
-        format!("there is no dead letter of event {event_id:?} among {records} records"),
-        "",
-        "walrelay dlq list --state all",
-    ))
+    Ok(FoundDeadLetters { letters: found.collect(), records })
 }
 
 /// What a record adds to the history of the event, and about which dead letter it is.
-fn history_entry(record: &LogRecord, event_id: &str) -> Option<(DeadLetterId, HistoryEntry)> {
+fn history_entry(record: &LogRecord, event_ids: &[String]) -> Option<(DeadLetterId, HistoryEntry)> {
     let entry = |at, what, by: &str, position| HistoryEntry {
         at: rfc3339(at),
         what,
@@ -163,10 +180,10 @@ fn history_entry(record: &LogRecord, event_id: &str) -> Option<(DeadLetterId, Hi
         position,
     };
     match record {
-        LogRecord::DeadLetter(it) if it.event_id == event_id => {
+        LogRecord::DeadLetter(it) if event_ids.contains(&it.event_id) => {
             Some((it.id(), entry(it.failed_unix_us, "dead-lettered", &it.relay, it.position)))
         }
-        LogRecord::Resolution(it) if it.event_id == event_id => {
+        LogRecord::Resolution(it) if event_ids.contains(&it.event_id) => {
             Some((it.id(), entry(it.resolved_unix_us, it.kind.name(), &it.relay, it.position)))
         }
         _ => None,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::error::Fault;
+use crate::base::figures::binary_size;
 use crate::base::finding::{Finding, is_sound};
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
@@ -107,8 +108,9 @@ fn pinned(slot: &SlotFacts, facts: &SourceFacts, settings: &SourceSettings) -> O
         Finding::warn(
             "slot.pinned",
             format!(
-                "Postgres keeps {bytes} bytes of WAL that slot {} has confirmed, as long as this is open: \
+                "Postgres keeps {} of WAL that slot {} has confirmed, as long as this is open: \
                  {title}, for {age_s} s; to end it: {mend}",
+                binary_size(bytes),
                 slot.name
             ),
         )
@@ -146,8 +148,8 @@ fn not_synchronized(slot: &SlotFacts) -> Option<Finding> {
 
 fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
     let end = facts.server.current_lsn;
-    let behind = end.bytes_since(slot.confirmed_flush);
-    let retained = end.bytes_since(slot.restart_lsn);
+    let behind = binary_size(end.bytes_since(slot.confirmed_flush));
+    let retained = binary_size(end.bytes_since(slot.restart_lsn));
     let reader = match slot.active_pid {
         Some(pid) => format!("read by pid {pid}: another relay would wait as a standby"),
         None => "idle".to_owned(),
@@ -159,7 +161,7 @@ fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
     Finding::ok(
         "slot",
         format!(
-            "slot {} at {}, {behind} bytes behind, {reader}; it retains {retained} bytes of WAL, \
+            "slot {} at {}, {behind} behind, {reader}; it retains {retained} of WAL, \
              {limit}",
             slot.name, slot.confirmed_flush
         ),

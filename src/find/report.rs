@@ -86,10 +86,14 @@ impl FindReport {
 
     pub(crate) fn to_json(&self) -> Value {
         json!({
-            "events": self.events.iter().map(|event| self.event_json(event)).collect::<Vec<_>>(),
+            "events": self.events_json(),
             "searched": self.searched,
             "not_searched": self.not_searched,
         })
+    }
+
+    pub(crate) fn events_json(&self) -> Vec<Value> {
+        self.events.iter().map(|event| self.event_json(event)).collect()
     }
 
     fn event_json(&self, event: &FoundEvent) -> Value {

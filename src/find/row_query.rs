@@ -14,6 +14,7 @@ use crate::base::template::Part;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::{PollingSettings, WorkColumns};
+use crate::polling::statements::member_sql;
 use crate::polling::table_facts::PolledTableFacts;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
@@ -128,6 +129,9 @@ impl RowQuery<'_> {
         }
         let parts = key.parts().iter().map(|part| match part {
             Part::Column(name) => column(name),
+            Part::Member { column: name, path } => column(name).map(|_| member_sql(name, path)),
+            // The configuration has put the name in.
+            Part::Table => Ok(quote_literal(&self.outbox.table)),
             Part::Literal(text) => Ok(quote_literal(text)),
         });
         let parts: Vec<String> = parts.collect::<Result<_, _>>()?;

@@ -56,6 +56,10 @@ fn the_newest_rows_of_a_key_are_read() {
     outbox.route.key = Some(Template::parse("${aggregateid}-${id}").unwrap());
     let text = sql(&outbox, &table, key()).unwrap();
     assert!(text.contains("pg_catalog.concat(t.\"aggregateid\", '-', t.\"id\")"), "{text}");
+    outbox.route.key = Some(Template::parse("${id.tenant.name}").unwrap());
+    let text = sql(&outbox, &table, key()).unwrap();
+    let member = "t.\"id\"::pg_catalog.jsonb OPERATOR(pg_catalog.#>>) ARRAY['tenant', 'name']::pg_catalog.text[]";
+    assert!(text.contains(member), "{text}");
     outbox.route.key = Some(Template::column("tenant"));
     assert_eq!(sql(&outbox, &table, key()).unwrap_err(), "the table has no column tenant");
 }

@@ -3,6 +3,7 @@
 use super::event::{
     EventLetter, EventState, EventStateReason, FoundEvent, OutboxRow, SlotPosition,
 };
+use crate::base::figures::binary_size;
 use crate::base::text::escaped;
 use crate::base::time::rfc3339;
 
@@ -77,7 +78,7 @@ fn records(event: &FoundEvent) -> Vec<String> {
 
 /// What follows, where it does not stand in the other sentences already.
 fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String> {
-    let lag = slot.map_or(0, |slot| slot.wal_end.bytes_since(slot.confirmed));
+    let lag = binary_size(slot.map_or(0, |slot| slot.wal_end.bytes_since(slot.confirmed)));
     let place = match event.state {
         EventState::InFlight => "a relay has received it, and the broker has not confirmed it",
         _ => "no relay has received it yet",
@@ -86,8 +87,8 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         EventStateReason::Seen => return polled(event.row.as_ref()?),
         EventStateReason::Passed => "No dead letter of it was found, and the slot passes only what the broker has confirmed: it was published, if its row is not older than the slot.".to_owned(),
         EventStateReason::PassedUnread => "It was published, or it became a dead letter: the dead letters could not be read.".to_owned(),
-        EventStateReason::NotPassed => format!("It is not published yet: {place}; the slot is {lag} bytes behind."),
-        EventStateReason::Lags => format!("It is probably not published yet: {place}; the slot is {lag} bytes behind, and not everything could be searched."),
+        EventStateReason::NotPassed => format!("It is not published yet: {place}; the slot is {lag} behind."),
+        EventStateReason::Lags => format!("It is probably not published yet: {place}; the slot is {lag} behind, and not everything could be searched."),
         EventStateReason::Missing => "The slot has passed it, and yet it was found neither at its destination nor among the dead letters: its row is older than the slot or the publication, or its record is older than what was searched (--since).".to_owned(),
         EventStateReason::NotPublished => "The publication leaves its table out, so it is not delivered.".to_owned(),
         EventStateReason::Nothing => "Whether it was published is not known.".to_owned(),

@@ -61,7 +61,7 @@ fn what_waits_is_told_with_how_far_the_slot_is_behind() {
         lines[1..],
         [
             "Its place in the log is not known; whether slot s, confirmed up to 0/28, has passed it is not known.",
-            "It is not published yet: no relay has received it yet; the slot is 60 bytes behind.",
+            "It is not published yet: no relay has received it yet; the slot is 60 B behind.",
         ]
     );
 }

@@ -1,5 +1,6 @@
 //! Why the relay is in a state other than streaming or polling: a code for scripts and a sentence.
 
+use crate::base::figures::binary_size;
 use std::fmt;
 
 use super::{IntakeHold, SilentDestination};
@@ -118,7 +119,8 @@ impl fmt::Display for StateReason {
                 let for_s = for_ms / 1000;
                 return write!(
                     f,
-                    "the confirmed LSN stands for {for_s} s while {bytes} bytes of WAL were written"
+                    "the confirmed LSN stands for {for_s} s while {} of WAL was written",
+                    binary_size(bytes)
                 );
             }
             StateReason::NotStreaming(ms) => ("no connection that brings events", ms, ""),

@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::figures::binary_size;
 use crate::base::lsn::Lsn;
 use crate::source::oldest_transaction::{OldestTransaction, PINNED_BYTES_MIN};
 use crate::source::slot_state::SlotFacts;
@@ -28,7 +29,8 @@ impl SlotPin {
         let SlotPin { restart_lsn, bytes, .. } = self;
         format!(
             "{title} is open for {age_s} s and holds restart_lsn at {restart_lsn}: Postgres keeps \
-             {bytes} bytes of WAL that are confirmed; to end it: {mend}"
+             {} of WAL that is confirmed; to end it: {mend}",
+            binary_size(*bytes)
         )
     }
 }

@@ -75,7 +75,7 @@ fn the_sentence_has_the_sql_that_mends_it() {
     assert_eq!(
         pin.text(),
         "transaction of pid 7 (application_name psql, idle in transaction) is open for 99 s and \
-         holds restart_lsn at 1/28: Postgres keeps 7340032 bytes of WAL that are confirmed; to end \
+         holds restart_lsn at 1/28: Postgres keeps 7.0 MiB of WAL that is confirmed; to end \
          it: SELECT pg_catalog.pg_terminate_backend(7)"
     );
 }

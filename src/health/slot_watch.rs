@@ -243,7 +243,7 @@ fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>, logged: &mut Option<SlotPin
         if let Some(SlotPin { by, age, restart_lsn, .. }) = &pin {
             let (transaction, age_s, mend) = (by.title(), age.as_secs(), by.mend());
             tracing::warn!(
-                code = "slot.pinned", slot, transaction, age_s, %restart_lsn, mend,
+                code = "slot.pinned", slot, transaction, age_s, %restart_lsn, help = mend,
                 "a transaction holds restart_lsn: Postgres keeps all WAL from there on"
             );
         }

@@ -128,6 +128,20 @@ impl<'a> AdminRows<'a> {
         done.map_err(|error| query_fault(&error, "putting rows back"))
     }
 
+    /// How many rows [`Self::put_back`] would make pending.
+    pub(crate) async fn count_failed(
+        &self,
+        client: &Client,
+        filter: &RowFilter,
+    ) -> Result<u64, Fault> {
+        let table = quote_table(&self.outbox.schema, &self.outbox.table);
+        let condition = self.condition(&self.values.failed, filter);
+        let sql = format!("SELECT pg_catalog.count(*) FROM {table} t WHERE {condition}");
+        let row = client.query_one(&sql, &[]).await;
+        let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
+        Ok(row.get::<_, i64>(0).unsigned_abs())
+    }
+
     fn condition(&self, status: &str, filter: &RowFilter) -> String {
         let mut all = vec![format!("{} = {status}", self.names.status)];
         if !filter.ids.is_empty() {

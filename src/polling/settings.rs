@@ -95,7 +95,7 @@ settings! {
         /// Delete rows that were published long ago. Others are never deleted.
         pub enabled: bool = flag().default("true"),
         /// Published rows go when they were written longer ago than this.
-        pub older_than: Duration = duration(0, 3650 * DAY_MS).default("168h"),
+        pub older_than: Duration = duration(0, 3650 * DAY_MS).default("7d"),
         /// Most rows of one DELETE.
         pub batch_max: usize = integer(1, 100_000).default("1000"),
         /// Between two clean-ups.

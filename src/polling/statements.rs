@@ -122,9 +122,22 @@ pub(super) fn key(outbox: &OutboxTable) -> String {
     let key = outbox.route.key(&outbox.columns);
     let parts = key.parts().iter().map(|part| match part {
         Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
+        Part::Member { column, path } => member_sql(column, path),
+        // The configuration has put the name in.
+        Part::Table => quote_literal(&outbox.table),
         Part::Literal(text) => quote_literal(text),
     });
     parts.collect::<Vec<_>>().join(" || ")
+}
+
+/// A member of the JSON in a column of `t`, as text.
+pub(crate) fn member_sql(column: &str, path: &[String]) -> String {
+    let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
+    format!(
+        "(t.{}::pg_catalog.jsonb OPERATOR(pg_catalog.#>>) ARRAY[{}]::pg_catalog.text[])",
+        quote_ident(column),
+        path.join(", ")
+    )
 }
 
 /// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet

@@ -180,7 +180,7 @@ impl Stops {
                 Err(fault) => {
                     self.kept.topic_is_readable(false);
                     let Fault { what, mend, .. } = fault;
-                    findings.push(Finding::warn("dead-letter.unread", format!("the dead-letter topic cannot be read, so it is not known whether a stop stands there: {what}; to mend it: {mend}")));
+                    findings.push(Finding::warn("dead-letter.unread", format!("the dead-letter topic cannot be read, so it is not known whether a stop stands there: {what}; help: {mend}")));
                 }
             }
         }

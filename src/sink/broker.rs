@@ -88,8 +88,9 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// Finds what could keep events from arriving, without changing anything.
     fn inspect(&self, required: &Requirements) -> Vec<Finding>;
 
-    /// Creates what is missing, and returns a line for each thing created.
-    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>>;
+    /// Creates what is missing, and returns a line for each thing created. A dry run creates nothing: it
+    /// returns what would be created, and the faults that the broker would report.
+    fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>>;
 
     /// Opens the dead-letter topic for reading.
     fn log(

@@ -43,7 +43,7 @@ impl Broker for NullBroker {
         vec![Finding::warn("sink", EVENTS_ARE_DROPPED)]
     }
 
-    fn prepare(&self, _required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, _required: &Requirements, _dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         Ok(Vec::new())
     }
 

@@ -120,7 +120,7 @@ impl Broker for MemoryBroker {
         Vec::new()
     }
 
-    fn prepare(&self, _required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, _required: &Requirements, _dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         Ok(Vec::new())
     }
 

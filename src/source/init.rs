@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Error};
 
 use super::emit::MissingEmit;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{query_fault, slot_refused};
+use super::faults::{query_fault, slot_refused, without_filters};
 use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
@@ -74,6 +74,9 @@ pub(crate) fn plan(
     relay: &RoleFacts,
     emit: Option<&MissingEmit>,
 ) -> Result<Vec<InitStep>, Fault> {
+    if let Some(fault) = without_filters(&settings.outboxes, facts.server.version) {
+        return Err(fault);
+    }
     let mut steps = Vec::new();
     if !relay.replication {
         let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
@@ -139,20 +142,29 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
         return vec![InitStep::new(PUBLISHER, what, create_sql(settings))];
     };
     // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
-    let absent = |table: &&TableFacts| {
+    let absent = |(table, _): &(&TableFacts, &OutboxTable)| {
         !publication.all_tables
             && table.member_oid.is_none()
             && publication.entries(table).is_empty()
     };
-    let add = |table: &TableFacts| {
+    let add = |(table, outbox): (&TableFacts, &OutboxTable)| {
         let what = format!("add {} to publication {name}", table.shown());
-        InitStep::new(PUBLISHER, what, add_table_sql(name, table))
+        InitStep::new(PUBLISHER, what, add_table_sql(name, outbox))
     };
-    facts.published.tables.iter().filter(absent).map(add).collect()
+    facts.published.tables.iter().zip(&settings.outboxes).filter(absent).map(add).collect()
 }
 
 /// The shipped outbox table under the configured names.
 pub(crate) fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
+    if let Some(library) = &outbox.library {
+        let what = format!(
+            "outbox table {}.{} does not exist, and {library} makes it",
+            outbox.schema, outbox.table
+        );
+        let mend =
+            format!("let {library} make its table, or name the one that it has made as table");
+        return Err(Fault::new(Exit::Source, "table.missing", what, "source.outbox", mend));
+    }
     let names = &outbox.columns;
     let mut columns: Vec<(&str, &str)> = Vec::new();
     for (name, definition) in [

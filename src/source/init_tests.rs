@@ -236,3 +236,11 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
     slot::drop(&client, "init_trim").await.unwrap();
     assert_eq!((trim().await, trim().await), (0, 0));
 }
+
+#[test]
+fn a_table_of_a_library_is_left_to_the_library() {
+    let outbox = OutboxTable { library: Some("marten".to_owned()), ..testing::outbox() };
+    let fault = table_sql(&outbox).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
+    assert_eq!(fault.what, "outbox table public.outbox does not exist, and marten makes it");
+}

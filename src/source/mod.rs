@@ -3,6 +3,7 @@
 pub(crate) mod catalog;
 pub mod connect;
 pub mod conninfo;
+pub(crate) mod detect;
 pub(crate) mod emit;
 pub(crate) mod facts;
 pub(crate) mod faults;

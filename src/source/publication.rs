@@ -218,7 +218,7 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
       WHERE r.prrelid = c.oid AND p.pubname = $1
       AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool IS NOT TRUE),
   'columns', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
-        'generated', a.attgenerated <> '') ORDER BY a.attnum), '[]')
+        'generated', a.attgenerated <> '', 'is_varchar', a.atttypid = 1043) ORDER BY a.attnum), '[]')
       FROM pg_catalog.pg_attribute a
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
   'similar', CASE WHEN c.oid IS NOT NULL THEN '[]'::pg_catalog.json ELSE

@@ -96,6 +96,8 @@ fn rows_sql(outbox: &OutboxTable, from_page: Option<u64>) -> String {
     conditions.extend(
         from_page.map(|page| format!("ctid OPERATOR(pg_catalog.>=) '({page},0)'::pg_catalog.tid")),
     );
+    // Other rows are no events. Postgres allows only built-in functions in the filter of a publication.
+    conditions.extend(outbox.filter.as_ref().map(|filter| format!("({filter})")));
     format!(
         "SELECT {} FROM {} WHERE {} LIMIT {ROWS_MAX}",
         columns.join(", "),

@@ -16,6 +16,7 @@ pub(crate) use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 use super::idle_timeout::IdleTimeout;
 use super::json_row::{JsonText, document, lsn, present, xid};
 use crate::base::clock::unix_now_us;
+use crate::base::figures::binary_size;
 use crate::base::lsn::Lsn;
 use crate::base::text::escaped;
 
@@ -157,12 +158,15 @@ impl SlotState {
     }
 }
 
-/// One line per field, aligned.
+/// One line per field, aligned, for people: sizes have a unit.
 pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
     let line = |(name, value): (&str, Value)| {
         let text = match value {
             Value::Null => "-".to_owned(),
             Value::String(text) => escaped(&text),
+            Value::Number(bytes) if name.ends_with("_bytes") => {
+                bytes.as_u64().map_or_else(|| bytes.to_string(), binary_size)
+            }
             other => other.to_string(),
         };
         format!("{name:<20} {text}\n")

@@ -61,7 +61,7 @@ fn kafka_properties_that_break_a_promise_are_refused_with_the_promise() {
         scene.sink = format!("{sink}properties = {{ {name:?} = {value:?} }}\n");
         let place = format!("sink.kafka.properties.\"{name}\"");
         let ended = scene.walrelay(&["run"]);
-        ended.assert_fault(2, "config.unsafe-property", &[why, "mend:"]);
+        ended.assert_fault(2, "config.unsafe-property", &[why, "help:"]);
         let named = ended.err.contains(&place) || ended.err.contains(name);
         assert!(named, "{ended}");
     }

@@ -61,7 +61,7 @@ fn a_publication_that_holds_rows_back_is_refused_with_the_sql_that_mends_it() {
         let ended = scene.assert_refused(4, code, &[what]);
         // THEN the SQL of the hint mends it, as it stands there
         let all = ended.all();
-        let hint = all.split("mend:").nth(1).unwrap();
+        let hint = all.split("help:").nth(1).unwrap();
         let first = hint.trim().lines().next().unwrap();
         let sql = first.split(" (as owner").next().unwrap();
         scene.sql(sql);

@@ -113,7 +113,7 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
     let init = scene.walrelay(&["init"]);
     init.assert_fault(5, "sink.not-permitted", &words);
     let made = "+ make function outbox.emit for public.outbox\n";
-    assert_eq!(init.out, format!("{made}not ready: 1 to mend (✗), 0 to look at (!)\n"));
+    assert_eq!(init.out, format!("{made}not ready: 1 problem (✗)\n"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_lost_slot_is_told_and_the_way_out_works() {
     scene.walrelay(&["check"]).assert_says(&["✗ slot slot_lost is lost", "[slot.lost]"]);
     scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["wal_status lost"]);
     // WHEN the user follows the hint THEN the relay runs again
-    scene.walrelay(&["slot", "drop", "slot_lost"]).assert_done();
+    scene.walrelay(&["slot", "drop", "slot_lost", "--yes"]).assert_done();
     scene.walrelay(&["slot", "create"]).assert_done();
     scene.insert("2", "{}");
     let records = scene.carry(&[&scene.topic()]);

@@ -126,9 +126,7 @@ fn oversized(case: &DeadLetterFixture, passes: &[&str], before: impl Fn(u32)) {
     // THEN what is behind one in its key is parked, whether its key was cut or not
     for round in 1..3 {
         for id in ["key", "type", "header", "name", "all"] {
-            let [letter] = &case.list(&["--id", &format!("{id}-{round}")])[..] else {
-                panic!("{id}")
-            };
+            let [letter] = &case.list(&[&format!("{id}-{round}")])[..] else { panic!("{id}") };
             assert_eq!(letter["error_class"], "parked", "{letter}");
         }
     }
@@ -143,7 +141,7 @@ fn oversized(case: &DeadLetterFixture, passes: &[&str], before: impl Fn(u32)) {
     // WHEN a key is named by its hash THEN its letters are discarded, and it is released
     let key = format!("{SHA256}{}", sha256(case, "repeat('l', 500000)"));
     assert_eq!(ids(&case.list(&["--key", &key])), ["all-0", "all-1", "all-2"]);
-    case.must(&["dlq", "discard", "--key", &key]);
+    case.must(&["dlq", "discard", "--key", &key, "--yes"]);
     case.must(&["dlq", "release", "--key", &key]);
     let keys = (ROWS.len() + 1) as f64;
     until("the release to be heard", LIMIT, || {

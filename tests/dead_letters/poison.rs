@@ -130,7 +130,7 @@ fn rows_that_no_route_can_carry_are_dead_lettered(kind: BrokerKind) {
     let shown = case.must(&["dlq", "show", &broken, "--payload"]);
     assert!(shown.out.contains("\"seq\": 2"), "{shown}");
     // WHEN it is replayed THEN that is refused, and says why
-    let replayed = case.walrelay(&["dlq", "replay", "--id", &broken]);
+    let replayed = case.walrelay(&["dlq", "replay", &broken]);
     assert_eq!(replayed.code, 1, "{replayed}");
     assert_eq!(case.open(), [broken]);
 }
@@ -181,7 +181,7 @@ fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released(kind: Broker
     let refused = case.walrelay(&["dlq", "release", "--key", "k"]);
     assert_eq!(refused.code, 1, "{refused}");
     // WHEN its letters are resolved and it is released THEN its events flow
-    case.must(&["dlq", "discard", "--topic", &case.lost()]);
+    case.must(&["dlq", "discard", "--topic", &case.lost(), "--yes"]);
     case.must(&["dlq", "replay", "--key", "k"]);
     case.must(&["dlq", "release", "--key", "k"]);
     until("the release to be heard", LIMIT, || {

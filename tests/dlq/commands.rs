@@ -34,8 +34,9 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
         .dlq(&["discard", "--error-class", "test.odd", "--dry-run"])
         .assert_done()
         .assert_says(&["dry run, nothing was changed: 1 dead letters", "e6"]);
-    let discarded = bench.dlq(&["discard", "--error-class", "test.odd"]);
-    discarded.assert_done().assert_says(&["discarded 1 of 1 dead letters"]);
+    let discarded =
+        bench.dlq(&["discard", "--error-class", "test.odd", "--yes", "--reason", "odd"]);
+    discarded.assert_done().assert_says(&["discarded 1 of 1 dead letters", "\"reason\":\"odd\""]);
     assert_eq!(bench.ids(&["--state", "discarded"]), ["e6"]);
     // WHEN a key is released too early
     let early = bench.dlq(&["release", "--key", "odd"]);
@@ -44,13 +45,16 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     // WHEN its letters are replayed THEN they arrive in order, and say what they are
     let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);
     let tally: Value = serde_json::from_str(&replayed.assert_done().out).unwrap();
-    assert_eq!((&tally["meant"], &tally["done"]), (&3.into(), &3.into()));
+    assert_eq!((&tally["matched"], &tally["done"]), (&3.into(), &3.into()));
     replayed.assert_says(&["\"action\":\"replay\"", "\"filter\":\"key=odd state=open\""]);
     assert_eq!(replay_counts(&bench), [("e1", "1"), ("e3", "1"), ("e5", "1")].map(owned));
+    let would = bench.dlq(&["release", "--key", "odd", "--dry-run", "--output", "json"]);
+    let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
+    assert_eq!((&value["dry_run"], &value["keys"]), (&true.into(), &vec!["odd"].into()));
     bench.dlq(&["release", "--key", "odd"]).assert_done().assert_says(&["key odd released"]);
     let again = bench.dlq(&["release", "--key", "odd"]);
     again.assert_fault(1, "dead-letter.not-parked", &["no key is parked"]);
-    bench.dlq(&["release", "--all-keys"]).assert_done().assert_says(&["no key is parked"]);
+    bench.dlq(&["release", "--all"]).assert_done().assert_says(&["no key is parked"]);
     // THEN nothing else has moved
     let mut open = bench.ids(&[]);
     open.sort();
@@ -71,7 +75,11 @@ fn list_and_show(bench: &DlqFixture) {
     assert_eq!(bench.ids(&["--text", "TEST.ODD"]), ["e6"]);
     assert_eq!(bench.ids(&["--key", "a\\u{1b}[2J"]), ["e6"]);
     assert_eq!(bench.ids(&["--until", "5m"]).len(), 6);
-    let letters = bench.list(&["--id", "e1"]);
+    assert_eq!(bench.ids(&["e1", "--id", "e2"]), ["e1", "e2"]);
+    let array = bench.dlq(&["list", "-o", "json", "--limit", "2"]);
+    let array: Vec<Value> = serde_json::from_str(&array.assert_done().out).unwrap();
+    assert_eq!(array.len(), 2);
+    let letters = bench.list(&["e1"]);
     let letter = &letters[0];
     let text = |name: &str| letter[name].as_str().unwrap_or_default();
     assert_eq!([text("key"), text("topic"), text("state")], ["odd", &bench.site.name, "open"]);
@@ -87,8 +95,14 @@ fn list_and_show(bench: &DlqFixture) {
     let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
     assert_eq!((&value["payload"], &value["payload_encoding"]), (&"AP8=".into(), &"base64".into()));
     assert_eq!(value["history"][0]["what"], "dead-lettered");
+    let two = bench.dlq(&["show", "e1", "e2", "--json"]);
+    assert_eq!(two.assert_done().out.lines().count(), 2);
     let unknown = bench.dlq(&["show", "nobody"]);
     unknown.assert_fault(1, "dead-letter.unknown", &["nobody", "7 records"]);
+    // THEN what there is is shown beside what there is not
+    let one = bench.dlq(&["show", "e1", "nobody"]);
+    assert_eq!(one.code, 1, "{one}");
+    one.assert_says(&["header id = e1", "no dead letter of event \"nobody\""]);
 }
 
 fn owned((id, count): (&str, &str)) -> (String, String) {
@@ -157,10 +171,10 @@ on_both_brokers!(commands_to_a_broker_that_is_down_say_so, kafka in soak);
 fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_down");
     bench.write([Spec::new(0, "k")]);
-    for words in [&["list"][..], &["replay", "--all"], &["release", "--all-keys"]] {
+    for words in [&["list"][..], &["replay", "--all"], &["release", "--all"]] {
         let ended = bench.dlq_broker_down(words);
         assert_eq!(ended.code, 5, "{ended}");
-        ended.assert_says(&["error[sink.unreachable]", "mend:"]);
+        ended.assert_says(&["error[sink.unreachable]", "help:"]);
     }
     assert_eq!(bench.ids(&[]), ["e0"]);
 }
@@ -171,14 +185,20 @@ fn old_records_are_purged_where_the_broker_can_and_nothing_open_is(kind: BrokerK
     let mut bench = DlqFixture::on(kind, "dlq_purge");
     // GIVEN two letters of a key that are discarded, and behind them one that is open
     bench.write((0..3).map(|n| Spec::new(n, "one key")));
-    bench.dlq(&["discard", "--id", "e0"]).assert_done();
-    bench.dlq(&["discard", "--id", "e1"]).assert_done();
+    let unconfirmed = bench.dlq(&["discard", "e0", "e1"]);
+    unconfirmed.assert_fault(2, "command.unconfirmed", &["--yes"]);
+    bench.dlq(&["discard", "e0", "e1", "-y"]).assert_done();
     bench.dlq(&["purge", "--older-than", "soon"]).assert_fault(2, "dead-letter.bad-filter", &[]);
-    bench.dlq(&["purge", "--older-than", "1h"]).assert_done().assert_says(&["0 records deleted"]);
+    bench
+        .dlq(&["purge", "--older-than", "1h", "--yes"])
+        .assert_done()
+        .assert_says(&["0 records deleted"]);
     let would = bench.dlq(&["purge", "--older-than", "0s", "--dry-run"]);
     would.assert_done().assert_says(&["2 records would be deleted", "an open dead letter stands"]);
     assert_eq!(bench.ids(&["--state", "all"]).len(), 3);
-    let purged = bench.dlq(&["purge", "--older-than", "0s"]);
+    let unconfirmed = bench.dlq(&["purge", "--older-than", "0s"]);
+    unconfirmed.assert_fault(2, "command.unconfirmed", &["--yes"]);
+    let purged = bench.dlq(&["purge", "--older-than", "0s", "--yes"]);
     if kind == BrokerKind::RabbitMq {
         let words = ["rabbitmqctl set_policy", "{\"max-age\": \"0s\"}", "nothing was deleted"];
         purged.assert_fault(1, "dead-letter.not-purged", &words);
@@ -188,7 +208,10 @@ fn old_records_are_purged_where_the_broker_can_and_nothing_open_is(kind: BrokerK
     purged.assert_done().assert_says(&["2 records deleted"]);
     assert_eq!(bench.ids(&["--state", "all"]), ["e2"]);
     // WHEN that one is discarded, too THEN nothing is left
-    bench.dlq(&["discard", "--all"]).assert_done();
-    bench.dlq(&["purge", "--older-than", "0s"]).assert_done().assert_says(&["4 records deleted"]);
+    bench.dlq(&["discard", "--all", "--yes"]).assert_done();
+    bench
+        .dlq(&["purge", "--older-than", "0s", "--yes"])
+        .assert_done()
+        .assert_says(&["4 records deleted"]);
     assert_eq!(bench.ids(&["--state", "all"]), Vec::<String>::new());
 }

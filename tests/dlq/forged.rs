@@ -61,7 +61,7 @@ fn another_service_of_the_same_names_parks_no_key_here() {
     assert_eq!(case.open().len(), 3, "no dead letter of its own");
     let lost = case.insert_one(&case.lost(), "k2", 1);
     until("a dead letter", LIMIT, || (case.open().len() == 4).then_some(()));
-    let own = case.list(&["--id", &lost]);
+    let own = case.list(&[&lost]);
     let system = case.site.value("select system_identifier from pg_control_system()");
     assert_eq!(own[0]["system"], system.as_str(), "{own:?}");
     // THEN check names the others

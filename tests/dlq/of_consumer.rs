@@ -161,7 +161,7 @@ fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kin
         &format!("{}@host", service.name),
     ]);
     // WHEN one is discarded and the others are replayed
-    service.walrelay(&["discard", "--id", "c2"]).assert_done();
+    service.walrelay(&["discard", "c2", "--yes"]).assert_done();
     service
         .walrelay(&["replay", "--all", "--dry-run"])
         .assert_done()
@@ -237,7 +237,7 @@ fn a_letter_with_headers_that_the_relay_cannot_publish_hinders_no_other() {
     assert_eq!(service.arrived(), ["c2"]);
     assert_eq!(service.open(), ["c1"]);
     // THEN it can be given up
-    service.walrelay(&["discard", "--id", "c1"]).assert_done();
+    service.walrelay(&["discard", "c1", "--yes"]).assert_done();
     assert!(service.open().is_empty());
 }
 
@@ -283,7 +283,7 @@ fn from_is_refused_where_it_makes_no_sense() {
     let mut scene = CliFixture::bare("dlq_from_words");
     scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".into();
     let code = "dead-letter.bad-from";
-    let release = scene.walrelay(&["dlq", "release", "--all-keys", "--from", "billing.dlq"]);
+    let release = scene.walrelay(&["dlq", "release", "--all", "--from", "billing.dlq"]);
     release.assert_fault(2, code, &["parks no keys", "without --from"]);
     let odd = scene.walrelay(&["dlq", "--from", "bill/ing", "list"]);
     odd.assert_fault(2, code, &["bill/ing", "SERVICE.dlq"]);

@@ -42,27 +42,28 @@ fn a_replay_keeps_to_its_rate_and_reports_its_progress(kind: BrokerKind) {
 fn where_no_dead_letter_matches_nothing_changes() {
     let mut bench = DlqFixture::on(BrokerKind::Kafka, "dlq_none");
     // GIVEN an empty topic THEN there is nothing to do, and that is no failure
-    for action in ["replay", "discard"] {
-        let ended = bench.dlq(&[action, "--all"]);
+    let actions = [&["replay"][..], &["discard", "--yes"]];
+    for action in actions {
+        let ended = bench.dlq(&[action, &["--all"]].concat());
         ended.assert_done().assert_says(&["no dead letter matches state=open; 0 records read"]);
     }
     // GIVEN letters WHEN a filter means none of them
     bench.write((0..3).map(|n| Spec::new(n, "k")));
-    for action in ["replay", "discard"] {
+    for action in actions {
         for (option, word, filter) in [
             ("--key", "nobody", "key=nobody state=open"),
             ("--error-class", "test.other", "error_class=test.other state=open"),
             ("--state", "discarded", "state=discarded"),
         ] {
             let all: &[&str] = if option == "--state" { &["--all"] } else { &[] };
-            let ended = bench.dlq(&[&[action, option, word], all].concat());
+            let ended = bench.dlq(&[action, &[option, word], all].concat());
             let told = format!("no dead letter matches {filter}; 3 records read");
             // THEN it says so, and that it has done nothing
             ended.assert_done().assert_says(&[&told, "\"count\":0", "\"ended\":\"done\""]);
             assert_eq!(ended.out, "", "{ended}");
         }
-        let tally = bench.dlq(&[action, "--id", "e", "--json"]);
-        tally.assert_done().assert_says(&["\"meant\":0,\"done\":0"]);
+        let tally = bench.dlq(&[action, &["e", "--json"]].concat());
+        tally.assert_done().assert_says(&["\"matched\":0,\"done\":0"]);
     }
     // THEN all are open still, nothing was written, and nothing has arrived
     let (open, ended) = bench.list_output(&[]);

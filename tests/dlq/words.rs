@@ -13,9 +13,9 @@ fn what_is_malformed_is_told_before_anything_is_read() {
         (&["list", "--until", "2026-02-30"], filter, &["--until"]),
         (&["list", "--since", "1h", "--until", "2h"], filter, &["a time after since"]),
         (&["list", "--state", "closed"], filter, &["open, replayed, discarded or all"]),
-        (&["list", "--id", ""], filter, &["--id", "not empty"]),
+        (&["list", ""], filter, &["ID", "not empty"]),
         (&["list", "--error-class", ""], filter, &["--error-class"]),
-        (&["replay"], "dead-letter.unselected", &["neither a filter nor --all"]),
+        (&["replay"], "dead-letter.unselected", &["no filter and no --all"]),
         (&["discard", "--state", "all"], "dead-letter.unselected", &["walrelay dlq discard"]),
         (&["replay", "--all", "--key", "k"], "dead-letter.unselected", &["contradict"]),
         (&["replay", "--all", "--rate", "50"], "dead-letter.bad-rate", &["50/s or 300/min"]),
@@ -23,7 +23,7 @@ fn what_is_malformed_is_told_before_anything_is_read() {
         (&["discard", "--all", "--rate", "-1/s"], "", &[]),
         (&["list", "--limit", "many"], "", &["--limit"]),
         (&["release"], "", &["--key"]),
-        (&["show"], "", &["<ID>"]),
+        (&["show"], "", &["<ID>..."]),
     ];
     for (words, code, told) in cases {
         let ended = scene.walrelay(&[&["dlq"], *words].concat());
@@ -42,5 +42,5 @@ fn what_is_malformed_is_told_before_anything_is_read() {
 fn help_has_examples() {
     let scene = CliFixture::bare("dlq_help");
     let help = scene.walrelay(&["dlq", "replay", "--help"]);
-    help.assert_done().assert_says(&["--rate 50/s", "--error-class", "stops by itself"]);
+    help.assert_done().assert_says(&["--rate 50/s", "--error-class", "stops at the first event"]);
 }

@@ -153,7 +153,7 @@ fn read_into_a_gap(major: u32) {
         assert_eq!(read(&[&scene.topic()]).len(), ROWS, "start {start}\n{ended}");
     }
     // WHEN that is done which they say
-    scene.walrelay(&["slot", "drop", &name]).assert_done();
+    scene.walrelay(&["slot", "drop", &name, "--yes"]).assert_done();
     scene.walrelay(&["slot", "create"]).assert_done();
     scene.sql(&format!(
         "WITH moved AS (DELETE FROM outbox WHERE aggregateid::int > {ROWS} RETURNING *)

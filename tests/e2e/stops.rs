@@ -51,7 +51,7 @@ fn stands_until_resumed(scene: &CliFixture<'_>) {
         assert_eq!(keys(scene.records()), ["1"], "start {start}\n{ended}");
     }
     // Nobody is asked without a terminal.
-    scene.walrelay(&["resume"]).assert_fault(2, "resume.unconfirmed", &[CODE, "--yes"]);
+    scene.walrelay(&["resume"]).assert_fault(2, "command.unconfirmed", &[CODE, "--yes"]);
     let check = scene.walrelay(&["check"]);
     assert_eq!(check.code, 1, "{check}");
     check.assert_says(&[CODE]);

@@ -2,7 +2,7 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::CliFixture;
+use crate::support::faults::{CliFixture, read};
 
 #[test]
 fn columns_of_any_name_play_the_parts() {
@@ -132,4 +132,42 @@ fn a_generated_column_plays_a_part_where_the_publication_sends_it() {
     scene.sql(&format!("INSERT INTO outbox (aggregatetype, type, payload, number) VALUES ('{name}', 'T', '{{}}', 7)"));
     let records = scene.carry(&[&scene.topic()]);
     assert_eq!(records.iter().map(|it| it.key().unwrap()).collect::<Vec<_>>(), ["n7"]);
+}
+
+#[test]
+fn a_polled_row_is_keyed_and_shaped_by_members_of_its_json() {
+    let mut scene = CliFixture::bare("columns_polled_member");
+    scene.sql(include_str!("../../sql/polling.sql"));
+    scene.sql("ALTER TABLE public.outbox ADD COLUMN headers jsonb");
+    scene.make_topic("columns.polled.member", 1);
+    scene.source = r#"
+        mode = "polling"
+        [[source.outbox]]
+        table = "public.outbox"
+        [source.outbox.route]
+        topic = "columns.polled.${headers.to}"
+        key = "${headers.tenant.id}"
+        envelope = { n = "${id}", tenant = "${headers.tenant.id}" }
+    "#
+    .into();
+    scene.sql(
+        r#"INSERT INTO outbox (event_key, payload, headers) VALUES
+           ('x', '{"a": 1}', '{"to": "member", "tenant": {"id": "acme"}}'),
+           ('y', '{"a": 2}', '{"to": "member"}')"#,
+    );
+    let mut relay = scene.spawn(&["run"]);
+    let published = "SELECT count(*) FROM outbox WHERE status = 'published'";
+    relay.wait_until("both rows", || scene.sql(published) == "2");
+    relay.stop();
+    let mut records = read(&["columns.polled.member"]);
+    // Rows of different keys have no order.
+    records.sort_by_key(|record| record.text().to_owned());
+    let found: Vec<_> = records.iter().map(|record| (record.key(), record.text())).collect();
+    assert_eq!(
+        found,
+        [
+            (Some("acme"), r#"{"payload":{"a": 1},"n":1,"tenant":"acme"}"#),
+            (None, r#"{"payload":{"a": 2},"n":2,"tenant":null}"#),
+        ]
+    );
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
-use crate::support::faults::{CliFixture, brokers};
+use crate::support::faults::{CliFixture, Ended, brokers};
 use crate::support::session::Session;
 use crate::support::shared_postgres;
 
@@ -17,6 +17,32 @@ fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
     let found = value["findings"].as_array().unwrap().iter();
     let found = found.map(|found| (text(found, "level"), text(found, "topic"))).collect();
     (ended.code, value["ok"].as_bool().unwrap(), found)
+}
+
+const MADE: [&str; 6] = [
+    "+ make outbox table",
+    "+ make function outbox.emit for public.outbox",
+    "+ make publication walrelay",
+    "+ make slot commands_init",
+    "+ make topic commands.init",
+    "+ make topic commands.init.dlq",
+];
+
+/// The lines of what was made.
+fn made(ended: &Ended) -> Vec<String> {
+    ended.out.lines().filter(|line| line.starts_with('+')).map(str::to_owned).collect()
+}
+
+/// A dry run names what is missing on both sides, and makes nothing.
+fn only_shown(scene: &CliFixture<'_>, found: &[(String, String)]) -> Vec<String> {
+    let would = scene.walrelay(&["init", "--dry-run"]);
+    would.assert_done().assert_says(&MADE);
+    would.assert_says(&["dry run, nothing was made; 6 things are missing"]);
+    let json = scene.walrelay(&["init", "-n", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["made"].as_array().unwrap().len(), 6, "{value}");
+    assert_eq!(findings(scene).2, found);
+    made(&would)
 }
 
 #[test]
@@ -41,23 +67,18 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     assert_eq!(told.code, 1, "{told}");
     told.assert_says(&[
         "✗ outbox table public.outbox does not exist",
-        "mend: walrelay init",
+        "help: walrelay init",
         "[slot.missing]",
         "✗ the dead-letter topic commands.init.dlq does not exist",
         "[sink.dead-letter-missing]",
-        "not ready: 5 to mend",
+        "not ready: 5 problems",
     ]);
+    let would = only_shown(&scene, &found);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
-    first.assert_done().assert_says(&[
-        "+ make outbox table",
-        "+ make function outbox.emit for public.outbox",
-        "+ make publication walrelay",
-        "+ make slot commands_init",
-        "+ make topic commands.init",
-        "+ make topic commands.init.dlq",
-        "6 things were made; now nothing is missing",
-    ]);
+    first.assert_done().assert_says(&MADE);
+    first.assert_says(&["6 things were made; now nothing is missing"]);
+    assert_eq!(would, made(&first));
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
     assert_eq!(end_offsets(&brokers(), "commands.init").unwrap().len(), 3);
@@ -66,7 +87,18 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     let second = scene.walrelay(&["init"]);
     assert_eq!(second.assert_done().out, "nothing is missing\n");
     assert_eq!(scene.slot_state(), slot);
-    // THEN one summary is about both sides: a topic that is made, and a slot of another kind
+    summary_is_about_both_sides(&mut scene);
+    let (code, ok, found) = findings(&scene);
+    assert_eq!((code, ok), (0, true), "{found:?}");
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "✓ table public.outbox",
+        "✓ kafka answers",
+        "ready",
+    ]);
+}
+
+/// A topic that is made, and a slot of another kind.
+fn summary_is_about_both_sides(scene: &mut CliFixture) {
     scene.sink = scene.sink.replace("[\"", "[\"commands.more\", \"");
     let made = scene.walrelay(&["init"]);
     let text = "+ make topic commands.more\n1 thing was made; now nothing is missing\n";
@@ -78,15 +110,8 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     scene.name = good;
     scene.sql(&format!("SELECT pg_drop_replication_slot('{other}')"));
     assert_eq!(left.code, 1, "{left}");
-    left.assert_says(&["[slot.physical]", "not ready: 1 to mend"]);
+    left.assert_says(&["[slot.physical]", "not ready: 1 problem"]);
     assert!(!left.out.contains("nothing is missing"), "{left}");
-    let (code, ok, found) = findings(&scene);
-    assert_eq!((code, ok), (0, true), "{found:?}");
-    scene.walrelay(&["check"]).assert_done().assert_says(&[
-        "✓ table public.outbox",
-        "✓ kafka answers",
-        "ready",
-    ]);
 }
 
 #[test]
@@ -114,7 +139,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.walrelay(&["slot", "create"]).assert_fault(4, "publication.missing", &["walrelay init"]);
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text)");
     scene.publish("TABLE public.outbox");
-    scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot made"]);
+    scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot created"]);
     scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.exists", &["walrelay slot show"]);
     let shown = scene.walrelay(&["slot", "show"]);
     shown.assert_done().assert_says(&[
@@ -128,18 +153,24 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     let confirmed = scene.slot_state().split('|').nth(3).unwrap().to_owned();
     assert_eq!(value["confirmed_flush_lsn"], confirmed);
     // WHEN it is to be dropped THEN only on purpose
-    scene.walrelay(&["slot", "drop"]).assert_fault(
-        2,
-        "slot.drop-unconfirmed",
-        &["loses every event"],
-    );
-    scene.walrelay(&["slot", "drop", "other"]).assert_fault(
-        2,
-        "slot.drop-name",
-        &["commands_slot, not other"],
-    );
+    for words in [&["slot", "drop"][..], &["slot", "drop", "commands_slot"]] {
+        let ended = scene.walrelay(words);
+        ended.assert_fault(2, "command.unconfirmed", &["Drop slot commands_slot?", "--yes"]);
+    }
+    let other = scene.walrelay(&["slot", "drop", "other", "--yes"]);
+    other.assert_fault(3, "slot.missing", &["slot other does not exist"]);
     assert_ne!(scene.slot_state(), "");
-    scene.walrelay(&["slot", "drop", "commands_slot"]).assert_done().assert_says(&["dropped"]);
+    // WHEN a slot is named THEN it is that one, whatever is configured
+    scene.sql("SELECT pg_create_logical_replication_slot('commands_other', 'pgoutput')");
+    scene
+        .walrelay(&["slot", "show", "commands_other"])
+        .assert_done()
+        .assert_says(&["commands_other"]);
+    scene.walrelay(&["slot", "drop", "commands_other", "-y"]).assert_done();
+    assert_ne!(scene.slot_state(), "");
+    let dropped = scene.walrelay(&["slot", "drop", "commands_slot", "--yes", "--output", "json"]);
+    let value: Value = serde_json::from_str(&dropped.assert_done().out).unwrap();
+    assert_eq!((&value["slot"], &value["dropped"]), (&"commands_slot".into(), &true.into()));
     assert_eq!(scene.slot_state(), "");
     scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(
         3,
@@ -173,6 +204,15 @@ fn the_configuration_is_shown_with_origins_and_without_secrets() {
         "walrelay.toml:2",
     ]);
     assert!(!shown.all().contains("c4n4ry"), "{shown}");
+    let json = scene.walrelay(&["config", "show", "-o", "json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["delivery.attempts_max"]["value"], 7);
+    assert_eq!(value["delivery.attempts_max"]["origin"], "WALRELAY_DELIVERY__ATTEMPTS_MAX");
+    assert_eq!(value[r#"sink.kafka.properties."sasl.password""#]["value"], "***");
+    assert!(!json.all().contains("c4n4ry"), "{json}");
+    // THEN an example is a configuration that is understood
+    let example = scene.walrelay(&["config", "example", "--sink", "file"]);
+    example.assert_done().assert_says(&["[source]", "kind = \"file\""]);
     // THEN the schema is one of JSON that knows the keys
     let schema = scene.walrelay(&["config", "schema"]);
     let value: Value = serde_json::from_str(&schema.assert_done().out).unwrap();

@@ -113,7 +113,7 @@ fn a_dead_letter_is_listed_shown_and_replayed_and_another_discarded() {
     scene.walrelay(&["dlq", "show", &replayed]).assert_done().assert_says(&["event_bytes_max"]);
     scene.walrelay(&["check"]).assert_done().assert_says(&["outbox.dlq.jsonl can be written"]);
     // WHEN the limit is raised THEN one is replayed while the relay runs, and the other discarded
-    scene.walrelay(&["dlq", "discard", "--id", &discarded]).assert_done();
+    scene.walrelay(&["dlq", "discard", &discarded, "--yes"]).assert_done();
     scene.sink = sink(&scene, "1MiB");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);

@@ -86,8 +86,37 @@ fn bytes_that_are_no_text_are_base64_in_a_structured_cloudevent() {
 }
 
 #[test]
-fn the_debezium_format_is_the_payload_itself() {
+fn the_debezium_format_is_the_payload_itself_with_the_id_as_the_only_header() {
     let (_scene, records) = carried("format_debezium", "json", "debezium");
     assert_eq!(records[0].text(), r#"{"a": 1.50, "s": "ü"}"#);
+    assert_eq!(records[0].header_names(), ["id"]);
     assert_eq!(records[1].value, None);
+}
+
+#[test]
+fn columns_in_the_envelope_are_beside_the_payload() {
+    let mut scene = CliFixture::bare("format_envelope");
+    scene.sql(
+        "CREATE TABLE public.outbox (id text, aggregateid text, type text, payload jsonb, n int, meta jsonb)",
+    );
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    scene.make_topic(&scene.topic(), 1);
+    scene.route = format!(
+        "topic = \"{}\"\nenvelope = {{ eventType = \"${{type}}\", n = \"${{n}}\", tenant = \"${{meta.tenant}}\" }}\n",
+        scene.topic()
+    );
+    scene.sql(
+        r#"INSERT INTO outbox VALUES ('e1', 'k1', 'OrderPlaced', '{"a": 1.50}', 7, '{"tenant": "acme"}'),
+               ('e2', 'k1', NULL, NULL, NULL, NULL)"#,
+    );
+    let records = scene.carry(&[&scene.topic()]);
+    let texts: Vec<_> = records.iter().map(TopicRecord::text).collect();
+    assert_eq!(
+        texts,
+        [
+            r#"{"payload":{"a": 1.50},"eventType":"OrderPlaced","n":7,"tenant":"acme"}"#,
+            r#"{"payload":null,"eventType":null,"n":null,"tenant":null}"#,
+        ]
+    );
 }

@@ -4,6 +4,7 @@ mod columns;
 mod commands;
 mod file;
 mod formats;
+mod libraries;
 mod messages;
 mod rabbitmq;
 mod rabbitmq_setup;

@@ -11,13 +11,17 @@ fn init_makes_exchange_queues_and_bindings_and_says_so_once() {
     let name = scene.name.clone();
     scene.sink.push_str(&shared().management());
     scene.sink.push_str("queues = { all = \"#\", \"plain one\" = \"outbox.event.rabbit_init\" }\n");
+    let would = scene.walrelay(&["init", "--dry-run"]);
+    assert!(scene.walrelay(&["check"]).out.contains("queue all does not exist"));
     let made = scene.walrelay(&["init"]);
-    made.assert_done().assert_says(&[
-        "+ make exchange outbox.events: topic, durable",
-        "+ make queue all: quorum, durable",
-        "+ make binding of queue all to exchange outbox.events by \"#\"",
-        "+ make queue plain one: quorum, durable",
-    ]);
+    for ended in [&would, &made] {
+        ended.assert_done().assert_says(&[
+            "+ make exchange outbox.events: topic, durable",
+            "+ make queue all: quorum, durable",
+            "+ make binding of queue all to exchange outbox.events by \"#\"",
+            "+ make queue plain one: quorum, durable",
+        ]);
+    }
     let again = scene.walrelay(&["init"]);
     again.assert_done();
     assert_eq!(again.out, "nothing is missing\n", "{again}");

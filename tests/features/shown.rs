@@ -73,7 +73,7 @@ fn what_a_row_holds_forges_no_line_and_moves_no_cursor() {
         assert_eq!(last[name], value, "{last}");
     }
     assert_eq!(last["exit"], 6);
-    for name in ["message", "where", "mend"] {
+    for name in ["message", "where", "help"] {
         assert!(last[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {last}");
     }
     // THEN what ends a command that people type is told as text

@@ -81,7 +81,7 @@ fn relays_are_shown_whether_they_answer_or_not() {
     let both = ["--url", &one, "--url", &gone];
     let ended = status_elsewhere(&scene, &both);
     assert_eq!(ended.code, 1, "{ended}");
-    ended.assert_says(&["streaming", "no answer,", &gone, "mend:", "ready: 1 of 2 relays"]);
+    ended.assert_says(&["streaming", "no answer,", &gone, "help:", "ready: 1 of 2 relays"]);
     let ended = status_elsewhere(&scene, &[&["--json"][..], &both].concat());
     assert_eq!(ended.code, 1, "{ended}");
     let answers = json(&ended.out);

@@ -164,7 +164,7 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
     let mut relay = case.relay();
     let id = case.insert_one(&case.lost(), "k1", 0);
     case.site.wait_confirmed(&mut relay, LIMIT);
-    let letter = case.list(&["--id", &id]).swap_remove(0);
+    let letter = case.list(&[&id]).swap_remove(0);
     let (event, _) = find(&case, &id);
     let found = &event["dead_letters"][0];
     for name in ["attempts", "error_class", "error_msg", "state", "failed_at"] {
@@ -173,7 +173,7 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
     assert_eq!([&found["state"], &event["state"]], ["open", "dead_lettered"]);
     assert_eq!((&event["lsn"], &event["slot_passed"]), (&letter["lsn"], &json!(true)));
     // WHEN it is discarded, and its row is deleted THEN it is found all the same
-    case.must(&["dlq", "discard", "--id", &id]);
+    case.must(&["dlq", "discard", &id, "--yes"]);
     case.site.execute("delete from outbox");
     let (code, answer) = find_with(&case, &constant(&case), &["--key", "k1"]);
     let event = &answer["events"][0];

@@ -52,8 +52,12 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     walrelay(&["outbox", "list", "--json"]).assert_done().assert_says(&[&id]);
     assert_eq!(walrelay(&["outbox", "retry"]).code, 2, "nothing was named");
     assert_eq!(walrelay(&["outbox", "retry", "no such id"]).code, 1);
+    // WHEN one would only look THEN it stays as it is
+    let would = walrelay(&["outbox", "retry", &id, "--dry-run", "--output", "json"]);
+    assert_eq!(would.assert_done().out, "{\"dry_run\":true,\"rows\":1}\n");
+    walrelay(&["outbox", "list", &id]).assert_done().assert_says(&[&id]);
     let retried = walrelay(&["outbox", "retry", &id]);
-    retried.assert_done().assert_says(&["1 rows are to be published again"]);
+    retried.assert_done().assert_says(&["1 row will be published again"]);
     wait_settled(site, LIMIT);
     assert_eq!(statuses(site), "published 3", "{}", relay.tail(20));
     assert_eq!(bad.finish().swap_remove(0).len(), 1);
@@ -79,6 +83,9 @@ fn a_list_for_programs_has_every_row_and_one_for_people_says_that_it_has_not() {
         (ended.out.lines().count(), noted.unwrap_or_default())
     };
     assert_eq!(list(&["--json"]), (1500, String::new()));
+    let array = site.command(&config, &["outbox", "list", "--output", "json"]).wait();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&array.assert_done().out).unwrap();
+    assert_eq!(rows.len(), 1500);
     let (shown, note) = list(&[]);
     assert_eq!(shown, 1 + 1000);
     assert!(note.contains("first 1000 rows"), "{note}");

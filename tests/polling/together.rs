@@ -142,8 +142,12 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
                 .then_some(())
         });
         // WHEN the table is handed over, while rows are written and published
+        let would = site.command(&polling, &["outbox", "handover", "--dry-run"]).wait();
+        would
+            .assert_done()
+            .assert_says(&["+ make slot polling_move", "dry run, nothing was changed"]);
         let handover = site.command(&polling, &["outbox", "handover"]).wait();
-        handover.assert_done().assert_says(&["+ made slot polling_move"]);
+        handover.assert_done().assert_says(&["+ created slot polling_move"]);
         assert!(!writing.is_finished(), "the load has ended too early to prove anything");
         // THEN the pollers end by themselves, and do not begin again
         for poller in &mut pollers {

@@ -204,8 +204,11 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     assert_eq!(names, ["sink.dead-letter-missing"]);
     assert!(faults[0].mend.contains("walrelay init"), "{}", faults[0]);
     // WHEN it is made THEN it is there, and nothing in it grows too old or too much
-    assert_eq!(broker().prepare(&wanted).unwrap(), [format!("topic {NAME}")]);
-    assert!(broker().prepare(&wanted).unwrap().is_empty());
+    let topic = [format!("topic {NAME}")];
+    assert_eq!(broker().prepare(&wanted, true).unwrap(), topic);
+    assert_eq!(broker().prepare(&wanted, false).unwrap(), topic);
+    assert!(broker().prepare(&wanted, false).unwrap().is_empty());
+    assert!(broker().prepare(&wanted, true).unwrap().is_empty());
     let found = broker().inspect(&wanted);
     assert!(is_sound(&found), "{found:?}");
     assert!(found.iter().any(|finding| finding.text.contains(NAME)), "{found:?}");
@@ -229,7 +232,7 @@ fn what_was_made_can_be_used_at_once() {
         .configure("kafka");
     let wanted = Requirements { topics: names.into(), ..Requirements::default() };
     // WHEN they are made THEN nobody misses them, however soon they are looked at
-    assert_eq!(broker.prepare(&wanted).unwrap().len(), 3);
+    assert_eq!(broker.prepare(&wanted, false).unwrap().len(), 3);
     let found = broker.inspect(&wanted);
     assert!(is_sound(&found), "{found:?}");
 }

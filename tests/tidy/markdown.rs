@@ -27,9 +27,35 @@ pub(crate) fn violations(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
+/// Headers and values of the first event of a format's golden file that the format's section of the
+/// page does not show. AMQP has the content type as a property, with another name.
+pub(crate) fn undocumented(format: &str, golden: &str, page: &str) -> Vec<String> {
+    let title = format!("\n## {format}\n");
+    let section = page.split_once(&title).map_or("", |(_, rest)| rest);
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let first = golden.split("# ").filter_map(|binding| binding.split("event ").nth(1));
+    let lines = first.flat_map(|event| event.lines().skip(1)).map(str::trim);
+    let lines = lines.map(|line| line.trim_start_matches("= ").replace("\\\"", "\""));
+    let shown = |line: &str| {
+        let as_property = line.replacen("content-type", "content_type", 1);
+        section.contains(line) || section.contains(&as_property)
+    };
+    let missing = lines.filter(|line| !shown(line));
+    missing.map(|line| format!("docs/formats.md: {format} does not show `{line}`")).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::violations;
+    use super::{undocumented, violations};
+
+    #[test]
+    fn a_header_that_the_page_does_not_show_is_caught() {
+        let golden = "# Kafka\nevent e-1\n    id: e-1\n    = {\\\"a\\\": 1}\nevent e-2\n    x: y\n";
+        let page = "\n## raw\n id: e-1\n{\"a\": 1}\n## other\n";
+        assert_eq!(undocumented("raw", golden, page), Vec::<String>::new());
+        assert_eq!(undocumented("raw", golden, &page.replace("e-1", "e-3")).len(), 1);
+        assert_eq!(undocumented("other", golden, page).len(), 2, "of another section");
+    }
 
     #[test]
     fn a_table_in_two_and_a_heading_in_a_paragraph_are_caught() {

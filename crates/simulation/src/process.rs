@@ -46,8 +46,8 @@ use crate::publication;
 use crate::rabbitmq;
 use crate::scenarios::Reading;
 use crate::surroundings::{
-    Counts, Desk, Ends, FactsOf, MetersOf, MortalFile, SharedPostgres, Shown, SimulatedDatabase,
-    SimulatedWire, memory,
+    Counts, Ends, FactsOf, MetersOf, MortalFile, SharedPostgres, Shown, SimulatedDatabase,
+    SimulatedStopSurroundings, SimulatedWire, mortal_bytes,
 };
 use crate::tail::{self, Tail};
 
@@ -173,9 +173,9 @@ fn standing_stops(
         is_polling: false,
         system: system.clone(),
         relay: relay_name(machine),
-        memory: file.map(|file| Memory::read(memory(file, life), PathBuf::new())),
+        memory: file.map(|file| Memory::read(mortal_bytes(file, life), PathBuf::new())),
         missing_file: None,
-        surroundings: Box::new(Desk(Arc::clone(site.postgres))),
+        surroundings: Box::new(SimulatedStopSurroundings(Arc::clone(site.postgres))),
         clock: life.clone(),
     }))
 }

@@ -229,8 +229,8 @@ impl StateBytes for MortalBytes {
     }
 }
 
-/// What the state file of a machine holds of stops and of the last process, for a process.
-pub(crate) fn memory(file: &MemoryFile, life: &Arc<Life>) -> Arc<dyn FileBytes> {
+/// The state file of a machine for one process, which may die between any two writes.
+pub(crate) fn mortal_bytes(file: &MemoryFile, life: &Arc<Life>) -> Arc<dyn FileBytes> {
     Arc::new(MortalBytes { life: Arc::clone(life), held: file.bytes() })
 }
 
@@ -245,10 +245,11 @@ pub(crate) fn remembered<T>(file: &MemoryFile, change: impl FnOnce(&mut Remember
     outcome
 }
 
-/// What a person has who acknowledges a stop. No stop is written to the dead-letter topic.
-pub(crate) struct Desk(pub(crate) SharedPostgres);
+/// Postgres as an acknowledgement of a stop is compared with it. No stop is written to the dead-letter
+/// topic.
+pub(crate) struct SimulatedStopSurroundings(pub(crate) SharedPostgres);
 
-impl StopSurroundings for Desk {
+impl StopSurroundings for SimulatedStopSurroundings {
     fn has_topic(&self) -> bool {
         true
     }

@@ -38,6 +38,8 @@ WALRELAY_CONFIG
     the configuration file, unless --config names one
 WALRELAY_LOG
     the level of the log, unless --log gives one
+WALRELAY_LOG_FORMAT
+    the format of the log, unless --log-format gives one
 WALRELAY_SECTION__KEY
     one key of the configuration, as in WALRELAY_SOURCE__URL";
 

@@ -94,5 +94,5 @@ pub(super) fn json_answer(code: StatusCode, body: &Value) -> Response {
 }
 
 pub(super) fn fault_json(fault: &Fault) -> Value {
-    json!({ "code": fault.code, "what": fault.what, "where": fault.place, "mend": fault.mend })
+    json!({ "code": fault.code, "what": fault.what, "where": fault.place, "help": fault.mend })
 }

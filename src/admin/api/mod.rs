@@ -189,7 +189,7 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
         })?;
         Ok(json!({
             "letters": letters,
-            "meant": index.count_selected(filter.states()),
+            "matched": index.count_selected(filter.states()),
             "read": { "records": index.records, "foreign": index.foreign },
             "job": job,
         }))
@@ -211,8 +211,10 @@ async fn show(
         })?;
     }
     api.on_topic(move |topic| {
-        let found = view::find(topic, &id)?;
-        let letters: Vec<Value> = found.iter().map(|found| found.detail(payload)).collect();
+        let ids = [id];
+        let found = view::find(topic, &ids)?;
+        found.missing(&ids).map_or(Ok(()), Err)?;
+        let letters: Vec<Value> = found.letters.iter().map(|found| found.detail(payload)).collect();
         Ok(json!({ "letters": letters }))
     })
     .await
@@ -248,8 +250,8 @@ async fn begin_job(
         let until = rfc3339(until_unix_us);
         let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
-            let meant = index.count_selected(filter.states());
-            Ok(json!({ "dry_run": true, "meant": meant, "until": until, "records": index.records }))
+            let matched = index.count_selected(filter.states());
+            Ok(json!({ "dry_run": true, "matched": matched, "until": until, "records": index.records }))
         });
         return count.await;
     }
@@ -291,9 +293,9 @@ async fn release_keys(
     ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
 ) -> ApiResult {
-    let (request::ReleaseBody { key, anyway, dry_run, .. }, reason) =
+    let (request::ReleaseBody { key, force, dry_run, .. }, reason) =
         request::release(request).await?;
-    let request = ReleaseRequest { key, anyway, by: who(&client) };
+    let request = ReleaseRequest { key, force, by: who(&client) };
     let answer = move |ReleasedKeys { keys, meanwhile }| json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
     if dry_run {
         let parked = move |topic: &DeadLetterTopic<'_>| {

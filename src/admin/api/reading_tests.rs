@@ -32,8 +32,8 @@ impl Broker for SilentBroker {
         self.0.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        self.0.prepare(wanted)
+    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
+        self.0.prepare(wanted, dry_run)
     }
 
     fn log(&self, _: &DeadLetterAddress, _: ReadFrom) -> Result<Box<dyn DeadLetterLog>, Fault> {

@@ -44,7 +44,7 @@ pub(super) struct JobRequest {
 pub(super) struct ReleaseBody {
     pub(super) key: Option<String>,
     all: bool,
-    pub(super) anyway: bool,
+    pub(super) force: bool,
     pub(super) dry_run: bool,
     reason: Option<String>,
 }

@@ -164,7 +164,7 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
         let fixture = fixture_with(token);
         let (status, head, body) = fixture.request("GET /api/dlq", &bearer(""), "");
         assert_eq!((status, body["code"].as_str()), (403, Some("api.closed")), "{head}");
-        assert!(body["where"] == "admin.token" && body["mend"].as_str().unwrap().contains("admin"));
+        assert!(body["where"] == "admin.token" && body["help"].as_str().unwrap().contains("admin"));
     }
     // THEN what needs no token stays open
     let (status, _, _) = exchange(fixture_with(None).admin.addr, "GET /status", "", "");
@@ -198,13 +198,13 @@ fn letters_are_listed_with_the_filters_of_the_command_line() {
     fixture.write(6, false);
     let (code, body) = fixture.get("/api/dlq");
     assert_eq!((code, ids(&body)), (200, vec!["e0", "e1", "e2", "e3", "e4", "e5"]));
-    assert_eq!((&body["meant"], &body["read"]["records"]), (&Value::from(6), &Value::from(6)));
+    assert_eq!((&body["matched"], &body["read"]["records"]), (&Value::from(6), &Value::from(6)));
     assert_eq!(body["letters"][0]["error_class"], "unroutable");
     assert!(!body.to_string().contains("payload\""), "payloads are not listed");
     let (_, body) = fixture.get("/api/dlq?key=k1&since=1970-01-01T00%3A00%3A02Z");
-    assert_eq!((ids(&body), &body["meant"]), (vec!["e4"], &Value::from(1)));
+    assert_eq!((ids(&body), &body["matched"]), (vec!["e4"], &Value::from(1)));
     let (_, body) = fixture.get("/api/dlq?text=NOBODY+wants&limit=2");
-    assert_eq!((ids(&body), &body["meant"]), (vec!["e0", "e1"], &Value::from(6)));
+    assert_eq!((ids(&body), &body["matched"]), (vec!["e0", "e1"], &Value::from(6)));
     assert_eq!(ids(&fixture.get("/api/dlq?topic=elsewhere").1), Vec::<&str>::new());
 }
 
@@ -232,7 +232,7 @@ fn a_replay_is_a_job_and_ends_with_its_outcome() {
     assert_eq!((code, body["code"].as_str()), (404, Some("api.no-job")));
     // WHEN it is only tried THEN nothing is published
     let (code, body) = fixture.post("/api/dlq/replay", r#"{"key":"k0","dry_run":true}"#);
-    assert_eq!((code, &body["meant"], fixture.arrived().len()), (200, &Value::from(2), 0));
+    assert_eq!((code, &body["matched"], fixture.arrived().len()), (200, &Value::from(2), 0));
     // WHEN it is done
     let (code, job) = fixture.post("/api/dlq/replay", r#"{"key":"k0","reason":"bound\nnow"}"#);
     assert_eq!((code, &job["job"], &job["action"]), (202, &Value::from(1), &"replay".into()));
@@ -262,7 +262,7 @@ fn a_job_acts_on_what_was_counted_and_on_nothing_else() {
     fixture.write(3, false);
     // GIVEN somebody who has seen that it would be three
     let (_, seen) = fixture.post("/api/dlq/discard", r#"{"all":true,"dry_run":true}"#);
-    assert_eq!(seen["meant"], 3);
+    assert_eq!(seen["matched"], 3);
     let until = seen["until"].as_str().unwrap();
     // WHEN one of them is resolved before he says so THEN nothing is done, and he is told
     let job = |expected: usize| format!(r#"{{"until":"{until}","expected":{expected}}}"#);
@@ -294,7 +294,7 @@ fn a_job_that_fails_says_why() {
     let job = fixture.ended_job();
     assert_eq!(job["state"], "failed", "{job}");
     assert_eq!(job["error"]["code"], "dead-letter.refused-again");
-    assert!(job["error"]["mend"].as_str().unwrap().contains("bind one"));
+    assert!(job["error"]["help"].as_str().unwrap().contains("bind one"));
     assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0"]);
 }
 
@@ -341,7 +341,7 @@ fn a_key_is_released_once_nothing_of_it_is_open() {
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k0", "k1", "k2"])));
     let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (409, Some("dead-letter.key-has-open")));
-    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","anyway":true}"#);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","force":true}"#);
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k1"])));
     let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.not-parked")));
@@ -380,7 +380,7 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
     ] {
         let (code, answer) = fixture.post("/api/dlq/replay", body);
         assert_eq!(code, 400, "{body}: {answer}");
-        assert!(answer["what"].is_string() && answer["mend"].is_string(), "{answer}");
+        assert!(answer["what"].is_string() && answer["help"].is_string(), "{answer}");
     }
     let reason = format!(r#"{{"all":true,"reason":"{}"}}"#, "x".repeat(501));
     assert_eq!(fixture.post("/api/dlq/discard", &reason).0, 400);

@@ -9,7 +9,7 @@ export class Refused extends Error {
     this.status = status;
     this.code = body?.code ?? "";
     const more = (body?.more ?? []).map((fault) => fault.what);
-    this.text = [this.message, ...more].join("; ") + (body?.mend ? ` – ${body.mend}` : "");
+    this.text = [this.message, ...more].join("; ") + (body?.help ? ` – ${body.help}` : "");
   }
 }
 

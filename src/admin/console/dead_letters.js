@@ -124,7 +124,7 @@ async function load() {
     if (turn !== asked) return;
     // In the order of the topic's partitions; the newest are what people look for.
     letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
-    [matching, pages] = [answer.meant, 1];
+    [matching, pages] = [answer.matched, 1];
     problem.hidden = true;
     draw();
     if (answer.job) showJob(answer.job);
@@ -234,7 +234,7 @@ const JOB_STATES = { running: "runs", stopping: "is being stopped", done: "is do
 
 function showJob(job) {
   const place = byId("job");
-  const { done, meant, cut = 0, unrouted = 0, incomplete = 0, misrouted = 0, uncarried = 0, gone = 0 } = job.progress;
+  const { done, matched, cut = 0, unrouted = 0, incomplete = 0, misrouted = 0, uncarried = 0, gone = 0 } = job.progress;
   const runs = job.state === "running" || job.state === "stopping";
   const passed = cut + unrouted + incomplete + misrouted + uncarried + gone;
   const title = `${job.action === "replay" ? "Replay" : "Discard"} ${job.job} ${JOB_STATES[job.state] ?? job.state}`;
@@ -249,8 +249,8 @@ function showJob(job) {
   }
   const [head, , bar, text, , stop] = place.children;
   say(head, title);
-  [bar.max, bar.value] = [Math.max(meant, 1), done];
-  say(text, `${count(done)} of ${count(meant)}${passed ? `, ${count(passed)} passed over` : ""}`);
+  [bar.max, bar.value] = [Math.max(matched, 1), done];
+  say(text, `${count(done)} of ${count(matched)}${passed ? `, ${count(passed)} passed over` : ""}`);
   showFault(job.error);
   stop.hidden = !runs;
   stop.disabled = job.state === "stopping";
@@ -262,7 +262,7 @@ function showJob(job) {
 // Why the job has failed, or why it cannot be stopped.
 function showFault(error) {
   const fault = byId("job").querySelector(".error");
-  say(fault, error ? `${error.what} – ${error.mend}` : stopRefused);
+  say(fault, error ? `${error.what} – ${error.help}` : stopRefused);
   fault.hidden = !fault.textContent;
 }
 

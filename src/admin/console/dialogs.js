@@ -142,17 +142,17 @@ export function askAction(action, what, about, run) {
   const rate = el("input", { id: "action-rate", type: "text", autofocus: action === "replay", placeholder: "50/s", autocomplete: "off" });
   const reason = el("input", { id: "action-reason", type: "text", maxlength: 500, autocomplete: "off", required: action === "discard",
     autofocus: action !== "replay" });
-  const anyway = el("input", { id: "action-anyway", type: "checkbox" });
+  const force = el("input", { id: "action-force", type: "checkbox" });
   let counted;
   const body = (more) => ({ ...bodyOf(action, what, counted), ...more });
   const dryRun = async () => {
     say(outcome, "Counting…");
     [counted, go.disabled] = [undefined, true];
     try {
-      const { meant, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
-      if (!keys) counted = { until, expected: meant };
+      const { matched, keys, until } = await post(`/api/dlq/${action}`, body({ dry_run: true }));
+      if (!keys) counted = { until, expected: matched };
       go.disabled = false;
-      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(meant, "dead letter")}.`);
+      say(outcome, `${would} ${keys ? plural(keys.length, "key") : plural(matched, "dead letter")}.`);
     } catch (error) {
       say(outcome, "");
       fail(error);
@@ -164,7 +164,7 @@ export function askAction(action, what, about, run) {
     if (reason.required && !reason.value.trim()) return fail({ text: "a reason is needed" });
     const more = { ...(reason.value.trim() && { reason: reason.value.trim() }) };
     if (action !== "release" && rate.value.trim()) more.rate = rate.value.trim();
-    if (action === "release" && anyway.checked) more.anyway = true;
+    if (action === "release" && force.checked) more.force = true;
     go.disabled = true;
     try {
       const left = await run(body(more));
@@ -177,7 +177,7 @@ export function askAction(action, what, about, run) {
   };
   const go = el("button", { id: "action-go", type: "submit", class: action === "discard" ? "danger-solid" : "primary" }, verb);
   const options = action === "release"
-    ? [el("label", { class: "check" }, anyway, "although dead letters of it are open: later events overtake them")]
+    ? [el("label", { class: "check" }, force, "although dead letters of it are open: later events overtake them")]
     : [el("label", {}, "Rate", rate, el("span", { class: "dim" }, "per s, min or h; without one as fast as it goes"))];
   open(dialog, title("action-title", `${verb} ${about}`, dialog), el("p", {}, meaning),
     el("form", { class: "stack", onsubmit: submit }, outcome, ...options,

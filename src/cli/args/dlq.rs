@@ -2,130 +2,168 @@
 
 use clap::{Args, Subcommand};
 
+use super::common::{DryRunArg, ListOutputArgs, OutputArgs, ReasonArg, YesArg};
 use crate::dead_letter::filter::FilterText;
 
+const LIST_HELP: &str = "\
+Examples:
+  walrelay dlq list --since 2h
+  walrelay dlq list --error-class kafka.message-size-too-large
+  walrelay dlq list --state all --output jsonl | jq .event_id";
+
+const SHOW_HELP: &str = "\
+Example:
+  walrelay dlq show 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10 --payload";
+
 const REPLAY_HELP: &str = "\
-A replay publishes events in the order of their keys. It stops by itself at the first event that is
-refused again, and when new dead letters come in. What was delivered is resolved; run it again for
-the rest. Events carry the header dlq-replay-count.
+A replay publishes events in the order of their keys. It stops at the first event that is refused
+again, and when new dead letters arrive. Events that were delivered are resolved; run the command
+again for the rest. Replayed events have the header dlq-replay-count.
 
 Examples:
+  walrelay dlq replay 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10
   walrelay dlq replay --error-class rabbitmq.no-route --dry-run
   walrelay dlq replay --topic orders --rate 50/s
   walrelay dlq replay --all
   walrelay dlq replay --from billing.dlq --error-class consumer.exhausted";
 
+const DISCARD_HELP: &str = "\
+Examples:
+  walrelay dlq discard 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10
+  walrelay dlq discard --key customer-7 --until 2026-11-21 --dry-run
+  walrelay dlq discard --topic orders --yes --reason 'orders of the load test'";
+
+const RELEASE_HELP: &str = "\
+Examples:
+  walrelay dlq release --key customer-7
+  walrelay dlq release --all --dry-run";
+
+const PURGE_HELP: &str = "\
+Examples:
+  walrelay dlq purge --older-than 30d --dry-run
+  walrelay dlq purge --older-than 30d --yes";
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DlqFrom {
-    /// The dead letters of a consumer: its topic or stream queue [default: those of the relay].
+    /// Dead-letter topic or stream queue of a consumer [default: that of the relay].
     #[arg(long, value_name = "SERVICE.dlq", global = true)]
     pub(crate) from: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DlqAction {
-    /// List dead letters; open ones unless others are named.
-    #[command(
-        after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq list --state all --json | jq .event_id"
-    )]
+    /// List dead letters; by default those that are open.
+    #[command(after_help = LIST_HELP)]
     List(ListArgs),
-    /// Show one dead letter with its history.
-    #[command(
-        after_help = "Example:\n  walrelay dlq show 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10 --payload"
-    )]
+    /// Show dead letters with their history.
+    #[command(after_help = SHOW_HELP)]
     Show(ShowArgs),
-    /// Publish the events of dead letters.
+    /// Publish the events of dead letters again.
     #[command(after_help = REPLAY_HELP)]
     Replay(ReplayArgs),
-    /// Mark dead letters as not to be published; they stay in the topic.
-    #[command(
-        after_help = "Example:\n  walrelay dlq discard --key customer-7 --until 2026-11-21 --dry-run"
-    )]
-    Discard(WorkArgs),
-    /// Publish the events of a parked key again from now on.
-    #[command(after_help = "Example:\n  walrelay dlq release --key customer-7")]
+    /// Mark dead letters as discarded: they stay in the topic, and are no longer open.
+    #[command(after_help = DISCARD_HELP)]
+    Discard(DiscardArgs),
+    /// Release parked keys: their later events are published again.
+    #[command(after_help = RELEASE_HELP)]
     Release(ReleaseArgs),
-    /// Delete old records of the topic, up to the oldest that is open, parks a key or is younger.
+    /// Delete old records of the dead-letter topic.
     ///
-    /// On RabbitMQ, which deletes by age alone, it prints the policy and exits 1.
-    #[command(after_help = "Example:\n  walrelay dlq purge --older-than 30d --dry-run")]
+    /// Deletes up to the oldest record that is open, parks a key or is younger. RabbitMQ deletes by age alone: there
+    /// the command prints the policy to set, and exits 1.
+    #[command(after_help = PURGE_HELP)]
     Purge(PurgeArgs),
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PurgeArgs {
-    /// Age from which on records may be deleted: 30d, 12h.
+    /// Minimum age of the records to delete, as in 30d or 12h.
     #[arg(long, value_name = "AGE")]
     pub(crate) older_than: String,
-    /// Only show what would be deleted.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) yes: YesArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    pub(crate) filter: FilterText,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print at most so many [default: 1000, all with --json].
+    pub(crate) output: ListOutputArgs,
+    /// Maximum number of dead letters [default: 1000 for text, no limit for JSON].
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<usize>,
+    // Its heading holds for what follows.
+    #[command(flatten)]
+    pub(crate) filter: FilterText,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// Event id.
-    pub(crate) id: String,
-    /// Print the payload, too.
+    /// Event ids.
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+    /// Print the payloads, too.
     #[arg(long)]
     pub(crate) payload: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: ListOutputArgs,
 }
 
+/// Which dead letters a job acts on, and how.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
-    #[command(flatten)]
-    pub(crate) filter: FilterText,
-    /// All dead letters (of --state); without it, a filter must be given.
+    /// All dead letters (of --state). Without it, an id or a filter is required.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Highest rate, as in 50/s or 300/min.
+    /// Maximum rate, as in 50/s or 300/min.
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<String>,
-    /// Only list what would be done.
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) reason: ReasonArg,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) filter: FilterText,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    #[command(flatten)]
-    pub(crate) work: WorkArgs,
-    /// Also to topics and exchanges to which no route of the configuration leads: whoever may write
-    /// to the dead-letter topic then decides where this login publishes.
+    /// Publish also to topics and exchanges to which no route of the configuration leads. Whoever may write to the
+    /// dead-letter topic then decides where this login publishes.
     #[arg(long)]
     pub(crate) any_destination: bool,
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DiscardArgs {
+    #[command(flatten)]
+    pub(crate) yes: YesArg,
+    #[command(flatten)]
+    pub(crate) work: WorkArgs,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReleaseArgs {
-    /// The parked key.
-    #[arg(long, value_name = "KEY", required_unless_present = "all_keys")]
+    /// Parked key.
+    #[arg(long, value_name = "KEY", required_unless_present = "all")]
     pub(crate) key: Option<String>,
     /// All parked keys.
     #[arg(long, conflicts_with = "key")]
-    pub(crate) all_keys: bool,
-    /// Also while dead letters of the key are open: later events will overtake them.
+    pub(crate) all: bool,
+    /// Release keys that have open dead letters, too: later events are published before them.
     #[arg(long)]
-    pub(crate) anyway: bool,
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) reason: ReasonArg,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

@@ -2,31 +2,47 @@
 //!
 //! Values of `--set` are not parsed here, because clap quotes a wrong value, which may be a secret.
 
+mod common;
 mod dlq;
 mod find;
 mod outbox;
+mod slot;
 mod status;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
+pub(crate) use common::{DryRunArg, OutputArgs, OutputFormat, YesArg};
+use common::{ListenArg, ReasonArg, SlotArg};
 pub(crate) use dlq::{
-    DlqAction, DlqFrom, ListArgs, PurgeArgs, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs,
+    DiscardArgs, DlqAction, DlqFrom, ListArgs, PurgeArgs, ReleaseArgs, ReplayArgs, ShowArgs,
+    WorkArgs,
 };
 pub(crate) use find::FindArgs;
-pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
+pub(crate) use outbox::{HandoverArgs, ListRows, OutboxAction, RetryRows, RowState};
+pub(crate) use slot::SlotAction;
 pub(crate) use status::StatusArgs;
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let features = [
+        ("allocator", cfg!(feature = "allocator")),
+        ("otlp", cfg!(feature = "otlp")),
+        ("portable", cfg!(feature = "portable")),
+    ];
+    let features = features.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| *name);
+    let features: Vec<&str> = features.collect();
     format!(
-        "{}\nlibrdkafka {}\n{}-{}",
+        "{}\ncommit {}\nfeatures {}\nlibrdkafka {}, TLS by OpenSSL; all other TLS by rustls\n{}-{}",
         env!("CARGO_PKG_VERSION"),
+        // Set by build.rs.
+        option_env!("WALRELAY_COMMIT").unwrap_or("unknown"),
+        if features.is_empty() { "none".to_owned() } else { features.join(", ") },
         rdkafka::util::get_rdkafka_version().1,
         std::env::consts::ARCH,
         std::env::consts::OS,
@@ -35,42 +51,50 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0 done · 1 failed · 2 bad usage or configuration · 3 slot missing, lost or not ours
+  0 done · 1 failed · 2 wrong usage or configuration · 3 slot missing, lost or not ours
   4 source unusable · 5 sink unusable · 6 halted by policy
 
 Examples:
-  walrelay init --sql | psql app        make what is missing in Postgres
+  walrelay config example --sink kafka > walrelay.toml
+  walrelay init --dry-run               show what is missing in Postgres and at the broker
   walrelay check                        find every fault before the first event
   walrelay run                          relay until stopped
-  walrelay --config prod.toml run       with another file
+  walrelay -c prod.toml run             with another configuration file
   walrelay --set delivery.attempts_max=3 run
-  walrelay status --watch               how it does, each second
-  walrelay resume                       acknowledge why it has stopped
-  walrelay dlq list --since 2h          what could not be published lately
-  walrelay find --key customer-7        where the events of a key are
-  walrelay compare --html compare.html  the slot against polling, here";
+  walrelay status --watch               show lag and rates, each second
+  walrelay resume                       acknowledge why the relay has stopped
+  walrelay dlq list --since 2h          list events that could not be published
+  walrelay find --key customer-7        find the events of a key
+  walrelay compare --html compare.html  measure the slot against polling";
 
 const COMPARE_HELP: &str = "\
 Runs the slot, then polling at each interval, under the same load, in a scratch schema, slot and
-topic (or queue) that are removed at the end, also after Ctrl-C. Broker, logins and [delivery] are
-those of the configuration; its tables, slot and topics are left alone. Exits 1 when an event is
-missing. docs/compare.md says what is measured.
+topic (or queue) that are removed at the end, also after Ctrl-C. The broker, the logins and
+[delivery] are those of the configuration; its tables, slot and topics are not used. Exits 1 if an
+event is missing. docs/compare.md describes what is measured.
 
 Examples:
   walrelay compare
   walrelay compare --rates 100,1000,5000 --intervals 200ms,1s --duration 1m --html compare.html
   walrelay compare --json | jq '.runs[] | {mode, interval_ms, rate, p99: .latency_ms.p99}'";
 
-/// Carries outbox events from a Postgres replication slot to Kafka, RabbitMQ or a file.
+const INIT_HELP: &str = "\
+Creates only what does not exist, and changes nothing that does. Every run can be repeated.
+
+Examples:
+  walrelay init --dry-run
+  walrelay init
+  walrelay init --sql | psql app";
+
+/// Relays outbox events from a Postgres replication slot to Kafka, RabbitMQ or a file.
 #[derive(Parser)]
 #[command(name = "walrelay", version, long_version = LONG_VERSION.as_str(), after_help = AFTER_HELP)]
 #[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) configuration: ConfigurationArgs,
-    /// Log level or filter, as in debug or info,walrelay=trace [default: info].
-    #[arg(long, value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
-    pub(crate) log: Option<String>,
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -79,29 +103,77 @@ pub(crate) struct Args {
 #[command(next_help_heading = "Configuration")]
 pub(crate) struct ConfigurationArgs {
     /// Configuration file [default: walrelay.toml, else /etc/walrelay/walrelay.toml].
-    #[arg(long, value_name = "FILE", env = "WALRELAY_CONFIG", global = true)]
+    #[arg(short, long, value_name = "FILE", env = "WALRELAY_CONFIG", global = true)]
     config: Option<OsString>,
     /// Override one key, as in --set delivery.backoff_cap=10s; repeatable.
     #[arg(long, value_name = "KEY=VALUE", global = true)]
     set: Vec<OsString>,
-    /// Short for --set source.slot=NAME.
-    #[arg(long, value_name = "NAME", global = true)]
-    slot: Option<String>,
-    /// Short for --set admin.listen=ADDRESS.
-    #[arg(long, value_name = "ADDRESS", global = true)]
-    listen: Option<String>,
 }
 
-impl ConfigurationArgs {
-    /// These arguments together with the environment.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Log")]
+pub(crate) struct LogArgs {
+    /// Log level or filter, as in debug or info,walrelay=trace [default: info].
+    #[arg(long = "log", value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
+    level: Option<String>,
+    /// Log format: text or json [default: text on a terminal, else json].
+    #[arg(long = "log-format", value_parser = log_format, value_name = "FORMAT")]
+    #[arg(env = "WALRELAY_LOG_FORMAT", global = true)]
+    format: Option<GivenFormat>,
+    /// Short for --log debug.
+    #[arg(short, long, global = true)]
+    verbose: bool,
+    /// Short for --log warn.
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+}
+
+impl LogArgs {
+    /// The level that was given; the short options stand over the variable.
+    pub(crate) fn level(&self) -> Option<&str> {
+        match (self.verbose, self.quiet) {
+            (true, _) => Some("debug"),
+            (_, true) => Some("warn"),
+            _ => self.level.as_deref(),
+        }
+    }
+
+    pub(crate) fn format(&self) -> Option<LogFormat> {
+        self.format.and_then(|GivenFormat(format)| format)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// None for a variable that is set to an empty text, which counts as not set.
+#[derive(Clone, Copy, Debug)]
+struct GivenFormat(Option<LogFormat>);
+
+fn log_format(text: &str) -> Result<GivenFormat, String> {
+    Ok(GivenFormat(match text {
+        "" => None,
+        "text" => Some(LogFormat::Text),
+        "json" => Some(LogFormat::Json),
+        _ => return Err("expected text or json".to_owned()),
+    }))
+}
+
+impl Args {
+    /// The configuration that the arguments and the environment ask for.
     pub(crate) fn request(&self) -> Request {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
+        let ConfigurationArgs { config, set } = &self.configuration;
+        let (slot, listen) = self.command.overrides();
         Request {
             // A variable that is set to an empty text counts as not set.
-            file: self.config.as_ref().filter(|name| !name.is_empty()).map(PathBuf::from),
-            settings: self.set.iter().map(text).collect(),
-            slot: self.slot.clone(),
-            listen: self.listen.clone(),
+            file: config.as_ref().filter(|name| !name.is_empty()).map(PathBuf::from),
+            settings: set.iter().map(text).collect(),
+            slot: slot.cloned(),
+            listen: listen.cloned(),
             variables: std::env::vars_os()
                 .map(|(name, value)| (text(&name), text(&value)))
                 .collect(),
@@ -111,34 +183,34 @@ impl ConfigurationArgs {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Relay until stopped; SIGTERM settles what is in flight and exits 0.
+    /// Relay events until stopped. SIGTERM settles what is in flight and exits 0.
     ///
-    /// Logs, and the fault that ends it, go to standard error: text on a terminal, JSON otherwise.
-    #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
-    Run,
-    /// Find everything that would end `run`, without
-    /// changing anything; exits 1 if it finds something.
+    /// The log, and the fault that ends the relay, are written to standard error.
+    #[command(after_help = "Example:\n  walrelay -c /etc/walrelay.toml run")]
+    Run {
+        #[command(flatten)]
+        slot: SlotArg,
+        #[command(flatten)]
+        listen: ListenArg,
+    },
+    /// Find every fault that would end `run`. Changes nothing; exits 1 if there is one.
     #[command(
-        after_help = "Example:\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
+        after_help = "Examples:\n  walrelay check\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
     )]
     Check {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+        #[command(flatten)]
+        slot: SlotArg,
+        #[command(flatten)]
+        listen: ListenArg,
     },
-    /// Make what is missing, and only that: table, publication, slot, topics.
-    #[command(after_help = "Example:\n  walrelay init --sql | psql app")]
-    Init {
-        /// Print the SQL instead of running it.
-        #[arg(long)]
-        sql: bool,
-        /// The role that `walrelay run` logs in as, when it is not that of `source.url`.
-        #[arg(long, value_name = "ROLE")]
-        role: Option<String>,
-    },
+    /// Create what is missing in Postgres and at the broker: table, publication, slot, topics.
+    #[command(after_help = INIT_HELP)]
+    Init(InitArgs),
     /// Show the state of running relays: lag, rates, latency, dead letters, WAL.
     Status(StatusArgs),
-    /// Acknowledge a stop that protects data, after it was shown; until then every start ends with it.
+    /// Acknowledge a stop that protects data. Until then, every start of the relay ends with it.
     #[command(
         after_help = "Examples:\n  walrelay resume\n  walrelay resume --yes --reason 'compared, nothing is missing'"
     )]
@@ -149,7 +221,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: SlotAction,
     },
-    /// List dead letters, publish their events, discard them, release parked keys.
+    /// List, show, replay and discard dead letters; release parked keys.
     #[command(
         after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq replay --topic orders --rate 50/s\n  walrelay dlq list --from billing.dlq"
     )]
@@ -159,7 +231,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: DlqAction,
     },
-    /// Find where an event is: its row, its place in the log, its record or dead letter.
+    /// Find where events are: their rows, records and dead letters.
     #[command(after_help = find::FIND_HELP)]
     Find(FindArgs),
     /// Measure the slot against polling, on your own Postgres and broker.
@@ -168,14 +240,14 @@ pub(crate) enum Command {
     /// The relay that `compare` measures.
     #[command(name = COMPARE_RELAY, hide = true, after_help = "Started by: walrelay compare")]
     CompareRelay,
-    /// List the rows of a polled table, retry failed ones, or move the table to a slot.
+    /// List the rows of a polled table, retry failed rows, or move the table to a slot.
     #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
     Outbox {
         #[command(subcommand)]
         action: OutboxAction,
     },
-    /// Show what is configured, or the JSON Schema of the file.
-    #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
+    /// Print the effective configuration, an example, detected outbox tables, or the JSON Schema of the file.
+    #[command(after_help = "Example:\n  walrelay config example --sink kafka > walrelay.toml")]
     Config {
         #[command(subcommand)]
         action: ConfigAction,
@@ -190,73 +262,121 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// The slot and the address of the admin server that the command names.
+    fn overrides(&self) -> (Option<&String>, Option<&String>) {
+        match self {
+            Command::Run { slot, listen } | Command::Check { slot, listen, .. } => {
+                (slot.slot.as_ref(), listen.listen.as_ref())
+            }
+            Command::Resume(ResumeArgs { slot, listen, .. }) => {
+                (slot.slot.as_ref(), listen.listen.as_ref())
+            }
+            Command::Init(InitArgs { slot, .. }) => (slot.slot.as_ref(), None),
+            Command::Outbox { action } => (action.slot(), None),
+            Command::Slot { action } => (action.name(), None),
+            Command::Status(StatusArgs { listen, .. }) => (None, listen.listen.as_ref()),
+            _ => (None, None),
+        }
+    }
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct InitArgs {
+    /// Print the SQL instead of running it. What is missing at the broker is not created.
+    #[arg(long, conflicts_with_all = ["dry_run", "json", "output"])]
+    pub(crate) sql: bool,
+    /// Role that `walrelay run` logs in as [default: that of `source.url`].
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<String>,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) slot: SlotArg,
+}
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
-    /// Do not ask.
-    #[arg(long)]
-    pub(crate) yes: bool,
-    /// Why, for the log and the record.
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) reason: ReasonArg,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) yes: YesArg,
+    #[command(flatten)]
+    slot: SlotArg,
+    #[command(flatten)]
+    listen: ListenArg,
 }
 
-/// What to do with the slot.
-#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub(crate) enum SlotAction {
-    /// Create the slot; events committed from now on are kept for the relay.
-    #[command(after_help = "Example:\n  walrelay slot create")]
-    Create {
-        /// Keep the slot on standbys, for a failover (PostgreSQL 17).
-        #[arg(long)]
-        failover: bool,
-    },
-    /// Drop the slot; events not yet relayed are no longer kept.
-    #[command(after_help = "Example:\n  walrelay slot drop walrelay")]
-    Drop {
-        /// The name of the slot, to confirm.
-        name: Option<String>,
-        /// Do not ask for the name.
-        #[arg(long)]
-        yes: bool,
-    },
-    /// Show the state of the slot.
-    #[command(after_help = "Example:\n  walrelay slot show")]
-    Show {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-/// What to show of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+/// What to print of the configuration.
+#[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// The effective configuration with the origin of each value; secrets are hidden.
+    /// Print the effective configuration with the origin of each value. Secrets are hidden.
     #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
-    Show,
-    /// The JSON Schema of the configuration file.
+    Show {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Print a commented example of the configuration file.
+    #[command(after_help = "Example:\n  walrelay config example --sink rabbitmq > walrelay.toml")]
+    Example {
+        /// Sink of the example.
+        #[arg(long, value_enum, default_value_t = ExampleSink::Kafka)]
+        sink: ExampleSink,
+    },
+    /// Print the [[source.outbox]] sections for the tables that are recognised. Changes nothing.
+    ///
+    /// Reads the catalog of the database at source.url; no other key is needed. What it prints can be
+    /// appended to a configuration that has source.url and a sink.
+    #[command(
+        after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
+    )]
+    Detect,
+    /// Print the JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,
 }
 
+/// The sinks that have an example.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExampleSink {
+    Kafka,
+    #[value(name = "rabbitmq")]
+    RabbitMq,
+    File,
+}
+
+impl ExampleSink {
+    /// The file of the folder `config`.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            ExampleSink::Kafka => include_str!("../../../config/kafka.toml"),
+            ExampleSink::RabbitMq => include_str!("../../../config/rabbitmq.toml"),
+            ExampleSink::File => include_str!("../../../config/file.toml"),
+        }
+    }
+}
+
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// Events per second, one run of each mode for each.
+    /// Rates in events per second; each mode is run once at each rate.
     #[arg(long, value_name = "LIST", default_value = "100,1000")]
     pub(crate) rates: String,
-    /// Intervals of polling; none measures the slot alone.
+    /// Polling intervals; an empty list measures only the slot.
     #[arg(long, value_name = "LIST", default_value = "100ms,500ms,2s")]
     pub(crate) intervals: String,
-    /// How long each run is measured.
+    /// Duration of each run.
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub(crate) duration: String,
-    /// Events of the backlog that each mode drains; 0 for none.
+    /// Number of events in the backlog that each mode drains; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) backlog: u64,
-    /// Print JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Also write a page with plots.
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// Also write an HTML page with plots.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 }

@@ -2,37 +2,56 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-const HANDOVER_HELP: &str = "\
-Makes publication and slot, and divides the rows: those that the slot does not carry are published by
-the relays that poll, which end by themselves when they are done. Writers need not stop. Then set
-source.mode = \"cdc\" and start the relay again.
+use super::common::{DryRunArg, ListOutputArgs, OutputArgs, SlotArg};
 
-Example:
+const LIST_HELP: &str = "\
+Examples:
+  walrelay outbox list
+  walrelay outbox list --state pending --output jsonl | jq .id";
+
+const RETRY_HELP: &str = "\
+Exits 1 if one of the ids is not that of a failed row.
+
+Examples:
+  walrelay outbox retry 4711 4712
+  walrelay outbox retry --all --dry-run";
+
+const HANDOVER_HELP: &str = "\
+Creates the publication and the slot, and divides the rows: relays that poll publish the rows that
+the slot does not carry, and then stop. Writers need not stop. Then set source.mode = \"cdc\" and
+start the relay again.
+
+Examples:
+  walrelay outbox handover --dry-run
   walrelay outbox handover";
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum OutboxAction {
-    /// List rows; failed ones unless another status is named.
-    #[command(
-        after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox list --status pending --json | jq .id"
-    )]
+    /// List rows; by default those that have failed.
+    #[command(after_help = LIST_HELP)]
     List(ListRows),
     /// Make failed rows pending again, with all their attempts.
-    #[command(
-        after_help = "Examples:\n  walrelay outbox retry 4711 4712\n  walrelay outbox retry --all"
-    )]
+    #[command(after_help = RETRY_HELP)]
     Retry(RetryRows),
     /// Move the table from polling to a replication slot, without losing or repeating an event.
     #[command(after_help = HANDOVER_HELP)]
-    Handover {
-        /// Do not wait until polling has published the rows that are left to it.
-        #[arg(long)]
-        no_wait: bool,
-    },
+    Handover(HandoverArgs),
 }
 
+impl OutboxAction {
+    /// The slot that was named.
+    pub(super) fn slot(&self) -> Option<&String> {
+        match self {
+            OutboxAction::List(_) => None,
+            OutboxAction::Retry(RetryRows { slot, .. })
+            | OutboxAction::Handover(HandoverArgs { slot, .. }) => slot.slot.as_ref(),
+        }
+    }
+}
+
+/// The states of a row, in the words of the shipped table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RowStatus {
+pub(crate) enum RowState {
     Pending,
     #[value(name = "in_progress")]
     InProgress,
@@ -42,18 +61,20 @@ pub(crate) enum RowStatus {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ListRows {
-    /// Which rows.
-    #[arg(long, value_enum, default_value_t = RowStatus::Failed)]
-    pub(crate) status: RowStatus,
-    /// Only of this ordering key.
-    #[arg(long)]
+    /// Row ids [default: all].
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+    /// State of the rows.
+    #[arg(long, value_enum, default_value_t = RowState::Failed)]
+    pub(crate) state: RowState,
+    /// Ordering key of the rows.
+    #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// At most so many [default: 1000; with --json all of them].
+    /// Maximum number of rows [default: 1000 for text, no limit for JSON].
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u32>,
-    /// Print one JSON object per line.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: ListOutputArgs,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -61,10 +82,29 @@ pub(crate) struct RetryRows {
     /// Ids of failed rows.
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
-    /// Only of this ordering key.
-    #[arg(long)]
+    /// Ordering key of the rows.
+    #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// All failed rows; without it, ids or a key must be given.
+    /// All failed rows. Without it, an id or a key is required.
     #[arg(long, conflicts_with = "ids")]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    slot: SlotArg,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HandoverArgs {
+    /// Do not wait until the relays that poll have published the rows that are left to them.
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    #[command(flatten)]
+    pub(crate) dry_run: DryRunArg,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    slot: SlotArg,
 }

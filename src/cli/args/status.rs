@@ -1,14 +1,18 @@
 //! The arguments of `walrelay status`.
 
+use super::common::{ListenArg, OutputArgs};
+
 const HELP: &str = "\
-Exits 0 when every relay is ready, 1 when one is not, or does not answer within 2 s. Without --url it
-asks the relay of the configuration; with it, it needs no configuration, and never a database or broker.
+Without --url the command asks the relay of the configuration. With --url it needs no configuration.
+It never connects to the database or the broker.
+
+Exits 0 if every relay is ready, 1 if one is not ready or does not answer within 2 s.
 
 Examples:
   walrelay status
   walrelay status --watch
   walrelay status --url relay-1:9464 --url relay-2:9464
-  walrelay status --live                # a health check where there is no shell
+  walrelay status --live                # health check for a container without a shell
   walrelay status --json | jq '.[] | {url, state, ready}'";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -18,12 +22,13 @@ pub(crate) struct StatusArgs {
     #[arg(long = "url", value_name = "URL")]
     pub(crate) urls: Vec<String>,
     /// Ask again each second, until Ctrl-C.
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Ask /livez alone: exits 0 if it says 200, else 1. Of the configuration it needs `admin.listen`.
-    #[arg(long, conflicts_with_all = ["watch", "json"])]
+    /// Ask only /livez: exits 0 if the answer is 200, else 1. Needs only `admin.listen` of the configuration.
+    #[arg(long, conflicts_with_all = ["watch", "json", "output"])]
     pub(crate) live: bool,
-    /// Print JSON: an array with the /status of each relay; with --watch one line each second.
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
+    pub(crate) listen: ListenArg,
 }

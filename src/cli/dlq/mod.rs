@@ -11,72 +11,98 @@ use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::args::{DlqAction, ListArgs, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs};
-use super::output::{json_line, print, print_json, print_note, written};
+use super::args::{
+    DiscardArgs, DlqAction, ListArgs, OutputFormat, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs,
+};
+use super::confirm::{check_askable, confirm};
+use super::output::{ListPrinter, json_line, print, print_as, print_note, print_values, written};
 use super::progress::JobProgress;
 use crate::app::replay_destinations;
-use crate::base::clock::steady_clock;
+use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::config::Config;
+use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, release};
+use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
 use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayReport};
 use crate::dead_letter::view;
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::Broker;
 
 /// Lines of a table, unless `--limit` is given.
 const TABLE_LINES: usize = 1000;
 
-/// `from` is the dead-letter topic of a consumer.
+/// Set by the first signal: what reads or writes the topic ends.
+type StopFlag = Arc<AtomicBool>;
+
+/// What an action does on the dead-letter topic.
+type TopicWork<'a> = &'a dyn Fn(&DeadLetterTopic<'_>, &StopFlag) -> Result<Exit, Vec<Fault>>;
+
+/// `from` is the dead-letter topic of a consumer. All but a replay need the sections of the broker alone: the
+/// routes of the whole configuration say where a replay may publish.
 pub(super) fn run(
-    config: &Config,
     from: Option<&str>,
     action: &DlqAction,
+    broker: &dyn Fn() -> Result<BrokerConfig, Vec<Fault>>,
+    whole: &dyn Fn() -> Result<Config, Vec<Fault>>,
 ) -> Result<Exit, Vec<Fault>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let own = DeadLetterTopic::of_relay(&*config.sink, &config.dead_letter.address, &stop);
-    let Some(name) = from.filter(|name| *name != own.address.topic) else {
-        return act(config, &own, action, &stop);
+    let parks_keys = matches!(action, DlqAction::Release(_));
+    let on = |work: TopicWork<'_>| {
+        let BrokerConfig { sink, dead_letter, .. } = broker()?;
+        on_topic(&*sink, &dead_letter.address, from, parks_keys, work)
     };
-    let address = of_consumer::address(config, name, action)?;
-    act(config, &DeadLetterTopic { address: &address, ..own }, action, &stop)
-        .map_err(|faults| faults.into_iter().map(|it| of_consumer::fault(it, name)).collect())
-}
-
-fn act(
-    config: &Config,
-    topic: &DeadLetterTopic<'_>,
-    action: &DlqAction,
-    stop: &Arc<AtomicBool>,
-) -> Result<Exit, Vec<Fault>> {
     match action {
-        DlqAction::List(args) => list(topic, args),
-        DlqAction::Show(args) => Ok(show(topic, args)?),
+        DlqAction::List(args) => on(&|topic, _| list(topic, args)),
+        DlqAction::Show(args) => on(&|topic, _| Ok(show(topic, args)?)),
         DlqAction::Replay(ReplayArgs { work, any_destination }) => {
-            let destinations = (!any_destination).then(|| replay_destinations(config));
-            replay_or_discard(topic, work, ReplayAction::Replay, destinations, stop)
+            let config = whole()?;
+            let destinations = (!any_destination).then(|| replay_destinations(&config));
+            let job = Job { action: ReplayAction::Replay, destinations, yes: true };
+            let own = &config.dead_letter.address;
+            on_topic(&*config.sink, own, from, parks_keys, &|topic, stop| {
+                job.run(topic, work, stop)
+            })
         }
-        DlqAction::Discard(args) => {
-            replay_or_discard(topic, args, ReplayAction::Discard, None, stop)
+        DlqAction::Discard(DiscardArgs { work, yes }) => {
+            let job = Job { action: ReplayAction::Discard, destinations: None, yes: yes.yes };
+            on(&|topic, stop| job.run(topic, work, stop))
         }
-        DlqAction::Release(args) => {
+        DlqAction::Release(args) => on(&|topic, stop| {
             stop_on_signal(stop)?;
             Ok(release_keys(topic, args)?)
-        }
-        DlqAction::Purge(args) => {
-            stop_on_signal(stop)?;
-            Ok(purge::run(topic, args, &user_at_host())?)
-        }
+        }),
+        DlqAction::Purge(args) => on(&|topic, stop| {
+            Ok(purge::run(topic, args, &user_at_host(), &|| stop_on_signal(stop))?)
+        }),
     }
+}
+
+/// Does the work on the relay's topic, or on that of a consumer.
+fn on_topic(
+    broker: &dyn Broker,
+    own: &DeadLetterAddress,
+    from: Option<&str>,
+    parks_keys: bool,
+    work: TopicWork<'_>,
+) -> Result<Exit, Vec<Fault>> {
+    let stop = StopFlag::default();
+    let own = DeadLetterTopic::of_relay(broker, own, &stop);
+    let Some(name) = from.filter(|name| *name != own.address.topic) else {
+        return work(&own, &stop);
+    };
+    let address = of_consumer::address(broker, name, parks_keys)?;
+    work(&DeadLetterTopic { address: &address, ..own }, &stop)
+        .map_err(|faults| faults.into_iter().map(|it| of_consumer::fault(it, name)).collect())
 }
 
 fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = parse_filter(&args.filter)?;
-    print_note(&print_matching(topic, &filter, args.json, args.limit)?);
+    print_note(&print_matching(topic, &filter, args.output.format(), args.limit)?);
     Ok(Exit::Done)
 }
 
@@ -84,33 +110,32 @@ fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>
 fn print_matching(
     topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
-    json: bool,
+    format: OutputFormat,
     limit: Option<usize>,
 ) -> Result<String, Fault> {
-    let limit = limit.unwrap_or(if json { usize::MAX } else { TABLE_LINES });
+    let is_text = format == OutputFormat::Text;
+    let limit = limit.unwrap_or(if is_text { TABLE_LINES } else { usize::MAX });
     let index = topic.index(filter)?;
     let count = index.count_selected(filter.states());
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let (mut printed, mut outcome) = (0, Ok(()));
-    if !json && count > 0 {
-        outcome = writeln!(out, "{}", table::TABLE.head());
-    }
+    let mut printer = ListPrinter::new(format, table::TABLE.head());
+    let mut outcome = Ok(());
     topic.letters(filter, &index, |letter, known| {
-        if outcome.is_err() || printed == limit {
+        if outcome.is_err() || printer.count == limit {
             return Ok(false);
         }
-        outcome = match json {
-            true => writeln!(out, "{}", json_line(&view::summary(letter, known))?),
-            false => writeln!(out, "{}", table::line(letter, known)),
-        };
-        printed += 1;
+        let value = || json_line(&view::summary(letter, known));
+        let text = printer.item(value, || table::line(letter, known))?;
+        outcome = out.write_all(text.as_bytes());
         Ok(true)
     })?;
-    written(outcome.and_then(|()| out.flush()))?;
+    let end = printer.end();
+    written(outcome.and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush()))?;
     let records = match index.foreign {
         0 => format!("{} records read", index.records),
         foreign => format!("{} records read, {foreign} of them foreign", index.records),
     };
+    let printed = printer.count;
     Ok(match count {
         0 => format!("no dead letter matches {filter}; {records}"),
         _ if printed == limit && printed < count => {
@@ -125,72 +150,156 @@ fn print_matching(
     })
 }
 
+/// Prints the dead letters that were found, also if there is none for another id.
 fn show(topic: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
-    let found = view::find(topic, &args.id)?;
-    let texts = found.iter().map(|found| match args.json {
-        true => json_line(&found.detail(args.payload)),
-        false => Ok(table::detail(found, args.payload)),
-    });
-    let texts = texts.collect::<Result<Vec<_>, _>>()?;
-    print(&(texts.join(if args.json { "\n" } else { "\n\n" }) + "\n"))
+    let found = view::find(topic, &args.ids)?;
+    let missing = found.missing(&args.ids);
+    if let Some(fault) = missing.clone().filter(|_| found.letters.is_empty()) {
+        return Err(fault);
+    }
+    match args.output.format() {
+        OutputFormat::Text => {
+            let texts = found.letters.iter().map(|it| table::detail(it, args.payload));
+            print(&(texts.collect::<Vec<_>>().join("\n\n") + "\n"))?
+        }
+        format => {
+            let values = found.letters.iter().map(|it| it.detail(args.payload));
+            print_values(format, &values.collect::<Vec<Value>>())?
+        }
+    };
+    missing.map_or(Ok(Exit::Done), Err)
 }
 
-fn replay_or_discard(
-    topic: &DeadLetterTopic<'_>,
-    args: &WorkArgs,
+/// A replay or a discard.
+struct Job {
     action: ReplayAction,
+    /// Where events may go; none for anywhere.
     destinations: Option<Destinations>,
-    stop: &Arc<AtomicBool>,
-) -> Result<Exit, Vec<Fault>> {
-    let filter = parse_filter(&args.filter)?;
-    let rate = args.rate.as_deref().map(str::parse).transpose();
-    let rate = rate.map_err(|fault: Fault| Fault { place: "--rate".to_owned(), ..fault })?;
-    check_selection(&filter, args.all, action)?;
-    if args.dry_run {
-        let listed = print_matching(topic, &filter, args.json, None)?;
-        print_note(&format!("dry run, nothing was changed: {listed}"));
-        return Ok(Exit::Done);
+    /// Needs no confirmation.
+    yes: bool,
+}
+
+impl Job {
+    fn run(
+        &self,
+        topic: &DeadLetterTopic<'_>,
+        args: &WorkArgs,
+        stop: &StopFlag,
+    ) -> Result<Exit, Vec<Fault>> {
+        let (action, yes, destinations) = (self.action, self.yes, self.destinations.clone());
+        let mut filter = parse_filter(&args.filter)?;
+        let rate = args.rate.as_deref().map(str::parse).transpose();
+        let rate = rate.map_err(|fault: Fault| Fault { place: "--rate".to_owned(), ..fault })?;
+        check_selection(&filter, args.all, action)?;
+        if args.dry_run.dry_run {
+            let listed = print_matching(topic, &filter, args.output.list_format(), None)?;
+            print_note(&format!("dry run, nothing was changed: {listed}"));
+            return Ok(Exit::Done);
+        }
+        let mut expected = None;
+        if !yes {
+            check_askable(
+                &format!("{} the dead letters that match {filter}?", capital(action)),
+                yes,
+            )?;
+            // What arrives later was not confirmed.
+            filter = filter.until_at_most(unix_now_us()).0;
+            let count = topic.index(&filter)?.count_selected(filter.states());
+            if count > 0 {
+                confirm(&format!("{} {count} dead letters?", capital(action)), yes)?;
+            }
+            expected = Some(count);
+        }
+        stop_on_signal(stop)?;
+        let by = user_at_host();
+        log_reason(action.name(), &by, &args.reason.reason);
+        let job = ReplayJob { action, filter, rate, expected, destinations, by };
+        carry_out(topic, &job, args)
     }
-    stop_on_signal(stop)?;
-    let past = match action {
+}
+
+fn carry_out(
+    topic: &DeadLetterTopic<'_>,
+    job: &ReplayJob,
+    args: &WorkArgs,
+) -> Result<Exit, Vec<Fault>> {
+    let past = match job.action {
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let job = ReplayJob { action, filter, rate, expected: None, destinations, by: user_at_host() };
     let mut bar = JobProgress::new(past);
-    let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.meant);
-    let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);
+    let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.matched);
+    let ReplayReport { progress, fault } = replay::run(topic, job, &steady_clock(), &mut observe);
     bar.end();
-    let replay::ReplayProgress { meant, done, records, .. } = progress;
-    if args.json {
-        print_json(&progress)?;
-    } else if meant > 0 {
-        print(&format!("{past} {done} of {meant} dead letters\n"))?;
+    let replay::ReplayProgress { matched, done, records, .. } = progress;
+    let is_text = args.output.format() == OutputFormat::Text;
+    if !is_text || matched > 0 {
+        let text = || format!("{past} {done} of {matched} dead letters\n");
+        print_as(args.output.format(), || json!(progress), text)?;
     } else if fault.is_none() {
         print_note(&format!("no dead letter matches {}; {records} records read", job.filter));
+    }
+    let wanted = args.filter.ids().len();
+    if matched > 0 && matched < wanted {
+        print_note(&format!("{wanted} ids were given: the other events have no such dead letter"));
     }
     Ok(fault.map_or(Ok(Exit::Done), Err)?)
 }
 
+/// As a question begins.
+fn capital(action: ReplayAction) -> &'static str {
+    match action {
+        ReplayAction::Replay => "Replay",
+        ReplayAction::Discard => "Discard",
+    }
+}
+
+/// The audit line of a request for which a reason was given; the work itself logs who does it.
+fn log_reason(action: &str, who: &str, reason: &str) {
+    if !reason.is_empty() {
+        tracing::info!(target: "audit", who, action, reason, "dead letters: {action} requested");
+    }
+}
+
 fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
-    let request = ReleaseRequest { key: args.key.clone(), anyway: args.anyway, by: user_at_host() };
-    let ReleasedKeys { keys, meanwhile } = release(topic, &request, &steady_clock())?;
+    let by = user_at_host();
+    let request = ReleaseRequest { key: args.key.clone(), force: args.force, by };
+    let dry_run = args.dry_run.dry_run;
+    let ReleasedKeys { keys, meanwhile } = match dry_run {
+        true => {
+            let keys = parked_keys(topic, request.key.as_deref())?;
+            ReleasedKeys { keys, meanwhile: 0 }
+        }
+        false => {
+            log_reason("release", &request.by, &args.reason.reason);
+            release(topic, &request, &steady_clock())?
+        }
+    };
     if keys.is_empty() {
-        print_note("no key is parked");
+        print_note(if request.key.is_some() {
+            "the key is not parked"
+        } else {
+            "no key is parked"
+        });
     }
     if meanwhile > 0 {
         print_note(&format!(
             "{meanwhile} dead letters of the released keys were written meanwhile and are open: walrelay dlq list"
         ));
     }
-    let lines = keys.iter().map(|key| format!("key {key} released\n"));
-    print(&lines.collect::<String>())
+    let would = if dry_run { "would be " } else { "" };
+    let value = || json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
+    let lines = || keys.iter().map(|key| format!("key {key} {would}released\n")).collect();
+    print_as(args.output.format(), value, lines)
 }
 
 fn parse_filter(text: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
     DeadLetterFilter::parse(text, steady_clock()()).map_err(|mut faults| {
         for fault in &mut faults {
-            fault.place = format!("--{}", fault.place.replace('_', "-"));
+            fault.place = match fault.place.as_str() {
+                "id" => "ID".to_owned(),
+                name => format!("--{}", name.replace('_', "-")),
+            };
         }
         faults
     })
@@ -206,19 +315,18 @@ fn check_selection(
     let (what, mend) = match (filter.narrows(), all) {
         (true, false) | (false, true) => return Ok(()),
         (false, false) => (
-            format!("{name} which dead letters? neither a filter nor --all was given"),
-            format!("walrelay dlq {name} --all, or a filter: walrelay dlq {name} --help"),
+            format!("{name} which dead letters? No id, no filter and no --all was given"),
+            format!("walrelay dlq {name} ID, or a filter, or --all: walrelay dlq {name} --help"),
         ),
-        (true, true) => (
-            "--all and a filter contradict each other".to_owned(),
-            "leave one of them out".to_owned(),
-        ),
+        (true, true) => {
+            ("--all contradicts an id or a filter".to_owned(), "leave one of them out".to_owned())
+        }
     };
     Err(Fault::new(Exit::Usage, "dead-letter.unselected", what, "", mend))
 }
 
 /// Asks the job to stop at the first signal, and ends the process at the second.
-fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
+fn stop_on_signal(stop: &StopFlag) -> Result<(), Fault> {
     let stop = Arc::clone(stop);
     let waiting = async move {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);

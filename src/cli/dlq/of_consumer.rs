@@ -1,28 +1,27 @@
 //! `--from`: the dead letters of a consumer, which `walrelay-inbox` writes as the relay writes its own.
 
 use crate::base::error::{Exit, Fault};
-use crate::cli::args::DlqAction;
-use crate::config::Config;
 use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::Broker;
 
-/// The address of the topic, if the action makes sense on it.
+/// The address of the topic; refused for an action on parked keys, which only the relay has.
 pub(super) fn address(
-    config: &Config,
+    broker: &dyn Broker,
     name: &str,
-    action: &DlqAction,
+    parks_keys: bool,
 ) -> Result<DeadLetterAddress, Fault> {
     let refused = |what, mend: &str| {
         Err(Fault::new(Exit::Usage, "dead-letter.bad-from", what, "--from", mend))
     };
     let address = DeadLetterAddress::of_consumer(name)?;
-    if let DlqAction::Release(_) = action {
+    if parks_keys {
         let what = "a consumer parks no keys, so none can be released".to_owned();
         return refused(
             what,
             "walrelay dlq release, without --from: it releases keys of the relay",
         );
     }
-    let kind = config.sink.kind();
+    let kind = broker.kind();
     if !kind.serves_consumers {
         let what = format!("sink.kind is {:?}, and has no consumers with dead letters", kind.name);
         return refused(what, "use the configuration of a relay to Kafka or RabbitMQ");

@@ -3,27 +3,47 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
-use crate::cli::args::PurgeArgs;
-use crate::cli::output::{print, print_json};
+use crate::cli::args::{OutputFormat, PurgeArgs};
+use crate::cli::confirm::{check_askable, confirm};
+use crate::cli::output::{print, print_values};
 use crate::dead_letter::filter::parse_age;
 use crate::dead_letter::purge::{PartitionPurge, plan};
 use crate::dead_letter::reader::DeadLetterTopic;
 
-pub(super) fn run(topic: &DeadLetterTopic<'_>, args: &PurgeArgs, who: &str) -> Result<Exit, Fault> {
+/// A signal ends the command until it has been confirmed; from then on `begin` decides.
+pub(super) fn run(
+    topic: &DeadLetterTopic<'_>,
+    args: &PurgeArgs,
+    who: &str,
+    begin: &dyn Fn() -> Result<(), Fault>,
+) -> Result<Exit, Fault> {
     let age = parse_age(&args.older_than).ok_or_else(|| bad_age(&args.older_than))?;
     let before_unix_us = unix_now_us().saturating_sub_unsigned(age.as_micros() as u64);
+    let question = format!(
+        "Delete records of {} that are older than {}?",
+        topic.address.topic, args.older_than
+    );
+    if !args.dry_run.dry_run {
+        check_askable(&question, args.yes.yes)?;
+    }
     let purges = plan(topic, before_unix_us)?;
     let name = &topic.address.topic;
     let count: u64 = purges.iter().map(|purge| purge.records).sum();
-    if !args.dry_run && count > 0 {
+    if !args.dry_run.dry_run && count > 0 {
+        confirm(&format!("Delete {count} records of {name}?"), args.yes.yes)?;
+        begin()?;
         delete(topic, &purges, age, who)?;
     }
-    if args.json {
-        return print_json(&purges);
+    let format = args.output.format();
+    if format != OutputFormat::Text {
+        let values: Vec<Value> = purges.iter().map(|purge| json!(purge)).collect();
+        return print_values(format, &values);
     }
-    let verb = if args.dry_run { "would be deleted" } else { "deleted" };
+    let verb = if args.dry_run.dry_run { "would be deleted" } else { "deleted" };
     let lines = purges.iter().map(|PartitionPurge { partition, records, before, kept }| {
         let kept = if kept.is_empty() { String::new() } else { format!(", where {kept} stands") };
         format!(

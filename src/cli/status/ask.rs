@@ -67,7 +67,7 @@ impl AskedRelay {
             }
             Ok(_) => json!({ "url": url }),
             Err(Fault { code, what, mend, .. }) => {
-                json!({ "url": url, "error": { "code": code, "text": what, "mend": mend } })
+                json!({ "url": url, "error": { "code": code, "text": what, "help": mend } })
             }
         }
     }

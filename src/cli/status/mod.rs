@@ -21,7 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use self::ask::{AskedRelay, ask_all};
 use self::relay_url::RelayUrl;
 use self::terminal::{Terminal, put};
-use super::args::StatusArgs;
+use super::args::{OutputFormat, StatusArgs};
 use super::output::{json_line, print, written};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Faul
     let runtime = runtime::current_thread()?;
     let outcome = runtime.block_on(async {
         match args.watch {
-            true => watch(&mut relays, args.json).await,
-            false => once(&mut relays, args.json).await,
+            true => watch(&mut relays, args.output.format()).await,
+            false => once(&mut relays, args.output.format()).await,
         }
     });
     // Not dropped: that would wait for a name that is being resolved.
@@ -88,10 +88,11 @@ fn urls(
     if faults.is_empty() { Ok(urls) } else { Err(faults) }
 }
 
-async fn once(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
+async fn once(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, Fault> {
+    let json = format != OutputFormat::Text;
     ask_all(relays, !json).await;
     let text = match json {
-        true => json_of(relays)?,
+        true => json_of(relays, format)?,
         false => lines_of(screen::draw(relays, &Terminal::look().style())),
     };
     written(put(&text))?;
@@ -99,7 +100,8 @@ async fn once(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
 }
 
 /// Until Ctrl-C, SIGTERM, or until nobody reads any more; the exit code is that of the last answers.
-async fn watch(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
+async fn watch(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, Fault> {
+    let json = format != OutputFormat::Text;
     let refused = |error| runtime::refused("the signal handlers", &error);
     let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
@@ -125,7 +127,7 @@ async fn watch(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
         exit_code = exit(relays);
         let terminal = Terminal::look();
         let outcome = match (json, &redrawn) {
-            (true, _) => put(&json_of(relays)?),
+            (true, _) => put(&json_of(relays, format)?),
             (false, None) => put(&(lines_of(timed(relays, &terminal)) + "\n")),
             (false, Some(redrawn)) => {
                 let lines = timed(relays, &terminal);
@@ -156,9 +158,14 @@ fn timed(relays: &[AskedRelay], terminal: &Terminal) -> Vec<String> {
     lines
 }
 
-fn json_of(relays: &[AskedRelay]) -> Result<String, Fault> {
-    let all: Value = relays.iter().map(AskedRelay::to_json).collect();
-    json_line(&all).map(|line| line + "\n")
+/// One array on a line, or a line for each relay.
+fn json_of(relays: &[AskedRelay], format: OutputFormat) -> Result<String, Fault> {
+    let all = relays.iter().map(AskedRelay::to_json);
+    let values = match format {
+        OutputFormat::Jsonl => all.collect(),
+        _ => vec![Value::Array(all.collect())],
+    };
+    values.iter().map(|value| Ok(json_line(value)? + "\n")).collect()
 }
 
 fn lines_of(lines: Vec<String>) -> String {

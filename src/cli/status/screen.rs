@@ -121,7 +121,7 @@ fn failed(relay: &AskedRelay, fault: &Fault, style: &ScreenStyle) -> Vec<String>
     let head = if style.is_plain { "no answer" } else { "✗ no answer" };
     let mut lines = vec![format!("{}{}{name}", style.tinted(Tint::Bad, head), style.separator())];
     let told = fault.to_string();
-    // Below the text of the fault, or behind `where:` and `mend:`.
+    // Below the text of the fault, or behind `where:` and `help:`.
     let indent = |line: &str| if line.starts_with(' ') { 11 } else { 4 };
     let told = told.lines();
     lines.extend(told.flat_map(|line| style.wrapped(&format!("  {line}"), indent(line))));

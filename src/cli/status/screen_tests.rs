@@ -145,7 +145,7 @@ fn several_relays_are_shown_with_what_is_wrong() {
   error[status.unreachable]: the relay does not answer: Connection refused (os
     error 111)
     where: http://c:9464
-    mend:  ss -ltnp 'sport = :9464'
+    help:  ss -ltnp 'sport = :9464'
            start it: walrelay run
 
 ready: 1 of 3 relays
@@ -196,7 +196,7 @@ blocked for 14 min, not ready, since 2026-11-25T01:02:03Z, b:9464
 no answer, c:9464
   error[status.unreachable]: the relay does not answer: Connection refused (os error 111)
     where: http://c:9464
-    mend:  ss -ltnp 'sport = :9464'
+    help:  ss -ltnp 'sport = :9464'
            start it: walrelay run
 
 ready: 0 of 2 relays

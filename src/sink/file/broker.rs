@@ -113,8 +113,15 @@ impl Broker for FileSettings {
         self.files(required).into_iter().map(found).collect()
     }
 
-    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         let missing = self.files(required).into_iter().filter(|path| !path.exists());
+        if dry_run {
+            let look = |path: &Path| match look(path) {
+                Ok(_) => Ok(format!("file {}", path.display())),
+                Err(error) => Err(vec![fault::unusable(path, &error)]),
+            };
+            return missing.map(look).collect();
+        }
         let mut files: Vec<AppendFile> = missing.map(AppendFile::new).collect();
         let faults: Vec<Fault> = files.iter_mut().filter_map(open_fault).collect();
         if !faults.is_empty() {

@@ -91,9 +91,12 @@ fn init_creates_the_files_once_and_check_creates_none() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
     let names =
         ["events.jsonl", "outbox.dlq.jsonl"].map(|it| folder.path(it).display().to_string());
-    let made = broker.prepare(&required()).unwrap();
+    let would = broker.prepare(&required(), true).unwrap();
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0, "a dry run makes nothing");
+    let made = broker.prepare(&required(), false).unwrap();
+    assert_eq!(would, made);
     assert_eq!(made, names.map(|name| format!("file {name}")));
-    assert_eq!(broker.prepare(&required()).unwrap(), [""; 0]);
+    assert_eq!(broker.prepare(&required(), false).unwrap(), [""; 0]);
     assert!(broker.inspect(&required()).iter().all(|it| it.text.ends_with("can be written")));
 }
 

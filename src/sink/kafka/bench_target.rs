@@ -39,7 +39,7 @@ pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchT
     let required = Requirements::default();
     let check = StartupCheck { required: &required, stop: &AtomicBool::new(false) };
     without_topics.open(Some(&check)).map_err(worst)?;
-    cluster::create_topics(settings, &[name], None)?;
+    cluster::create_topics(settings, &[name], None, false)?;
     let failed = |error: KafkaError| cluster::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();
     // Also where the topic was there already, or this client knows less than the one that made it.

@@ -77,10 +77,10 @@ impl Broker for KafkaSettings {
         doctor::inspect(self, required)
     }
 
-    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         let topics: Vec<&str> = doctor::required_topics(self, required).into_iter().collect();
         let dead_letters = required.dead_letters.as_ref().map(|address| address.topic.as_str());
-        let created = cluster::create_topics(self, &topics, dead_letters)?;
+        let created = cluster::create_topics(self, &topics, dead_letters, dry_run)?;
         Ok(created.into_iter().map(|topic| format!("topic {topic}")).collect())
     }
 

@@ -152,11 +152,12 @@ pub(super) fn ends_reading(error: &KafkaError) -> bool {
 }
 
 /// Creates those of the topics that do not exist, and returns their names once they can be used; a
-/// login that may not describe a topic cannot see that.
+/// login that may not describe a topic cannot see that. In a dry run the brokers judge the request only.
 pub(super) fn create_topics(
     settings: &KafkaSettings,
     topics: &[&str],
     dead_letters: Option<&str>,
+    dry_run: bool,
 ) -> Result<Vec<String>, Fault> {
     let new = |name| {
         let replication = TopicReplication::Fixed(settings.replication);
@@ -174,6 +175,7 @@ pub(super) fn create_topics(
         not_created("any topic", &reason, settings, "")
     };
     let (client, options) = admin(settings).map_err(refused)?;
+    let options = options.validate_only(dry_run);
     let created = runtime::block_on(client.create_topics(&topics, &options))?.map_err(refused)?;
     let mut names = Vec::new();
     for topic in created {
@@ -186,7 +188,7 @@ pub(super) fn create_topics(
             }
         }
     }
-    for name in &names {
+    for name in names.iter().filter(|_| !dry_run) {
         match wait_for_leaders(client.inner(), settings, name) {
             Err(error) if !may_not_describe(&error) => {
                 return Err(without_leader(settings, name, &error));

@@ -59,8 +59,8 @@ impl Broker for RabbitSettings {
         doctor::inspect(self, required)
     }
 
-    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        init::prepare(self, required)
+    fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
+        init::prepare(self, required, dry_run)
     }
 
     fn log(

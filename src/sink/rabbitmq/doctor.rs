@@ -296,7 +296,7 @@ impl Doctor<'_> {
         }
         if let Some(Fault { what, mend, .. }) = unreadable {
             self.warn_if_thorough(format!(
-                "{what}: walrelay dlq needs it, and so do parked keys after a restart; to mend it: {mend}"
+                "{what}: walrelay dlq needs it, and so do parked keys after a restart; help: {mend}"
             ));
         }
         Ok(())

@@ -11,15 +11,16 @@ use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Requirements;
 
-/// Creates what is missing; returns a line for each thing created.
+/// Creates what is missing, unless it is a dry run; returns a line for each thing.
 pub(super) fn prepare(
     settings: &RabbitSettings,
     required: &Requirements,
+    dry_run: bool,
 ) -> Result<Vec<String>, Vec<Fault>> {
     runtime::block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
         let (probe, faults) = (&connection.probe, SetupFaults(settings));
-        let mut setup = Setup { settings, probe, faults, made: Vec::new() };
+        let mut setup = Setup { settings, probe, faults, dry_run, made: Vec::new() };
         let done = setup.make(required).await;
         connection.close().await;
         done.map(|()| setup.made)
@@ -30,6 +31,8 @@ struct Setup<'a> {
     settings: &'a RabbitSettings,
     probe: &'a Probe,
     faults: SetupFaults<'a>,
+    /// Nothing is created or bound.
+    dry_run: bool,
     made: Vec<String>,
 }
 
@@ -68,15 +71,19 @@ impl Setup<'_> {
             let existence = self.probe.queue_exists(queue).await.map_err(&failed)?;
             let new_queue = existence != Existence::There;
             if new_queue {
-                self.probe.declare_queue(queue, queue_type).await.map_err(&failed)?;
+                if !self.dry_run {
+                    self.probe.declare_queue(queue, queue_type).await.map_err(&failed)?;
+                }
                 let lasts = if purpose == Purpose::Events { "durable" } else { "keeps everything" };
                 let object = purpose.object("queue", queue);
                 self.made.push(format!("{object}: {queue_type}, {lasts}"));
             }
             let Some(name) = exchange else { continue };
             let binding = format!("of queue {queue} to exchange {name} by {key:?}");
-            let bound = self.probe.bind(queue, name, key).await;
-            bound.map_err(self.faults.not_made(format!("binding {binding}")))?;
+            if !self.dry_run {
+                let bound = self.probe.bind(queue, name, key).await;
+                bound.map_err(self.faults.not_made(format!("binding {binding}")))?;
+            }
             // AMQP does not say whether the binding existed before.
             if new_queue || new_exchange {
                 self.made.push(format!("binding {binding}"));
@@ -101,7 +108,9 @@ impl Setup<'_> {
             let faults = self.faults.exchange_unusable(purpose, name, &differences);
             return if faults.is_empty() { Ok(false) } else { Err(faults) };
         }
-        self.probe.declare_exchange(name, kind).await.map_err(&failed)?;
+        if !self.dry_run {
+            self.probe.declare_exchange(name, kind).await.map_err(&failed)?;
+        }
         self.made.push(format!("{}: {kind}, durable", purpose.object("exchange", name)));
         Ok(true)
     }

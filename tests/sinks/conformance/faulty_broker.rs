@@ -58,8 +58,8 @@ impl Broker for FaultyBroker {
         self.inner.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        self.inner.prepare(wanted)
+    fn prepare(&self, wanted: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
+        self.inner.prepare(wanted, dry_run)
     }
 
     fn log(

@@ -178,8 +178,8 @@ impl Ended {
             }
             let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
             let (code, what) = (line["code"].as_str()?, text("message"));
-            let (place, mend) = (text("where"), text("mend"));
-            Some(format!("error[{code}]: {what}\n  where: {place}\n  mend: {mend}\n"))
+            let (place, mend) = (text("where"), text("help"));
+            Some(format!("error[{code}]: {what}\n  where: {place}\n  help: {mend}\n"))
         });
         format!("{}{}{}", self.out, self.err, faults.collect::<String>())
     }

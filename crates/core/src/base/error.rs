@@ -73,7 +73,7 @@ impl Fault {
     /// For faults with which the process does not end.
     pub fn log(&self) {
         let Fault { code, what, place, mend, .. } = self;
-        tracing::error!(code, "where" = place, mend, "{what}");
+        tracing::error!(code, "where" = place, help = mend, "{what}");
     }
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for Fault {
         }
         if !self.mend.is_empty() {
             let mend = escaped_lines(&self.mend);
-            write!(f, "\n  mend:  {}", mend.replace('\n', "\n         "))?;
+            write!(f, "\n  help:  {}", mend.replace('\n', "\n         "))?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ fn what_others_wrote_forges_no_line_and_moves_no_cursor() {
     assert_eq!(
         fault.to_string(),
         format!(
-            "error[a.b]: {clean}\n  where: {clean}\n  mend:  one\\u{{1b}}\n         two\\u{{9b}}"
+            "error[a.b]: {clean}\n  where: {clean}\n  help:  one\\u{{1b}}\n         two\\u{{9b}}"
         )
     );
 }

@@ -56,7 +56,7 @@ impl Finding {
         };
         let mut value = json!({ "level": level, "topic": self.topic, "text": self.text });
         if let Some(fault) = &self.fault {
-            value["mend"] = json!(fault.mend);
+            value["help"] = json!(fault.mend);
             value["exit"] = json!(fault.exit as u8);
         }
         value

@@ -10,6 +10,7 @@ pub mod finding;
 pub mod fingerprint;
 pub mod hash;
 pub mod headers;
+pub mod json_path;
 pub mod lsn;
 pub mod random;
 pub mod secret;

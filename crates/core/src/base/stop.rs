@@ -45,6 +45,7 @@ pub struct Stop {
     pub since_unix_us: i64,
     pub what: String,
     pub place: String,
+    #[serde(rename = "help")]
     pub mend: String,
     /// The range in doubt, as Postgres prints positions.
     pub from: String,

@@ -1,7 +1,11 @@
-//! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `$${` is a
-//! literal `${`.
+//! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `${headers.type}`
+//! is a member of a column that holds JSON, `${table}` the name of the table; a column whose name has
+//! a dot, or is `table`, is written in double quotes. `$${` is a literal `${`.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use super::json_path;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -13,6 +17,78 @@ pub enum Part {
     Literal(String),
     /// Is replaced by the text of this column.
     Column(String),
+    /// Is replaced by the text of the member at this path of the JSON in this column.
+    Member {
+        column: String,
+        path: Vec<String>,
+    },
+    /// Is replaced by the name of the table.
+    Table,
+}
+
+impl Part {
+    /// The column whose value it needs.
+    pub fn column(&self) -> Option<&str> {
+        match self {
+            Part::Column(column) | Part::Member { column, .. } => Some(column),
+            Part::Literal(_) | Part::Table => None,
+        }
+    }
+
+    /// Reads what stands between the braces.
+    fn named(name: &str) -> Option<Part> {
+        let mut rest = name;
+        let mut steps = Vec::new();
+        loop {
+            let (step, after) = match rest.strip_prefix('"') {
+                Some(quoted) => quoted.split_once('"')?,
+                None => rest.split_at(rest.find('.').unwrap_or(rest.len())),
+            };
+            if step.is_empty() {
+                return None;
+            }
+            steps.push(step.to_owned());
+            match after.strip_prefix('.') {
+                Some(after) => rest = after,
+                None if after.is_empty() => break,
+                None => return None,
+            }
+        }
+        let column = steps.remove(0);
+        Some(match steps.is_empty() {
+            false => Part::Member { column, path: steps },
+            true if name == "table" => Part::Table,
+            true => Part::Column(column),
+        })
+    }
+}
+
+/// A step of a name, quoted where it has to be.
+struct Step<'s>(&'s str);
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.contains('.') {
+            true => write!(f, "\"{}\"", self.0),
+            false => f.write_str(self.0),
+        }
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Part::Literal(text) => f.write_str(&text.replace("${", "$${")),
+            Part::Table => f.write_str("${table}"),
+            Part::Column(name) if name == "table" => f.write_str("${\"table\"}"),
+            Part::Column(name) => write!(f, "${{{}}}", Step(name)),
+            Part::Member { column, path } => {
+                write!(f, "${{{}", Step(column))?;
+                path.iter().try_for_each(|name| write!(f, ".{}", Step(name)))?;
+                f.write_str("}")
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,15 +97,14 @@ pub enum TemplateError {
     Unclosed(usize),
     #[error("\"${{}}\" at character {0} names no column")]
     Empty(usize),
+    #[error("\"${{{1}}}\" at character {0} is no name, nor names joined by dots")]
+    BadName(usize, String),
 }
 
 /// As it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.parts.iter().try_for_each(|part| match part {
-            Part::Literal(text) => f.write_str(&text.replace("${", "$${")),
-            Part::Column(name) => write!(f, "${{{name}}}"),
-        })
+        self.parts.iter().try_for_each(|part| part.fmt(f))
     }
 }
 
@@ -55,7 +130,8 @@ impl Template {
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Column(column.to_owned()));
+            let named = Part::named(column);
+            parts.push(named.ok_or_else(|| TemplateError::BadName(offset, column.to_owned()))?);
             rest = &rest[at + close + 1..];
         }
         literal.push_str(rest);
@@ -82,10 +158,33 @@ impl Template {
 
     /// The names of its columns in order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Column(name) => Some(name.as_str()),
-            Part::Literal(_) => None,
-        })
+        self.parts.iter().filter_map(Part::column)
+    }
+
+    /// Whether `${table}` is in it.
+    pub fn names_table(&self) -> bool {
+        self.parts.contains(&Part::Table)
+    }
+
+    /// With the name of the table in the place of `${table}`.
+    #[must_use]
+    pub fn for_table(&self, table: &str) -> Template {
+        let mut parts: Vec<Part> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let text = match part {
+                Part::Table => table,
+                Part::Literal(text) => text,
+                Part::Column(_) | Part::Member { .. } => {
+                    parts.push(part.clone());
+                    continue;
+                }
+            };
+            match parts.last_mut() {
+                Some(Part::Literal(before)) => before.push_str(text),
+                _ => parts.push(Part::Literal(text.to_owned())),
+            }
+        }
+        Template { parts }
     }
 
     /// None when a column has no value.
@@ -93,6 +192,11 @@ impl Template {
         let part = |part: &Part| match part {
             Part::Literal(text) => Some(text.clone()),
             Part::Column(name) => value(name).map(str::to_owned),
+            Part::Member { column, path } => {
+                let json = json_path::member(value(column)?.as_bytes(), path).ok()??;
+                json_path::text_of(json).ok().map(Cow::into_owned)
+            }
+            Part::Table => None,
         };
         self.parts.iter().map(part).collect()
     }

@@ -49,3 +49,38 @@ fn a_template_could_become_what_has_its_constant_parts_in_order() {
         );
     }
 }
+
+#[test]
+fn a_member_of_a_column_is_joined_by_dots_and_a_name_with_a_dot_is_quoted() {
+    let part = |text: &str| Template::parse(text).unwrap().parts().to_vec();
+    let member = |column: &str, path: &[&str]| {
+        let path = path.iter().map(|name| (*name).to_owned()).collect();
+        vec![Part::Member { column: column.to_owned(), path }]
+    };
+    assert_eq!(part("${headers.PARTITION_ID}"), member("headers", &["PARTITION_ID"]));
+    assert_eq!(part("${\"Properties\".a.\"b.c\"}"), member("Properties", &["a", "b.c"]));
+    assert_eq!(part("${\"a.b\"}"), [Part::Column("a.b".into())]);
+    assert_eq!(part("${table}"), [Part::Table]);
+    assert_eq!(part("${\"table\"}"), [Part::Column("table".into())]);
+    for text in ["${a.}", "${.a}", "${a..b}", "${\"a}", "${\"a\"b}"] {
+        let error = Template::parse(text).unwrap_err();
+        assert!(matches!(error, TemplateError::BadName(0, _)), "{text}: {error}");
+    }
+    for text in ["${a.b}", "${\"a.b\".c}", "${table}", "${\"table\"}", "x-${a}-$${y"] {
+        assert_eq!(Template::parse(text).unwrap().to_string(), text);
+    }
+}
+
+#[test]
+fn a_member_is_rendered_and_the_name_of_the_table_becomes_text() {
+    let template = Template::parse("${table}.${meta.tenant.id}").unwrap();
+    assert_eq!(template.columns().collect::<Vec<_>>(), ["meta"]);
+    let of_table = template.for_table("events");
+    assert_eq!(of_table.to_string(), "events.${meta.tenant.id}");
+    let render = |json: &'static str| of_table.render(|_| Some(json));
+    assert_eq!(render(r#"{"tenant": {"id": 7}}"#).as_deref(), Some("events.7"));
+    assert_eq!(render(r#"{"tenant": {}}"#), None);
+    assert_eq!(render("no JSON"), None);
+    let alone = Template::parse("a.${table}").unwrap().for_table("t");
+    assert_eq!(alone.constant(), Some("a.t"));
+}

@@ -7,11 +7,13 @@
 
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
-use crate::source::faults::{publication_missing, publication_problem};
+use crate::outbox::settings::OutboxTable;
+use crate::source::faults::{publication_missing, publication_problem, without_filters};
 use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
 };
 use crate::source::quote::{quote_ident, quote_table};
+use crate::source::row_filter;
 use crate::source::settings::SourceSettings;
 
 /// The first version in which a publication of all tables can leave some out.
@@ -29,7 +31,10 @@ pub fn judge(
     let Some(publication) = &published.publication else {
         return vec![Finding::fail(publication_missing(settings, slot_exists))];
     };
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = without_filters(&settings.outboxes, server_version)
+        .map(Finding::fail)
+        .into_iter()
+        .collect();
     if !settings.outboxes.is_empty() {
         findings.extend(operations(publication, name));
     }
@@ -38,12 +43,17 @@ pub fn judge(
     }
     for (table, outbox) in published.tables.iter().zip(&settings.outboxes) {
         if table.kind.is_some() {
-            let covered = CoveredTable { name, publication, table };
-            findings.extend(covered.findings(&outbox.needed_columns(), server_version));
+            let covered = CoveredTable { name, publication, table, outbox };
+            findings.extend(covered.findings(server_version));
         }
     }
     if is_sound(&findings) {
-        let tables: Vec<String> = published.tables.iter().map(TableFacts::shown).collect();
+        let shown = |(table, outbox): (&TableFacts, &OutboxTable)| match &outbox.filter {
+            Some(filter) => format!("{} where {filter}", table.shown()),
+            None => table.shown(),
+        };
+        let tables: Vec<String> =
+            published.tables.iter().zip(&settings.outboxes).map(shown).collect();
         let what = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
         let text = format!("publication {name} lets {what} through");
         findings.insert(0, Finding::ok("publication", text));
@@ -102,11 +112,12 @@ struct CoveredTable<'a> {
     name: &'a str,
     publication: &'a PublicationFacts,
     table: &'a TableFacts,
+    outbox: &'a OutboxTable,
 }
 
 impl CoveredTable<'_> {
-    fn findings(&self, needed: &[&str], server_version: u32) -> Vec<Finding> {
-        let CoveredTable { name, publication, table } = self;
+    fn findings(&self, server_version: u32) -> Vec<Finding> {
+        let CoveredTable { name, publication, table, outbox } = self;
         let entries = publication.entries(table);
         let is_partitioned = table.kind.as_deref() == Some("p");
         if entries.is_empty() && !(is_partitioned && publication.has_member(table)) {
@@ -137,19 +148,68 @@ impl CoveredTable<'_> {
                 ),
             ));
         }
-        if let Some(filter) = entries.iter().find_map(|entry| entry.row_filter.as_deref()) {
-            findings.push(Finding::fail(publication_problem(
-                "publication.row-filter",
-                format!(
-                    "publication {name} has a row filter on {}: rows outside of {filter} are lost \
-                     silently",
-                    table.shown()
-                ),
-                self.reset_sql(),
-            )));
-        }
-        findings.extend(self.not_sent(&entries, needed, server_version).map(Finding::fail));
+        let filtered = entries.iter().find_map(|entry| self.wrong_filter(entry));
+        findings.extend(filtered.map(Finding::fail));
+        let needed = outbox.needed_columns();
+        findings.extend(self.not_sent(&entries, &needed, server_version).map(Finding::fail));
         findings
+    }
+
+    /// A row filter that is not the declared one, or a declared one that is not there.
+    fn wrong_filter(&self, entry: &PublishedTable) -> Option<Fault> {
+        let CoveredTable { name, table, outbox, .. } = self;
+        let shown = table.shown();
+        match (outbox.filter.as_deref(), entry.row_filter.as_deref()) {
+            (None, None) => None,
+            (Some(declared), Some(filter))
+                if row_filter::is_same(declared, filter, &table.varchars()) =>
+            {
+                None
+            }
+            (None, Some(filter)) => {
+                let what = format!(
+                    "publication {name} has a row filter on {shown}: rows outside of {filter} are \
+                     lost silently"
+                );
+                let mend = format!(
+                    "{}\nor, if those rows are no events, declare it in [[source.outbox]]: \
+                     where = {filter:?}",
+                    self.reset_sql()
+                );
+                Some(publication_problem("publication.row-filter", what, mend))
+            }
+            (Some(declared), Some(filter)) => {
+                let what = format!(
+                    "publication {name} has the row filter {filter} on {shown}, and where declares \
+                     {declared}: rows outside of the former are lost silently"
+                );
+                let mend = format!(
+                    "{}\nor, if the filter of the publication is the right one, write it as it stands \
+                     there: where = {filter:?}",
+                    self.reset_sql()
+                );
+                Some(publication_problem("publication.row-filter", what, mend))
+            }
+            (Some(declared), None) => Some(self.unfiltered(declared)),
+        }
+    }
+
+    /// More rows than the declared ones would be events. No row is missing.
+    fn unfiltered(&self, declared: &str) -> Fault {
+        let (name, shown) = (self.name, self.table.shown());
+        let what = format!(
+            "publication {name} has no row filter on {shown}: rows outside of {declared} would be \
+             published, too"
+        );
+        let mend = match self.publication.all_tables || self.table.member_oid.is_none() {
+            true => format!(
+                "{shown} is published with all tables, or with all of its schema, which have no row \
+                 filter: name a publication of this table alone as source.publication, and run \
+                 walrelay init; or remove where"
+            ),
+            false => self.reset_sql(),
+        };
+        publication_problem("table.unfiltered", what, mend)
     }
 
     fn not_contained(&self) -> Fault {
@@ -164,7 +224,7 @@ impl CoveredTable<'_> {
                 ),
             )
         } else {
-            let add = add_table_sql(name, self.table);
+            let add = add_table_sql(name, self.outbox);
             let who = format!("(as owner of the publication, {owner}, and of the table)");
             (what, format!("{add} {who}, or walrelay init"))
         };
@@ -176,10 +236,8 @@ impl CoveredTable<'_> {
     fn reset_sql(&self) -> String {
         let (publication, table) =
             (quote_ident(self.name), quote_table(&self.table.schema, &self.table.name));
-        format!(
-            "BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; ALTER PUBLICATION \
-             {publication} ADD TABLE {table}; COMMIT;"
-        )
+        let add = add_table_sql(self.name, self.outbox);
+        format!("BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; {add} COMMIT;")
     }
 
     fn not_sent(

@@ -5,15 +5,18 @@
 //! allocated once the buffers have grown to the largest row of usual size; memory that only a
 //! larger one needs is given back.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use super::compile::{CompiledRoute, CompiledTemplate};
+use super::envelope;
 use super::error::EventError;
 use super::field::{FIELDS_MAX, FieldValue};
 use super::json_object::NotAnObject;
 use super::row_headers::RowHeaders;
 use super::transaction::CommitStamp;
 use crate::base::event::{HeaderSlots, Outbound, TRACEPARENT, TooManyHeaders, brief, give_back};
+use crate::base::json_path;
 
 /// Kafka's limit.
 const TOPIC_BYTES_MAX: usize = 249;
@@ -23,6 +26,8 @@ const TOPIC_BYTES_MAX: usize = 249;
 pub struct ExtractScratch {
     pub(super) arena: Vec<u8>,
     row_headers: RowHeaders,
+    /// The value, where it is more than the payload.
+    envelope: Vec<u8>,
     /// Headers of the route that had to be rendered, by place in the route.
     extras: Vec<FieldValue<'static>>,
 }
@@ -32,6 +37,7 @@ impl ExtractScratch {
     #[inline]
     pub fn give_back(&mut self) {
         give_back(&mut self.arena);
+        give_back(&mut self.envelope);
         self.row_headers.give_back();
     }
 
@@ -63,12 +69,13 @@ impl<'a> RowValues<'a> {
 
     /// Makes the event.
     pub(super) fn assemble(
-        &self,
+        &mut self,
         transaction: &'a CommitStamp,
         scratch: &'a mut ExtractScratch,
         slots: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
         let route = self.route;
+        self.find_members(&mut scratch.arena)?;
         let destination = self.render(scratch)?;
         // From here on the scratch is only read.
         let scratch: &'a ExtractScratch = scratch;
@@ -84,7 +91,12 @@ impl<'a> RowValues<'a> {
         self.push_headers(id, transaction, scratch, slots)
             .map_err(|TooManyHeaders| EventError::too_many_headers(id))?;
         let event_type = self.column(route.message_type, arena);
+        let value = match route.envelope.is_empty() {
+            true => self.column(Some(route.payload), arena),
+            false => Some(scratch.envelope.as_slice()),
+        };
         Ok(Outbound {
+            value,
             topic,
             event_type: event_type.and_then(|text| std::str::from_utf8(text).ok()),
             headers: slots.as_slice(),
@@ -95,11 +107,12 @@ impl<'a> RowValues<'a> {
 
     /// What is known of a row that is not an event, for its dead letter: nothing is checked.
     pub(super) fn salvage(
-        &self,
+        &mut self,
         transaction: &'a CommitStamp,
         scratch: &'a mut ExtractScratch,
         slots: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
+        self.find_members(&mut scratch.arena).ok();
         let mut value = |template: &'a CompiledTemplate| {
             template.value(&self.fields, &mut scratch.arena).unwrap_or_default()
         };
@@ -133,6 +146,33 @@ impl<'a> RowValues<'a> {
             commit_unix_us: transaction.commit_unix_us(),
             partition: None,
         }
+    }
+
+    /// Fills the slots of members from the JSON in their columns. Members of a column that cannot be read
+    /// are NULL; the first of those is the error.
+    fn find_members(&mut self, arena: &mut Vec<u8>) -> Result<(), EventError> {
+        let route = self.route;
+        let mut outcome = Ok(());
+        for member in &route.members {
+            let found = match self.fields[member.source] {
+                FieldValue::Null => Ok(FieldValue::Null),
+                FieldValue::Wire(json) => find_member(json, &member.path, arena),
+                // A copy: what is found in it is written into the arena, too.
+                FieldValue::Arena { start, end } => {
+                    let json = arena[start..end].to_vec();
+                    let found = find_member(&json, &member.path, arena);
+                    found.map(|found| found.copied_to(arena))
+                }
+            };
+            self.fields[member.slot] = found.unwrap_or_else(|error| {
+                let problem = format_args!("is not JSON: {}", NotAnObject::of(&error));
+                if outcome.is_ok() {
+                    outcome = Err(self.error("not-json", member.source, arena, problem));
+                }
+                FieldValue::Null
+            });
+        }
+        outcome
     }
 
     fn render(&self, scratch: &mut ExtractScratch) -> Result<Destination<'a>, EventError> {
@@ -170,6 +210,11 @@ impl<'a> RowValues<'a> {
                 _ => ("headers-not-object", format!("is not a JSON object: {error}")),
             };
             return Err(self.error(class, slot, &scratch.arena, problem));
+        }
+        if !route.envelope.is_empty() {
+            let ExtractScratch { arena, envelope, .. } = scratch;
+            envelope::write(route, fields, arena, envelope)
+                .map_err(|slot| self.error("bad-value", slot, arena, "does not hold UTF-8 text"))?;
         }
         Ok(destination)
     }
@@ -275,4 +320,21 @@ impl<'a> RowValues<'a> {
         }
         Ok(())
     }
+}
+
+/// A member of the JSON in a column, as text. It is borrowed from the column unless it has escapes.
+fn find_member<'a>(
+    json: &'a [u8],
+    path: &[String],
+    arena: &mut Vec<u8>,
+) -> Result<FieldValue<'a>, serde_json::Error> {
+    let Some(found) = json_path::member(json, path)? else { return Ok(FieldValue::Null) };
+    Ok(match json_path::text_of(found)? {
+        Cow::Borrowed(text) => FieldValue::Wire(text.as_bytes()),
+        Cow::Owned(text) => {
+            let start = arena.len();
+            arena.extend_from_slice(text.as_bytes());
+            FieldValue::since(start, arena)
+        }
+    })
 }

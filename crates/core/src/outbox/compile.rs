@@ -1,7 +1,7 @@
 //! Compiles a route against the columns of its table: names become slots once, so that a row needs
 //! no look-up, and a column that is missing is found before the first row.
 
-use super::field::{FIELDS_MAX, FieldValue};
+use super::field::{FIELDS_MAX, FieldValue, JsonForm};
 use super::settings::{Columns, Preset, Route};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::HEADERS_MAX;
@@ -26,6 +26,14 @@ enum Piece {
 }
 
 impl CompiledTemplate {
+    /// The slot of a template that is exactly one column, or one member of a column.
+    pub(super) fn slot(&self) -> Option<usize> {
+        match self.pieces.as_slice() {
+            [Piece::Column(slot)] => Some(*slot),
+            _ => None,
+        }
+    }
+
     /// The value of a template that is a constant or exactly one column, which may be NULL.
     #[inline]
     pub(super) fn borrow<'a>(&'a self, fields: &[FieldValue<'a>]) -> Option<FieldValue<'a>> {
@@ -68,11 +76,22 @@ impl CompiledTemplate {
     }
 }
 
+/// A slot that is filled with a member of the JSON in another one.
+#[derive(Debug)]
+pub(super) struct MemberSlot {
+    pub(super) slot: usize,
+    pub(super) source: usize,
+    pub(super) path: Vec<String>,
+}
+
 /// A route whose columns are slots.
 #[derive(Debug)]
 pub(super) struct CompiledRoute {
-    /// Column names by slot.
+    /// By slot: the name of a column, or that of a member as the template has it.
     pub(super) names: Vec<String>,
+    /// How each slot is written in an envelope.
+    pub(super) json_forms: Vec<JsonForm>,
+    pub(super) members: Vec<MemberSlot>,
     pub(super) id: usize,
     pub(super) payload: usize,
     pub(super) event_type: Option<usize>,
@@ -91,9 +110,18 @@ pub(super) struct CompiledRoute {
     pub(super) key: CompiledTemplate,
     /// The headers of the route, by name.
     pub(super) extras: Vec<(String, CompiledTemplate)>,
+    /// What stands in the value beside the payload, by name. Without any the value is the payload.
+    pub(super) envelope: Vec<(String, CompiledTemplate)>,
 }
 
 impl CompiledRoute {
+    /// The slot that a column fills, which is none that a member fills.
+    pub(super) fn slot_of(&self, column: &str) -> Option<usize> {
+        let is_column = |slot: &usize| self.members.iter().all(|member| member.slot != *slot);
+        let mut names = self.names.iter().enumerate();
+        names.find(|(slot, name)| *name == column && is_column(slot)).map(|(slot, _)| slot)
+    }
+
     /// `table` is the table as errors name it. `present` are its columns; `None` where any name may
     /// occur.
     pub(super) fn compile(
@@ -102,7 +130,7 @@ impl CompiledRoute {
         table: &str,
         present: Option<&[&str]>,
     ) -> Result<CompiledRoute, Fault> {
-        let mut compiler = Compiler { table, present, names: Vec::new() };
+        let mut compiler = Compiler { table, present, names: Vec::new(), members: Vec::new() };
         let id = compiler.required(&columns.id, "columns.id")?;
         let payload = compiler.required(&columns.payload, "columns.payload")?;
         let topic = compiler.template(&route.topic, "route.topic")?;
@@ -119,6 +147,11 @@ impl CompiledRoute {
         for (name, template) in route.headers.iter().filter(|(name, _)| name.as_str() != "id") {
             let setting = format!("route.headers.{name}");
             extras.push((name.clone(), compiler.template(template, &setting)?));
+        }
+        let mut envelope = Vec::with_capacity(route.envelope.len());
+        for (name, template) in &route.envelope {
+            let setting = format!("route.envelope.{name}");
+            envelope.push((name.clone(), compiler.template(template, &setting)?));
         }
         // A header of the route takes the place of the standard one of that name.
         let with_standard = route.preset == Preset::Walrelay;
@@ -139,7 +172,10 @@ impl CompiledRoute {
             topic,
             key,
             extras,
+            envelope,
+            json_forms: vec![JsonForm::default(); compiler.names.len()],
             names: std::mem::take(&mut compiler.names),
+            members: std::mem::take(&mut compiler.members),
         };
         let CompiledRoute { event_type, traceparent, commit_ts, lsn, extras, .. } = &compiled;
         let flags = [event_type.is_some(), traceparent.is_some(), *commit_ts, *lsn];
@@ -166,6 +202,7 @@ struct Compiler<'a> {
     table: &'a str,
     present: Option<&'a [&'a str]>,
     names: Vec<String>,
+    members: Vec<MemberSlot>,
 }
 
 impl Compiler<'_> {
@@ -174,9 +211,26 @@ impl Compiler<'_> {
     }
 
     fn slot(&mut self, name: &str) -> Result<usize, Fault> {
-        if let Some(slot) = self.names.iter().position(|known| known == name) {
-            return Ok(slot);
+        let is_member = |slot: usize| self.members.iter().any(|member| member.slot == slot);
+        let mut names = self.names.iter().enumerate();
+        match names.find(|(slot, known)| *known == name && !is_member(*slot)) {
+            Some((slot, _)) => Ok(slot),
+            None => self.new_slot(name),
         }
+    }
+
+    fn member(&mut self, column: &str, path: &[String], setting: &str) -> Result<usize, Fault> {
+        let source = self.required(column, setting)?;
+        let mut known = self.members.iter();
+        if let Some(known) = known.find(|it| it.source == source && it.path == path) {
+            return Ok(known.slot);
+        }
+        let slot = self.new_slot(&format!("{column}.{}", path.join(".")))?;
+        self.members.push(MemberSlot { slot, source, path: path.to_vec() });
+        Ok(slot)
+    }
+
+    fn new_slot(&mut self, name: &str) -> Result<usize, Fault> {
         if self.names.len() == FIELDS_MAX {
             return Err(self.too_large(&format!("uses more than {FIELDS_MAX} columns")));
         }
@@ -196,6 +250,9 @@ impl Compiler<'_> {
         let pieces = template.parts().iter().map(|part| match part {
             Part::Literal(text) => Ok(Piece::Literal(text.as_bytes().to_vec())),
             Part::Column(name) => self.required(name, setting).map(Piece::Column),
+            Part::Member { column, path } => self.member(column, path, setting).map(Piece::Column),
+            // The configuration has put the name in; messages have none.
+            Part::Table => Err(self.missing("table", setting)),
         });
         let pieces = pieces.collect::<Result<_, _>>()?;
         Ok(CompiledTemplate { setting: setting.to_owned(), text: template.to_string(), pieces })

@@ -7,7 +7,7 @@
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
 use super::error::RowError;
-use super::field::{FieldType, FieldValue};
+use super::field::{FieldType, FieldValue, JsonForm};
 use super::settings::OutboxTable;
 use super::transaction::CommitStamp;
 use crate::base::error::{Exit, Fault};
@@ -47,19 +47,23 @@ impl Plan {
         let mut route =
             CompiledRoute::compile(&outbox.route, &outbox.columns, &table, Some(&columns))?;
         let mut slots = vec![UNUSED; columns.len()];
-        let mut types = Vec::with_capacity(route.names.len());
-        for (slot, name) in (0..UNUSED).zip(&route.names) {
-            // Every name of the route was found in the relation above.
-            let Some(at) = columns.iter().position(|column| column == name) else { continue };
+        let mut types = vec![FieldType::Other; route.names.len()];
+        for (at, name) in columns.iter().enumerate() {
+            let Some(slot) = route.slot_of(name) else { continue };
             let type_oid = relation.columns[at].type_oid;
             let field_type = FieldType::of(type_oid);
             if binary && field_type == FieldType::Other {
                 return Err(needs_text(&table, name, type_oid));
             }
-            types.push(field_type);
-            slots[at] = slot;
-            if usize::from(slot) == route.payload {
-                route.content_type = content_type(type_oid);
+            types[slot] = field_type;
+            route.json_forms[slot] = JsonForm::of(type_oid);
+            // There are fewer than `UNUSED` slots.
+            slots[at] = slot as u8;
+            if slot == route.payload {
+                route.content_type = match route.envelope.is_empty() {
+                    true => content_type(type_oid),
+                    false => Some("application/json"),
+                };
             }
         }
         Ok(Plan { route, types, slots, outbox_index })

@@ -22,7 +22,7 @@ pub(crate) fn route() -> Route {
     Route::default()
 }
 
-pub(super) fn outbox(route: Route) -> OutboxTable {
+pub(crate) fn outbox(route: Route) -> OutboxTable {
     OutboxTable { route, ..OutboxTable::default() }
 }
 
@@ -36,7 +36,7 @@ pub(super) const SHAPE: [(&str, u32); 7] = [
     ("traceparent", 25),
 ];
 
-pub(super) fn relation(shape: &[(&str, u32)]) -> Relation {
+pub(crate) fn relation(shape: &[(&str, u32)]) -> Relation {
     let columns = shape.iter().map(|(name, oid)| Column { name: (*name).into(), type_oid: *oid });
     Relation {
         oid: 7,
@@ -64,13 +64,13 @@ fn row() -> Vec<Form> {
 
 /// An event that owns what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owned {
-    pub(super) topic: String,
-    pub(super) key: Option<Vec<u8>>,
-    pub(super) value: Option<Vec<u8>>,
-    pub(super) id: String,
-    pub(super) headers: Vec<(String, Vec<u8>)>,
-    pub(super) partition: Option<i32>,
+pub(crate) struct Owned {
+    pub(crate) topic: String,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) id: String,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) partition: Option<i32>,
 }
 
 impl Owned {
@@ -103,7 +103,7 @@ pub(super) fn transaction() -> CommitStamp {
     transaction
 }
 
-pub(super) fn extract_with(
+pub(crate) fn extract_with(
     plan: &Plan,
     forms: &[Form],
     scratch: &mut ExtractScratch,
@@ -272,6 +272,23 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
 }
 
 #[test]
+fn a_key_is_salvaged_beside_a_column_that_is_no_json() {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let (topic, key) = (template("${headers.to}"), Some(template("${aggregateid.tenant}")));
+    let route = Route { topic, key, preset: Preset::Debezium, ..Route::default() };
+    let mut forms = row();
+    forms[2] = text("{\"tenant\": \"a\"}");
+    forms[5] = text("{\"to\"");
+    let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
+    let bytes = insert(7, &forms);
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
+    let (transaction, mut scratch, mut headers) =
+        (transaction(), ExtractScratch::default(), HeaderSlots::new());
+    let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
+    assert_eq!((saved.topic, saved.key), ("", Some(&b"a"[..])));
+}
+
+#[test]
 fn a_partition_column_is_a_non_negative_int() {
     let mut shape = SHAPE;
     shape[6] = ("part", 23);
@@ -346,4 +363,56 @@ fn a_row_of_another_shape_breaks_the_stream_not_the_event() {
     forms.pop();
     let Err(RowError::Decode(error)) = extract(route(), &forms) else { panic!() };
     assert_eq!(error.what, "row and relation differ in columns");
+}
+
+#[test]
+fn a_member_of_a_json_column_routes_and_is_read_from_every_type() {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let route = || Route {
+        topic: template("t.${headers.to}"),
+        key: Some(template("${headers.PARTITION_ID}")),
+        headers: BTreeMap::from([("who".into(), template("${headers.who.name}"))]),
+        preset: Preset::Debezium,
+        ..Route::default()
+    };
+    let json = r#"{"to": "orders", "PARTITION_ID": "a\u00e9", "who": {"name": 7}}"#;
+    let jsonb = [&[1], json.as_bytes()].concat();
+    for (oid, form) in [
+        (25, text(json)),
+        (114, text(json)),
+        (3802, Form::Binary(jsonb)),
+        (17, text(&format!("\\x{}", crate::base::encoding::hex(json.as_bytes())))),
+    ] {
+        let mut shape = SHAPE;
+        shape[5] = ("headers", oid);
+        let plan = Plan::compile(&outbox(route()), 0, &relation(&shape), true).unwrap();
+        let mut forms = row();
+        forms[5] = form;
+        let event = extract_with(&plan, &forms, &mut ExtractScratch::default()).unwrap();
+        assert_eq!(event.topic, "t.orders", "{oid}");
+        assert_eq!(event.key.as_deref(), Some("aé".as_bytes()), "{oid}");
+        assert_eq!(event.header("who"), Some("7"), "{oid}");
+    }
+}
+
+#[test]
+fn a_member_that_is_missing_is_null_and_a_column_that_is_no_json_is_an_error() {
+    let template = |text: &str| Template::parse(text).unwrap();
+    let key = || Some(template("${headers.PARTITION_ID}"));
+    let mut forms = row();
+    forms[5] = text("{}");
+    assert_eq!(extract(Route { key: key(), ..route() }, &forms).unwrap().key, None);
+    let error = refused(Route { topic: template("${headers.to}"), ..route() }, &forms);
+    let needs = "column headers.to is NULL, and route.topic = \"${headers.to}\" needs it";
+    assert_eq!(error.to_string(), format!("event {ID}: {needs}"));
+    forms[5] = text("{\"PARTITION_ID\"");
+    let error = refused(Route { key: key(), preset: Preset::Debezium, ..route() }, &forms);
+    assert_eq!(error.class(), "not-json");
+    assert_eq!(
+        error.to_string(),
+        format!("event {ID}: column headers is not JSON: it is not complete")
+    );
+    let absent = Route { key: Some(template("${meta.k}")), ..route() };
+    let fault = Plan::compile(&outbox(absent), 0, &relation(&SHAPE), true).unwrap_err();
+    assert!(fault.what.contains("no column meta, which route.key needs"), "{}", fault.what);
 }

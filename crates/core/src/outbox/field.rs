@@ -41,10 +41,40 @@ impl<'a> FieldValue<'a> {
         true
     }
 
+    /// The same value in the arena.
+    pub(super) fn copied_to(self, arena: &mut Vec<u8>) -> FieldValue<'static> {
+        let start = arena.len();
+        match self.append_to(arena) {
+            true => FieldValue::since(start, arena),
+            false => FieldValue::Null,
+        }
+    }
+
     /// The bytes that were appended to the arena since `start`.
     #[inline]
     pub(super) fn since(start: usize, arena: &[u8]) -> FieldValue<'static> {
         FieldValue::Arena { start, end: arena.len() }
+    }
+}
+
+/// How the values of a column are written in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum JsonForm {
+    #[default]
+    Text,
+    /// They are JSON: a number, a boolean, or a document.
+    Json,
+    Base64,
+}
+
+impl JsonForm {
+    pub(super) const fn of(type_oid: u32) -> JsonForm {
+        match type_oid {
+            // bool, int8, int2, int4, json, jsonb
+            16 | 20 | 21 | 23 | 114 | 3802 => JsonForm::Json,
+            17 => JsonForm::Base64,
+            _ => JsonForm::Text,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
 use super::error::EventError;
-use super::field::FieldValue;
+use super::field::{FieldValue, JsonForm};
 use super::json_object::{NotAnObject, opened};
 use super::settings::Messages;
 use super::transaction::CommitStamp;
@@ -38,6 +38,9 @@ impl MessagePlan {
         let table = format!("messages with prefix {prefix}");
         let mut route = CompiledRoute::compile(route, columns, &table, None)?;
         route.content_type = content_type(JSON_OID);
+        for slot in [Some(route.payload), route.headers].into_iter().flatten() {
+            route.json_forms[slot] = JsonForm::Json;
+        }
         Ok(MessagePlan { prefix: prefix.clone(), route })
     }
 
@@ -56,7 +59,7 @@ impl MessagePlan {
         scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
-        let row = self.read(content, scratch).map_err(|error| {
+        let mut row = self.read(content, scratch).map_err(|error| {
             let what = "the content is not a JSON object";
             let text = format!("logical message at {lsn}: {what}: {error}");
             EventError::new("message-not-object", text)
@@ -73,7 +76,7 @@ impl MessagePlan {
         scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
-        let row = self.read(content, scratch).unwrap_or_else(|_| {
+        let mut row = self.read(content, scratch).unwrap_or_else(|_| {
             let mut row = RowValues::new(&self.route);
             row.fields[self.route.payload] = FieldValue::Wire(content);
             row
@@ -111,7 +114,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
         let MessageVisitor { mut row, arena } = self;
         let route = row.route;
         while let Some(name) = map.next_key::<String>()? {
-            let Some(slot) = route.names.iter().position(|known| *known == name) else {
+            let Some(slot) = route.slot_of(&name) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };

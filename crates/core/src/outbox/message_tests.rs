@@ -94,3 +94,21 @@ proptest! {
         prop_assert_eq!(event.key, key.as_ref().map(String::as_bytes));
     }
 }
+
+#[test]
+fn members_of_fields_route_and_stand_in_the_envelope() {
+    let template = |text: &str| crate::base::template::Template::parse(text).unwrap();
+    let mut route = route();
+    route.topic = template("t.${meta.to}");
+    route.key = Some(template("${meta.tenant.id}"));
+    route.envelope = [("tenant".to_owned(), template("${meta.tenant.id}"))].into();
+    let settings = Messages { prefix: "outbox".into(), columns: columns(), route };
+    let plan = MessagePlan::compile(&settings).unwrap();
+    let content =
+        br#"{"id": 1, "payload": {"a": 1}, "meta": {"to": "x", "tenant": {"id": "acme"}}}"#;
+    let (transaction, mut scratch, mut headers) =
+        (CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
+    let event = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
+    assert_eq!((event.topic, event.key), ("t.x", Some(&b"acme"[..])));
+    assert_eq!(event.value, Some(&br#"{"payload":{"a": 1},"tenant":"acme"}"#[..]));
+}

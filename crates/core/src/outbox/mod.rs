@@ -7,16 +7,19 @@
 
 mod assemble;
 mod compile;
+mod envelope;
 mod error;
 mod extract;
 mod field;
 mod json_object;
+pub mod libraries;
 mod message;
 mod row_headers;
 pub mod settings;
 mod transaction;
 
 pub use assemble::ExtractScratch;
+pub use envelope::PAYLOAD_MEMBER;
 pub use error::{EventError, RowError};
 pub use extract::NEEDS_TEXT;
 pub use extract::Plan;

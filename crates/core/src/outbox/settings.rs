@@ -7,8 +7,10 @@ use crate::base::event::CloudEventsBinding;
 use crate::base::settings::kind::{FILLED, IDENTIFIER, SettingValue, TextRule};
 use crate::base::settings::{
     Choice, SettingType, choice, flattened, map, section, section_over, settings, template, text,
+    word,
 };
 use crate::base::template::Template;
+use crate::outbox::libraries::library_names;
 
 const TABLE: TextRule = TextRule {
     pattern: "^[^.\"]{1,63}(\\.[^.\"]{1,63})?$",
@@ -24,9 +26,16 @@ const TABLE: TextRule = TextRule {
 settings! {
     /// `[[source.outbox]]`.
     pub struct OutboxSection {
+        /// Library that writes the table: its columns, route, order and row filter are the defaults
+        /// of the keys below, and of what stands in `[route]`.
+        pub library: Option<String> = word(library_names).or_none("no library"),
         /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
         /// `public`.
         pub table: TableName = text(TABLE).default("public.outbox"),
+        /// Row filter of the table in the publication, as in `kind = 'event'`: only rows for which it
+        /// is true are events. `walrelay init` makes the publication with it, and any other filter
+        /// is refused. Needs PostgreSQL 15 and the slot.
+        pub filter ["where"]: Option<String> = text(FILLED).or_none("every row is an event"),
         pub columns: TableColumns = section(),
         pub route: Route = section_over("route"),
     }
@@ -57,6 +66,10 @@ impl fmt::Display for TableName {
 pub struct OutboxTable {
     pub schema: String,
     pub table: String,
+    /// The library that writes the table.
+    pub library: Option<String>,
+    /// Row filter of the table in the publication.
+    pub filter: Option<String>,
     pub columns: Columns,
     /// Column that rises in the order in which the rows of one key were written.
     pub order: Option<String>,
@@ -66,9 +79,11 @@ pub struct OutboxTable {
 
 impl From<OutboxSection> for OutboxTable {
     fn from(section: OutboxSection) -> OutboxTable {
-        let OutboxSection { table: TableName { schema, table }, columns, route } = section;
+        let OutboxSection { library, table, filter, columns, mut route } = section;
+        let TableName { schema, table } = table;
         let TableColumns { parts: columns, order } = columns;
-        OutboxTable { schema, table, columns, order, route }
+        route.name_table(&table);
+        OutboxTable { schema, table, library, filter, columns, order, route }
     }
 }
 
@@ -78,7 +93,8 @@ pub const SHIPPED_ORDER: &str = "seq";
 impl OutboxTable {
     /// The table that walrelay ships, by its name.
     pub fn is_shipped(&self) -> bool {
-        (self.schema.as_str(), self.table.as_str()) == ("public", "outbox")
+        self.library.is_none()
+            && (self.schema.as_str(), self.table.as_str()) == ("public", "outbox")
     }
 
     /// The column that rises in the order in which the rows of one key were written, if it is known.
@@ -89,10 +105,9 @@ impl OutboxTable {
 
     /// Columns without which no event can be made, each once: id, payload and what the route names.
     pub fn needed_columns(&self) -> Vec<&str> {
-        let Route { topic, exchange, key, headers, partition, .. } = &self.route;
+        let Route { key, partition, .. } = &self.route;
         let key_column = if key.is_none() { Some(self.columns.key.as_str()) } else { None };
-        let templates = [topic].into_iter().chain(key).chain(headers.values());
-        let routed = templates.chain(exchange).flat_map(Template::columns).chain(key_column);
+        let routed = self.route.templates().flat_map(Template::columns).chain(key_column);
         let own = [self.columns.id.as_str(), self.columns.payload.as_str()].into_iter();
         let mut needed: Vec<&str> = Vec::new();
         for column in own.chain(routed).chain(partition.as_deref()) {
@@ -169,8 +184,12 @@ settings! {
         pub key: Option<Template> = template().or_none("the key column"),
         /// Further headers, name to template. NULL leaves the header out.
         pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
-        /// Payload format. `debezium` is another name of `raw`, the payload of Debezium's Outbox
-        /// Event Router; its headers are those of `preset = "debezium"`.
+        /// What stands in the value beside the payload, name to template: the value is then a JSON
+        /// object with a member `payload` and these.
+        pub envelope: BTreeMap<String, Template> =
+            map(template().or_none("the value is the payload")),
+        /// Payload format. `debezium` is the payload as `raw` gives it, with `preset = "debezium"`
+        /// where no preset is written beside it.
         pub format: PayloadFormat = choice().default("raw"),
         /// Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`;
         /// `debezium` adds `id` only.
@@ -188,6 +207,21 @@ settings! {
 }
 
 impl Route {
+    pub fn templates(&self) -> impl Iterator<Item = &Template> + Clone {
+        let Route { topic, key, headers, envelope, exchange, .. } = self;
+        let templates = [topic].into_iter().chain(key).chain(exchange);
+        templates.chain(headers.values()).chain(envelope.values())
+    }
+
+    /// Puts the name of the table into its templates.
+    fn name_table(&mut self, table: &str) {
+        let Route { topic, key, headers, envelope, exchange, .. } = self;
+        let templates = [topic].into_iter().chain(key).chain(exchange);
+        for template in templates.chain(headers.values_mut()).chain(envelope.values_mut()) {
+            *template = template.for_table(table);
+        }
+    }
+
     /// The template of the ordering key. If it is exactly
     /// one column, which is NULL, the key is null.
     pub fn key(&self, columns: &Columns) -> Template {

@@ -27,7 +27,15 @@ fn kinds() -> OutboxTable {
         partition: Some("medium".into()),
         ..route()
     };
-    OutboxTable { schema: "public".into(), table: "kinds".into(), columns, order: None, route }
+    OutboxTable {
+        schema: "public".into(),
+        table: "kinds".into(),
+        filter: None,
+        library: None,
+        columns,
+        order: None,
+        route,
+    }
 }
 
 fn outbox() -> OutboxTable {

@@ -121,7 +121,7 @@ impl DeadLetterGate {
         let (what, mend) = (&fault.what, &fault.mend);
         tracing::warn!(
             code = "publication.young",
-            mend,
+            help = mend,
             "{what}; nothing would keep a stop, so the relay goes on: delivery.state_file names a file"
         );
         Ok(())

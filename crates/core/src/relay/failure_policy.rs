@@ -273,7 +273,7 @@ impl FailurePolicy {
             trace_id = flight.trace_id(),
             attempts = attempts.count,
             retry_in_ms = wait.as_millis() as u64,
-            "the broker refused an event, which will be retried: {reason}; to mend it: {mend}"
+            "the broker refused an event, which will be retried: {reason}; help: {mend}"
         );
         FailureOutcome::Retrying { attempts: attempts.count, wait, reason: failure.reason }
     }

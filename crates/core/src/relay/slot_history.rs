@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::source::progress;
+use crate::source::progress::{self, TRACE_BYTES_MAX};
 use crate::source::server::ServerStart;
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
@@ -207,12 +207,14 @@ impl SlotHistory {
         if on(Mutant::PeerByHolderOnly) {
             return Err(Mover::Unseen);
         }
-        if slot.has_peer || self.peer_was_there() && !was_advanced {
-            let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
-            return Ok(Some(gap.unwrap_or_default()));
-        }
-        // Only a relay puts the slot where no record ends; over SQL, if it stops without a session.
-        if progress::is_trace(slot.confirmed_flush) {
+        let peer_was_there = self.peer_was_there();
+        let is_by_peer_there = slot.has_peer || peer_was_there && !was_advanced;
+        // Only a relay puts the slot where no record ends. What does not decode, and goes farther than a
+        // trace, is a peer that has confirmed over SQL when it stopped, or somebody who chose such a
+        // position.
+        let distance = slot.confirmed_flush.bytes_since(self.ours);
+        let is_chosen = was_advanced && distance > TRACE_BYTES_MAX && !peer_was_there;
+        if is_by_peer_there || progress::is_trace(slot.confirmed_flush) && !is_chosen {
             let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));
         }

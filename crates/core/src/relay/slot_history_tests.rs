@@ -217,17 +217,21 @@ fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
 
 #[test]
 fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
-    let at = |position: u64, decoded: i64| {
+    let beside = |peer: bool, position: u64, decoded: i64| {
         let (mut history, now) = history();
-        let held = Sighting { at: now, server: server("a"), decoded: Some(9), peer_at: None };
+        let peer_at = peer.then_some(now);
+        let held = Sighting { at: now, server: server("a"), decoded: Some(9), peer_at };
         history.begins(lsn(100), Some(held));
         let confirmed_flush = Lsn::from_wire(position);
         let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..HeldSlot::default() };
         history.look(&look, now);
         history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
     };
+    let at = |position, decoded| beside(false, position, decoded);
     assert_eq!(at(8 * 200 + 3, 10), Some(8 * 200 + 3));
     assert_eq!(at(8 * 200, 10), None);
-    // A relay that stops without a session confirms its position over SQL, which decodes nothing.
-    assert_eq!(at(8 * 200 + 3, 9), Some(8 * 200 + 3));
+    // Where nothing was decoded it is a trace, or a peer has confirmed over SQL when it stopped.
+    assert_eq!(at(8 * 100 + 3, 9), Some(8 * 100 + 3));
+    assert_eq!(beside(true, 8 * 200 + 3, 9), Some(8 * 200 + 3));
+    assert_eq!(at(8 * 200 + 3, 9), None);
 }

@@ -164,7 +164,15 @@ impl FileBytes for OpenFile {
             return Err(ErrorKind::StorageFull.into());
         }
         if at >= REGION {
-            content.behind.insert(at, bytes.to_vec());
+            let before = content.behind.range_mut(..=at).next_back();
+            let within = before.and_then(|(begins, written)| {
+                let at = (at - begins) as usize;
+                written.get_mut(at..at + bytes.len())
+            });
+            match within {
+                Some(within) => within.copy_from_slice(bytes),
+                None => _ = content.behind.insert(at, bytes.to_vec()),
+            }
             return Ok(());
         }
         let (at, end) = (at as usize, at as usize + bytes.len());

@@ -2,6 +2,7 @@
 
 use super::publication::create_sql;
 use super::quote::{quote_ident, quote_literal, quote_table};
+use super::row_filter::KNOWS_ROW_FILTERS;
 use super::settings::{PostgresHost, SourceSettings};
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
@@ -131,6 +132,25 @@ pub fn publication_missing(settings: &SourceSettings, slot_exists: bool) -> Faul
     };
     let what = format!("publication {} does not exist", settings.publication);
     publication_problem("publication.missing", what, mend)
+}
+
+/// The fault of a configuration that declares a row filter, for a server without them.
+pub fn without_filters(outboxes: &[OutboxTable], server_version: u32) -> Option<Fault> {
+    let filtered = outboxes.iter().find(|outbox| outbox.filter.is_some())?;
+    (server_version < KNOWS_ROW_FILTERS).then(|| {
+        Fault::new(
+            Exit::Source,
+            "source.row-filters",
+            format!(
+                "publications of PostgreSQL {} have no row filters, and {}.{} declares one with where",
+                server_version / 10_000,
+                filtered.schema,
+                filtered.table
+            ),
+            "source.outbox",
+            "upgrade to PostgreSQL 15 or later, or remove where: then every row is an event",
+        )
+    })
 }
 
 /// WAL that the slot has not delivered was written while the publication did not exist.

@@ -156,6 +156,12 @@ impl TableFacts {
         format!("{}.{}", self.schema, self.name)
     }
 
+    /// The names of the columns of type varchar.
+    pub fn varchars(&self) -> Vec<&str> {
+        let varchars = self.columns.iter().filter(|column| column.is_varchar);
+        varchars.map(|column| column.name.as_str()).collect()
+    }
+
     pub fn column(&self, name: &str) -> Option<&ColumnFacts> {
         self.columns.iter().find(|column| column.name == name)
     }
@@ -165,11 +171,12 @@ impl TableFacts {
 pub struct ColumnFacts {
     pub name: String,
     pub generated: bool,
+    #[serde(default)]
+    pub is_varchar: bool,
 }
 
 pub fn create_sql(settings: &SourceSettings) -> String {
-    let tables: Vec<String> =
-        settings.outboxes.iter().map(|o| quote_table(&o.schema, &o.table)).collect();
+    let tables: Vec<String> = settings.outboxes.iter().map(published_sql).collect();
     let for_tables =
         if tables.is_empty() { String::new() } else { format!(" FOR TABLE {}", tables.join(", ")) };
     format!(
@@ -179,12 +186,17 @@ pub fn create_sql(settings: &SourceSettings) -> String {
     )
 }
 
-pub fn add_table_sql(publication: &str, table: &TableFacts) -> String {
-    format!(
-        "ALTER PUBLICATION {} ADD TABLE {};",
-        quote_ident(publication),
-        quote_table(&table.schema, &table.name)
-    )
+pub fn add_table_sql(publication: &str, outbox: &OutboxTable) -> String {
+    format!("ALTER PUBLICATION {} ADD TABLE {};", quote_ident(publication), published_sql(outbox))
+}
+
+/// The table as a publication names it, with its row filter.
+fn published_sql(outbox: &OutboxTable) -> String {
+    let table = quote_table(&outbox.schema, &outbox.table);
+    match &outbox.filter {
+        Some(filter) => format!("{table} WHERE ({filter})"),
+        None => table,
+    }
 }
 
 /// The statement that adds the column of the order to a table that exists, where it is missing.

@@ -192,12 +192,13 @@ impl World {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
             self.judge_stop(&fault);
-            if fault.exit == Exit::Slot || fault.doubt.is_some() {
-                if let Some(process) = process {
-                    process.stops.keep(&fault);
-                    self.is_acknowledged(&process);
+            if (fault.exit == Exit::Slot || fault.doubt.is_some())
+                && let Some(process) = process
+            {
+                process.stops.keep(&fault);
+                if self.is_acknowledged(&process) {
+                    self.gap_is_known();
                 }
-                self.gap_is_known();
             }
         } else {
             self.report.drained += 1;

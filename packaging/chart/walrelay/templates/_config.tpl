@@ -102,9 +102,9 @@ value
 {{- /* A duration of the configuration (1m30s) in whole seconds, rounded up. */ -}}
 {{- define "walrelay.seconds" -}}
 {{- $ms := 0 -}}
-{{- range regexFindAll "[0-9]+(ms|s|m|h)" . -1 -}}
+{{- range regexFindAll "[0-9]+(ms|s|m|h|d)" . -1 -}}
 {{- $number := regexFind "^[0-9]+" . | int64 -}}
-{{- $factor := get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]+$" .) -}}
+{{- $factor := get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000) (regexFind "[a-z]+$" .) -}}
 {{- $ms = add $ms (mul $number $factor) -}}
 {{- end -}}
 {{- div (add $ms 999) 1000 -}}

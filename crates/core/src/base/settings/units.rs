@@ -14,7 +14,8 @@ const SIZES: &[(&str, i64)] = &[
 ];
 
 /// Longer names first: `ms` must not be read as `m`.
-const SPANS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+const SPANS: &[(&str, u64)] =
+    &[("ms", 1), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
 
 /// `64MiB`, `64MB` or plain bytes.
 pub fn parse_bytes(text: &str) -> Option<i64> {
@@ -37,7 +38,7 @@ pub fn show_bytes(bytes: i64) -> String {
     }
 }
 
-/// `200ms`, `30s`, `1m30s`. A number without a unit is refused, because its meaning is ambiguous.
+/// `200ms`, `30s`, `1m30s`, `7d`. A number without a unit is refused, because its meaning is ambiguous.
 pub fn parse_duration_ms(text: &str) -> Option<u64> {
     let mut total_ms: u64 = 0;
     let mut rest = text;

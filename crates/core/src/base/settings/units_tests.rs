@@ -15,8 +15,10 @@ fn durations_need_a_unit() {
     assert_eq!(parse_duration_ms("200ms"), Some(200));
     assert_eq!(parse_duration_ms("1m30s"), Some(90_000));
     assert_eq!(["", "30", "s", "1.5s", "-1s", "1 s"].map(parse_duration_ms), [None; 6]);
-    let shown = [200, 90_000, 7_200_000, 0].map(|ms| show_duration(Duration::from_millis(ms)));
-    assert_eq!(shown, ["200ms", "90s", "2h", "0ms"]);
+    assert_eq!(parse_duration_ms("7d12h"), Some(7 * 86_400_000 + 12 * 3_600_000));
+    let shown =
+        [200, 90_000, 7_200_000, 172_800_000, 0].map(|ms| show_duration(Duration::from_millis(ms)));
+    assert_eq!(shown, ["200ms", "90s", "2h", "2d", "0ms"]);
 }
 
 #[test]

@@ -187,11 +187,10 @@ impl SlotFeed {
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
             self.replication.signs_unlike(opened.slot_confirmed);
-        } else if !self.replication.own_positions(Lsn::ZERO).include(opened.slot_confirmed)
-            && !on(Mutant::TraceNotRepeated)
-        {
-            // A Postgres that has crashed does not have the trace any more.
-            self.replication.untraced = Some(Lsn::ZERO);
+        } else if !on(Mutant::TraceNotRepeated) {
+            // A Postgres that has crashed may not have the trace any more.
+            let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);
+            self.replication.trace_again(found, opened.slot_confirmed);
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);

@@ -117,6 +117,14 @@ impl Replication {
         OwnPositions { signature: self.signature, found, reported, traced }
     }
 
+    /// Leaves the trace again where the slot stands at no position of this process, which has found
+    /// the slot at `found`.
+    pub fn trace_again(&mut self, found: Lsn, slot_confirmed: Lsn) {
+        if slot_confirmed < found || !self.own_positions(found).include(slot_confirmed) {
+            self.untraced = Some(Lsn::ZERO);
+        }
+    }
+
     /// There is a new connection: tables are described again, and transactions begin again with those
     /// that were committed at `slot_confirmed` or later.
     pub fn connected(&mut self, binary: bool, catalog: Catalog, slot_confirmed: Lsn) {
@@ -229,7 +237,7 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
-                // What is sent of a transaction may be less than the position says.
+                // The position may be behind events of the transaction that are yet to come.
                 if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
                     self.progress.on_keepalive(wal_end);
                 }

@@ -269,7 +269,7 @@ impl Publisher {
 
     fn connection_failed(&mut self, loss: &ConnectionLoss, now: Instant) {
         let Fault { what, place, mend, .. } = loss.unreachable(&self.address);
-        let why = format!("{what} ({place}); to mend it: {mend}");
+        let why = format!("{what} ({place}); help: {mend}");
         self.report_unable(loss);
         if loss.is_login_refused() {
             self.report_waiting_as(why, SinkReport::LoginRefused);

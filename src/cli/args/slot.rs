@@ -1,0 +1,58 @@
+//! The arguments of `walrelay slot`.
+
+use clap::{Args, Subcommand};
+
+use super::common::{OutputArgs, YesArg};
+
+/// What to do with the slot.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SlotAction {
+    /// Create a slot. Postgres keeps the events that are committed from then on.
+    #[command(after_help = "Example:\n  walrelay slot create")]
+    Create {
+        #[command(flatten)]
+        name: SlotName,
+        /// Synchronize the slot to standbys, for a failover (PostgreSQL 17 and later).
+        #[arg(long)]
+        failover: bool,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Drop a slot. Postgres no longer keeps the events that were not relayed.
+    #[command(after_help = "Examples:\n  walrelay slot drop\n  walrelay slot drop walrelay --yes")]
+    Drop {
+        #[command(flatten)]
+        name: SlotName,
+        #[command(flatten)]
+        yes: YesArg,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+    /// Show the state of a slot.
+    #[command(after_help = "Example:\n  walrelay slot show")]
+    Show {
+        #[command(flatten)]
+        name: SlotName,
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+/// The slot that the command acts on.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct SlotName {
+    /// Name of the slot [default: source.slot].
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+}
+
+impl SlotAction {
+    /// The name that was given.
+    pub(super) fn name(&self) -> Option<&String> {
+        match self {
+            SlotAction::Create { name, .. }
+            | SlotAction::Drop { name, .. }
+            | SlotAction::Show { name, .. } => name.name.as_ref(),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What is printed for which table; the catalog is asked by `tests/features/libraries.rs`.
+
+use super::*;
+
+fn found(schema: &str, table: &str, name: &str) -> FoundTable {
+    FoundTable { schema: schema.into(), table: table.into(), name: name.into() }
+}
+
+#[test]
+fn a_section_is_printed_for_each_table_and_a_comment_where_there_can_be_none() {
+    let tables = [
+        found("public", "outbox", ""),
+        found("shop", "outbox_kafka", "tomorrow-one"),
+        found("public", "watermill_orders", "watermill"),
+        found("w", "wolverine_outgoing_envelopes", "Wolverine"),
+        found("a.b", "t", "tomorrow-one"),
+    ];
+    let expected = "\
+# public.outbox has the columns of Debezium's outbox table.
+[[source.outbox]]
+table = \"public.outbox\"
+
+# shop.outbox_kafka has the columns of tomorrow-one.
+[[source.outbox]]
+library = \"tomorrow-one\"
+table = \"shop.outbox_kafka\"
+
+# public.watermill_orders has the columns of watermill.
+# The table has no key: each event has its id as its key, so events have no order among each other.
+[[source.outbox]]
+library = \"watermill\"
+table = \"public.watermill_orders\"
+
+# w.wolverine_outgoing_envelopes is a table of Wolverine and cannot be relayed: the body of a row is an envelope in Wolverine's own binary form.
+
+# \"a.b.t\" has a name that no configuration can write.
+";
+    assert_eq!(sections(&tables, "app"), expected);
+    let none = sections(&[], "app");
+    assert!(none.starts_with("# No table of database app"), "{none}");
+}

@@ -1,0 +1,235 @@
+//! Tables of outbox libraries: recognised, made ready and relayed as they are.
+
+use std::collections::BTreeMap;
+
+use crate::support::faults::{CliFixture, read};
+
+/// The golden files of libraries whose tables have names of their own.
+const LIBRARIES: [&str; 6] =
+    ["dafda", "emmett", "eventuate", "pgx-outbox", "tomorrow-one", "watermill"];
+
+struct Golden {
+    ddl: String,
+    row: BTreeMap<String, String>,
+    event: BTreeMap<String, String>,
+    headers: BTreeMap<String, String>,
+}
+
+impl Golden {
+    fn of(library: &str) -> Golden {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/libraries");
+        let path = format!("{folder}/{library}.toml");
+        let file: toml::Table = std::fs::read_to_string(path).unwrap().parse().unwrap();
+        let texts = |table: &toml::Value| {
+            let entries = table.as_table().unwrap().iter();
+            entries.filter_map(|(name, it)| Some((name.clone(), it.as_str()?.to_owned()))).collect()
+        };
+        Golden {
+            ddl: file["ddl"].as_str().unwrap().to_owned(),
+            row: texts(&file["row"]),
+            event: texts(&file["event"]),
+            headers: texts(&file["event"]["headers"]),
+        }
+    }
+
+    fn table(&self) -> &str {
+        self.ddl.split_once("CREATE TABLE ").unwrap().1.split_once(' ').unwrap().0
+    }
+
+    /// The golden row, with other values in some columns.
+    fn insert(&self, others: &[(&str, &str)]) -> String {
+        let mut row = self.row.clone();
+        row.extend(others.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let names: Vec<String> = row.keys().map(|name| format!("\"{name}\"")).collect();
+        let values: Vec<String> = row.values().map(|value| format!("'{value}'")).collect();
+        let (names, values) = (names.join(", "), values.join(", "));
+        format!("INSERT INTO {} ({names}) OVERRIDING SYSTEM VALUE VALUES ({values});", self.table())
+    }
+}
+
+#[test]
+fn tables_are_detected_and_relayed_as_their_libraries_write_them() {
+    let mut scene = CliFixture::bare("libraries");
+    let goldens: Vec<Golden> = LIBRARIES.into_iter().map(Golden::of).collect();
+    for golden in &goldens {
+        scene.sql(&golden.ddl);
+        scene.make_topic(&golden.event["topic"], 1);
+    }
+    scene.sql(
+        "CREATE TABLE wolverine_outgoing_envelopes (id uuid, owner_id int, destination text,
+             deliver_by timestamptz, body bytea, attempts int, message_type text)",
+    );
+    // GIVEN what detect prints, appended to a configuration that has source.url and a sink
+    let detected = scene.walrelay(&["config", "detect"]);
+    detected.assert_done().assert_says(&[
+        "# public.wolverine_outgoing_envelopes is a table of Wolverine and cannot be relayed",
+        "library = \"tomorrow-one\" table = \"public.outbox_kafka\"",
+    ]);
+    scene.source = detected.out.clone();
+    scene.walrelay(&["init"]).assert_done();
+    scene
+        .walrelay(&["check"])
+        .assert_done()
+        .assert_says(&["public.emt_messages where message_kind = 'E'"]);
+    // WHEN the libraries write, and two of the rows are no events
+    for golden in &goldens {
+        scene.sql(&golden.insert(&[]));
+    }
+    scene.sql(&goldens[1].insert(&[("message_kind", "C"), ("message_id", "command")]));
+    scene.sql(&goldens[3].insert(&[("broker", "sns"), ("id", "6")]));
+    scene.carry(&[]);
+    // THEN each event is where and as its library wants it
+    for (library, golden) in LIBRARIES.into_iter().zip(&goldens) {
+        let records = read(&[&golden.event["topic"]]);
+        let [record] = &records[..] else { panic!("{library}: {records:?}") };
+        assert_eq!(record.key(), golden.event.get("key").map(String::as_str), "{library}");
+        match golden.event.get("value_hex") {
+            Some(_) => assert_eq!(record.value.as_deref(), Some(&[0, 0xff][..]), "{library}"),
+            None => assert_eq!(record.text(), golden.event["value"], "{library}"),
+        }
+        for (name, value) in &golden.headers {
+            assert_eq!(record.header(name), Some(value.as_str()), "{library}: {name}");
+        }
+    }
+}
+
+#[test]
+fn a_declared_row_filter_is_the_one_of_the_publication_and_no_other() {
+    let mut scene = CliFixture::bare("row_filter");
+    scene.make_topic(&scene.topic(), 1);
+    scene.source = "[[source.outbox]]\ntable = \"public.outbox\"\nwhere = \"type NOT IN ('x', 'y') AND aggregateid LIKE 'k%'\"".into();
+    // GIVEN a publication that init has made
+    scene.walrelay(&["init"]).assert_done();
+    scene.walrelay(&["check"]).assert_done();
+    let write = |id: &str, kind: &str| {
+        scene.sql(&format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+             VALUES ('row_filter', '{id}', '{kind}', '{{}}')"
+        ));
+    };
+    write("k1", "x");
+    write("k2", "a");
+    write("m1", "a");
+    let records = scene.carry(&[&scene.topic()]);
+    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
+    assert_eq!(keys, ["k2"]);
+    // WHEN another filter is there, and when there is none, THEN it is refused and the SQL mends it
+    for (filter, code, what) in [
+        (
+            " WHERE (type <> 'x')",
+            "publication.row-filter",
+            "has the row filter (type <> 'x'::text)",
+        ),
+        ("", "table.unfiltered", "has no row filter on public.outbox"),
+    ] {
+        scene.sql(&format!("ALTER PUBLICATION walrelay SET TABLE outbox{filter}"));
+        let check = scene.walrelay(&["check"]);
+        assert_eq!(check.code, 1, "{check}");
+        check.assert_says(&[code, what]);
+        let all = check.all();
+        let (_, sql) = all.split_once("BEGIN;").unwrap();
+        let (sql, _) = sql.split_once("COMMIT;").unwrap();
+        scene.sql(&format!("BEGIN;{sql}COMMIT;"));
+        // The relay has seen the publication before, and rows could be missing meanwhile.
+        scene.walrelay(&["resume", "--yes"]).assert_done();
+        scene.walrelay(&["check"]).assert_done();
+    }
+    // A condition that the configuration does not declare any more is refused, too.
+    scene.source = "[[source.outbox]]\ntable = \"public.outbox\"".into();
+    scene
+        .walrelay(&["check"])
+        .assert_says(&["publication.row-filter", "declare it in [[source.outbox]]"]);
+}
+
+/// What stands in the fences of docs/existing-outbox.md behind this mark, in order.
+fn fences(mark: &str) -> Vec<String> {
+    let page = include_str!("../../docs/existing-outbox.md");
+    let mark = format!("<!-- example: {mark} -->");
+    let parts = page.split(&mark).skip(1);
+    let fence = |part: &str| {
+        let (_, text) = part.split_once("```").unwrap().1.split_once('\n').unwrap();
+        text.split_once("```").unwrap().0.to_owned()
+    };
+    parts.map(fence).collect()
+}
+
+/// The sections of the outbox in a whole configuration.
+fn outbox_sections(config: &str) -> String {
+    let from = config.find("[[source.outbox]]").unwrap();
+    let to = config.find("[sink]").unwrap_or(config.len());
+    config[from..to].to_owned()
+}
+
+#[test]
+fn the_tables_of_the_page_about_existing_tables_are_relayed() {
+    let mut scene = CliFixture::bare("existing");
+    for mark in ["spring", "django", "ef"] {
+        let [ddl, config] = &fences(mark)[..] else { panic!("{mark}") };
+        scene.sql(ddl);
+        scene.source += &outbox_sections(config);
+    }
+    for topic in ["orders.Existing", "existing.django", "orders.messages"] {
+        scene.make_topic(topic, 1);
+    }
+    scene.sql(
+        "INSERT INTO outbox_event VALUES (gen_random_uuid(), 'Existing', 'before', 'T', '{}')",
+    );
+    scene.walrelay(&["init"]).assert_done();
+    scene.walrelay(&["check"]).assert_done();
+    scene.sql(
+        r#"INSERT INTO outbox_event VALUES (gen_random_uuid(), 'Existing', 'o-1', 'Placed', '{"n": 1}');
+           UPDATE outbox_event SET status = 'SENT';
+           INSERT INTO shop_outboxevent (topic, partition_key, body) VALUES ('existing.django', 'p-1', '{"n": 2}');
+           INSERT INTO "OutboxMessages" ("Id", "Type", "Content")
+               VALUES ('6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11', 'Placed', '{"n": 3}');"#,
+    );
+    scene.carry(&[]);
+    for (topic, key, value) in [
+        ("orders.Existing", "o-1", r#"{"n": 1}"#),
+        ("existing.django", "p-1", r#"{"n": 2}"#),
+        ("orders.messages", "6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11", r#"{"n": 3}"#),
+    ] {
+        let records = read(&[topic]);
+        let [record] = &records[..] else { panic!("{topic}: {records:?}") };
+        assert_eq!((record.key(), record.text()), (Some(key), value));
+    }
+}
+
+#[test]
+fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
+    let mut scene = CliFixture::bare("existing_poller");
+    let [ddl, config] = &fences("spring")[..] else { panic!() };
+    let [alter, polling] = &fences("poller")[..] else { panic!() };
+    scene.sql(ddl);
+    let write = |scene: &CliFixture<'_>, key: &str, status: &str| {
+        scene.sql(&format!(
+            "INSERT INTO outbox_event (id, aggregate_type, aggregate_id, event_type, payload, status)
+             VALUES (gen_random_uuid(), 'Poller', '{key}', 'T', '{{}}', '{status}')"
+        ));
+    };
+    // GIVEN rows that the poller has published, and rows that it has left
+    write(&scene, "sent", "SENT");
+    write(&scene, "left", "NEW");
+    scene.make_topic("orders.Poller", 1);
+    scene.sql(alter);
+    let outbox = outbox_sections(config);
+    scene.source = format!("mode = \"polling\"\n{polling}{outbox}");
+    let mut relay = scene.spawn(&["run"]);
+    let count = |status: &str| {
+        scene.sql(&format!("SELECT count(*) FROM outbox_event WHERE status = '{status}'"))
+    };
+    relay.wait_until("the row that was left", || count("SENT") == "2");
+    // WHEN the table is handed over
+    scene
+        .walrelay(&["outbox", "handover"])
+        .assert_done()
+        .assert_says(&["created slot existing_poller"]);
+    write(&scene, "later", "NEW");
+    relay.wait().assert_done();
+    scene.source = outbox;
+    scene.carry(&[]);
+    // THEN every row that the poller has left is published once, by polling or by the slot
+    let records = read(&["orders.Poller"]);
+    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
+    assert_eq!(keys, ["left", "later"]);
+}
