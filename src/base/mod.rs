@@ -1,6 +1,7 @@
 //! What every other folder may use, and what uses none of them.
 
 pub(crate) mod clock;
+pub mod features;
 pub(crate) mod host;
 pub(crate) mod http;
 pub mod log;

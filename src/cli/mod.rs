@@ -14,10 +14,11 @@ use crate::base::error::{Exit, Fault};
 use crate::base::log_queue::{LineRank, LogStream};
 use crate::base::text::json_lines_shown;
 use crate::base::{log, log_queue, os_ffi, runtime};
-use crate::{app, config};
+use crate::{app, config, sink};
 
 mod args;
 mod check;
+#[cfg(feature = "compare")]
 mod compare;
 mod confirm;
 mod detect;
@@ -105,7 +106,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             let connection = config::source_connection(&request)?;
             runtime::try_block_on(detect::run(&connection))?
         }
-        Command::Config { action: ConfigAction::Example { sink } } => print(sink.text())?,
+        Command::Config { action: ConfigAction::Example { sink } } => {
+            let example = sink::examples().find(|(name, _)| *name == sink);
+            print(example.map_or("", |(_, text)| text))?
+        }
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
         Command::Run { .. } => {
             let prepared = prepare_reloading(log, &request);
@@ -114,6 +118,7 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         }
         Command::Check { output, .. } => check::run(&prepared()?, output.format())?,
         Command::Init(args) => init::run(&prepared()?, &args)?,
+        #[cfg(feature = "compare")]
         Command::Compare(args) => {
             let plan = compare::plan(&args);
             // Its progress is enough, unless a level is asked for.
@@ -121,6 +126,7 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             let (plan, config) = both(plan, prepare(log, &request))?;
             compare::run(&config, &request, &plan, &args)?
         }
+        #[cfg(feature = "compare")]
         Command::CompareRelay => compare::relay(log, &request)?,
         Command::Dlq { from, action } => {
             let broker = || prepare_broker(log, &request);

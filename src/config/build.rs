@@ -117,6 +117,11 @@ fn sink(
     effective: &Effective,
     problems: &mut Vec<Problem>,
 ) -> Option<Arc<dyn Broker>> {
+    if let Some(missing) = file.sink.missing() {
+        let path = path_of!(ConfigFile.sink).child("kind");
+        let origin = effective.origin(&path);
+        problems.push(Problem::missing_feature(&origin, path, missing));
+    }
     let sink = file.sink.kind()?;
     let surroundings = Surroundings {
         window_events_max: file.delivery.window_events_max,

@@ -271,8 +271,8 @@ impl Checks<'_> {
         if let Some(url) = endpoint.as_ref().filter(|_| !unread(&path)) {
             let mend = "write http://host:4318 or https://host, where OTLP over HTTP is received";
             if !cfg!(feature = "otlp") {
-                let what = "this binary was built without the feature otlp";
-                self.refuse(&path, CONFLICT, what, "build it with: cargo build --features otlp");
+                let origin = self.effective.origin(&path);
+                self.problems.push(Problem::missing_feature(&origin, path, "otlp"));
             } else if let Err(what) = OtlpEndpoint::parse(url) {
                 self.refuse(&path, BAD_VALUE, what, mend);
             }

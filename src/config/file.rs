@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::layers::{Layers, Origin, Problem};
+use super::layers::{Layers, Origin, Problem, of_missing_sink};
 use super::path::Path;
 use super::sections::{keys, root};
 use crate::base::settings::kind::RawValue;
@@ -137,6 +137,9 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
 }
 
 fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
+    if let Some(problem) = of_missing_sink(&path.child(name).to_string(), origin) {
+        return problem;
+    }
     let names = || section.fields().iter().map(|field| field.name);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
     let near = || nearest(name, names()).map(str::to_owned);

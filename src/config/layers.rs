@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use super::path::{Path, Segment};
 use crate::base::error::{Exit, Fault};
+use crate::base::features;
 use crate::base::settings::KeyRow;
 use crate::base::settings::kind::RawValue;
+use crate::sink;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -85,6 +87,21 @@ impl Problem {
         let problem = Problem::new(origin, code, format!("{path}: {what}"), mend);
         Problem { key: path.to_string(), ..problem }
     }
+
+    pub(crate) fn missing_feature(
+        origin: &Origin,
+        path: impl fmt::Display,
+        feature: &str,
+    ) -> Problem {
+        let (what, mend) = features::missing(feature);
+        Problem::at(origin, path, "config.missing-feature", &what, mend)
+    }
+}
+
+/// The path of a key or section, if it is one of a sink that this build lacks.
+pub(crate) fn of_missing_sink(path: &str, origin: &Origin) -> Option<Problem> {
+    let name = path.strip_prefix("sink.")?.split('.').next()?;
+    sink::is_missing(name).then(|| Problem::missing_feature(origin, path, name))
 }
 
 pub(crate) struct Entry {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 
 use super::file::{raw_of, set_toml};
-use super::layers::{Layers, Origin, Problem};
+use super::layers::{Layers, Origin, Problem, of_missing_sink};
 use super::path::Path;
 use super::sections::{KnownKey, keys, root};
 use crate::base::settings::kind::{RawValue, ValueKind};
@@ -161,6 +161,10 @@ fn raw_word(kind: ValueKind, value: &str) -> RawValue {
 }
 
 fn unknown_variable(name: &str, origin: &Origin) -> Problem {
+    let path = name.trim_start_matches("WALRELAY_").replace("__", ".").to_lowercase();
+    if let Some(problem) = of_missing_sink(&path, origin) {
+        return problem;
+    }
     // The common prefix would make all names look similar.
     let tail = |name: &str| name.trim_start_matches("WALRELAY_").replace("__", "_");
     let others = OTHER_VARIABLES.iter().map(|&known| known.to_owned());
@@ -176,6 +180,9 @@ fn unknown_variable(name: &str, origin: &Origin) -> Problem {
 }
 
 fn unknown_key(name: &str, origin: &Origin) -> Problem {
+    if let Some(problem) = of_missing_sink(name, origin) {
+        return problem;
+    }
     let paths: Vec<String> = keys().iter().map(KnownKey::path).collect();
     let same_name = || keys().iter().find(|key| key.name == name).map(KnownKey::path);
     let near = nearest(name, paths.iter().map(String::as_str)).map(str::to_owned);

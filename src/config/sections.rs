@@ -93,7 +93,7 @@ pub(crate) struct SinkSection {
 
 impl Settings for SinkSection {
     fn fields() -> Vec<SettingField> {
-        let kind: Row<String> = word(|| SINKS.iter().map(|sink| sink.name).collect());
+        let kind: Row<String> = word(sink::kind_names);
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
         let mut fields = kind.default("kafka").fields("kind", doc);
         for sink in SINKS {
@@ -121,6 +121,11 @@ impl Settings for SinkSection {
 impl SinkSection {
     pub(crate) fn kind(&self) -> Option<&'static SinkKind> {
         sink::kind_named(&self.name)
+    }
+
+    /// The kind, if this build lacks it.
+    pub(crate) fn missing(&self) -> Option<&str> {
+        Some(self.name.as_str()).filter(|name| sink::is_missing(name))
     }
 }
 

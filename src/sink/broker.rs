@@ -36,6 +36,10 @@ pub struct SinkKind {
     pub title: &'static str,
     /// Consumers may have dead-letter topics of their own beside the relay's.
     pub(crate) serves_consumers: bool,
+    /// Its file of the folder `config`.
+    pub(crate) example: Option<&'static str>,
+    /// Name and version of a client library that is not Rust.
+    pub(crate) client: Option<fn() -> String>,
     pub(crate) keys: fn() -> Vec<SettingField>,
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,

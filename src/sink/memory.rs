@@ -18,6 +18,8 @@ pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
     serves_consumers: false,
     title: "memory",
+    example: None,
+    client: None,
     keys: Vec::new,
     configure: |_values, _around| Ok(Arc::new(NullBroker)),
     routes: RouteRules::KAFKA,

@@ -35,6 +35,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
     serves_consumers: false,
     title: "a file",
+    example: Some(include_str!("../../../config/file.toml")),
+    client: None,
     keys: FileSettings::fields,
     configure,
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::util::get_rdkafka_version;
 use walrelay_core::sink::kafka::port::ProducerPort as _;
 use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
@@ -32,6 +33,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     serves_consumers: true,
     keys: <KafkaSettings as Settings>::fields,
     title: "Kafka",
+    example: Some(include_str!("../../../config/kafka.toml")),
+    client: Some(|| format!("librdkafka {}, TLS by OpenSSL", get_rdkafka_version().1)),
     configure,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,

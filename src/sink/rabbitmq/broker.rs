@@ -22,6 +22,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "rabbitmq",
     serves_consumers: true,
     title: "RabbitMQ",
+    example: Some(include_str!("../../../config/rabbitmq.toml")),
+    client: None,
     keys: RabbitSettings::fields,
     configure,
     routes: RouteRules {

@@ -1,6 +1,5 @@
 //! What every other folder may use, and what uses none of them.
 
-pub mod backoff;
 pub mod clock;
 pub mod encoding;
 pub mod error;
@@ -18,4 +17,5 @@ pub mod settings;
 pub mod stop;
 pub mod template;
 pub mod text;
-pub mod time;
+
+pub use walrelay_dead_letter::{backoff, time};
