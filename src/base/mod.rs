@@ -8,7 +8,7 @@ pub mod log;
 pub(crate) mod log_queue;
 pub(crate) mod os_ffi;
 pub(crate) mod random;
-pub(crate) mod runtime;
+pub mod runtime;
 pub mod secret;
 pub(crate) mod service_manager;
 #[cfg(test)]

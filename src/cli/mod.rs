@@ -37,7 +37,7 @@ mod status;
 mod style;
 
 use args::{Args, Command, ConfigAction, LogFormat};
-use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
+use logging::{LogOptions, prepare, prepare_broker, prepare_reloading};
 use output::{print, print_as};
 use style::Style;
 
@@ -123,7 +123,7 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             let plan = compare::plan(&args);
             // Its progress is enough, unless a level is asked for.
             let log = LogOptions { level: log.level.or(Some("warn")), ..log };
-            let (plan, config) = both(plan, prepare(log, &request))?;
+            let (plan, config) = logging::both(plan, prepare(log, &request))?;
             compare::run(&config, &request, &plan, &args)?
         }
         #[cfg(feature = "compare")]

@@ -15,7 +15,7 @@ mod memory;
 #[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 pub mod search;
-pub(crate) mod settings;
+pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod topic_reader;
