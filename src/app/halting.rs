@@ -1,5 +1,5 @@
-//! What follows when a relay has ended with a fault: the stop is kept where it protects data, and
-//! the process ends, or waits until somebody resumes it (`delivery.when_halted`).
+//! End of a relay with a fault: the stop is kept where it protects data, and the process ends, or
+//! waits until somebody resumes it (`delivery.when_halted`).
 //!
 //! While it waits, it has no session, no sink and no thread but that of the admin server.
 

@@ -247,7 +247,7 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-/// What the broker must have, as far as the configuration says.
+/// The requirements to the broker, as far as the configuration names them.
 pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
@@ -270,7 +270,7 @@ pub(crate) fn replay_destinations(config: &Config) -> Destinations {
     Destinations::of(routes.map(|route| (route.exchange.clone(), route.topic.clone())))
 }
 
-/// What [`StandingStops`] needs of the configuration.
+/// The part of the configuration that [`StandingStops`] needs.
 pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
     let dead_letters = (Arc::clone(&config.sink), config.dead_letter.address.clone());
     StopsConfig {
