@@ -224,5 +224,5 @@ fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
     faults.collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "kafka"))]
 mod tests;

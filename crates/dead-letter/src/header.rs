@@ -61,12 +61,12 @@ pub const PREFIX: &str = "dlq-";
 /// Common prefix of the headers of the copies that a consumer sends to its retry levels.
 pub const RETRY_PREFIX: &str = "x-retry-";
 
-/// What a header takes beside its name and its value, in Kafka and in AMQP, at most.
+/// The bytes of a header beside its name and its value, in Kafka and in AMQP, at most.
 pub const HEADER_COST_BYTES: usize = 12;
 /// Longer names are cut in the list of headers that were left out.
 const NAME_BYTES_LISTED: usize = 300;
 
-/// What names of headers begin with by which a replay, and the copies of a consumer, are known.
+/// The prefixes of the headers that mark a replayed record and a consumer's copy.
 const RESERVED_HEADERS: [&str; 2] = [PREFIX, RETRY_PREFIX];
 
 /// Whether only a replay or a consumer may write a header of this name: an event that brings it
@@ -80,20 +80,20 @@ pub fn is_reserved_header(name: &str) -> bool {
         })
 }
 
-/// What a header takes in a record.
+/// The bytes of a header in a record, at most.
 #[inline]
 pub fn header_cost(name: &str, value: &[u8]) -> usize {
     HEADER_COST_BYTES + name.len() + value.len()
 }
 
-/// Names of headers, as a list.
+/// The names of headers as a list.
 pub fn listed(names: &[&str]) -> String {
     let cut = names.iter().map(|name| truncated(name, NAME_BYTES_LISTED));
     cut.collect::<Vec<_>>().join(", ")
 }
 
-/// The value of [`HEADERS_DROPPED`] after `names` were left out, too: at most so many bytes. What it was `before`
-/// stays as it is; consumers have separated names by `,` alone.
+/// Returns the value of [`HEADERS_DROPPED`] after `names` were left out as well: at most so many bytes. The list
+/// `before` stays as it is, because some dead letters separate names by `,` alone.
 pub fn extend_list(before: &str, names: &[&str], bytes_max: usize) -> String {
     let separator = if before.is_empty() || names.is_empty() { "" } else { ", " };
     let mut list = format!("{before}{separator}{}", listed(names));
