@@ -12,7 +12,7 @@ use crate::peer::{Contender, Peer};
 const DEBEZIUM: &str = "debezium-server-3.6.0.Final";
 const MQ_BRIDGE: &str = "mq-bridge-app-1.3.0";
 
-/// Those that were asked for, fetched if they were not here.
+/// The contenders that were asked for, fetched if they were not here.
 pub(crate) fn contenders(options: &Options, progress: &Progress) -> Result<Vec<Contender>> {
     let asked: Vec<&str> = options
         .peers

@@ -44,7 +44,7 @@ impl Drop for Watchers {
     }
 }
 
-/// What Prometheus and a health check ask. A relay that has ended answers nothing.
+/// Asks what Prometheus and a health check ask. A relay that has ended answers nothing.
 fn ask(admin: SocketAddr, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for path in ["/metrics", "/readyz"] {

@@ -17,7 +17,7 @@ use walrelay_harness::relay::{RelayConfig, get};
 use crate::dead_letters::api::request_at;
 use crate::support::{Fixture, LIMIT, shared_rabbitmq, until};
 
-/// What a pipe is filled with at once: as much as one of its pages.
+/// The bytes with which a pipe is filled at once: as much as one of its pages.
 const PAGE: [u8; 4096] = [b'\n'; 4096];
 const TOKEN: &str = "a-token-for-a-full-log";
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl PipedRelay {
         relay
     }
 
-    /// What is in the pipe, which has room again then.
+    /// Reads the log that is in the pipe, which has room again then.
     fn read_log(&mut self) -> String {
         let (mut text, mut part) = (Vec::new(), [0; 4096]);
         while let Ok(bytes) = self.log.read(&mut part)

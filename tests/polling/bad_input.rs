@@ -1,4 +1,4 @@
-//! What is wrong with a polled table is told before a row moves.
+//! Tests with faults of a polled table, each of which is reported before a row moves.
 
 use crate::support::faults::{CliFixture, HALT};
 

@@ -1,4 +1,4 @@
-//! What becomes of a row, and of the record that it makes.
+//! Tests of the state of a row, and of the record that it makes.
 
 use crate::support::faults::CliFixture;
 

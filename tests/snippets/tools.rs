@@ -86,7 +86,7 @@ impl Program {
     }
 }
 
-/// What `scripts/setup` has fetched for the manifest that is in the tree now.
+/// The folder that `scripts/setup` has fetched for the manifest that is in the tree now.
 #[track_caller]
 pub(super) fn cached(language: &str, manifest: &str, part: &str) -> PathBuf {
     let folder = cache_folder().unwrap().join("snippets").join(language);
@@ -107,7 +107,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// What it printed.
+    /// The output of the program.
     #[track_caller]
     pub(super) fn assert_done(self) -> String {
         assert_eq!(self.code, 0, "{self}");

@@ -29,7 +29,7 @@ use crate::relay::{RelayConfig, RelayProcess, default_binary};
 use crate::stats::{human_count, human_duration};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 
-/// What the steady load writes to, and the burst: order is judged per topic and key, and both
+/// The topics of the steady load and of the burst: order is judged per topic and key, and both
 /// loads count their rows from 0.
 const TOPICS: [&str; 2] = ["outbox.event.order", "outbox.event.invoice"];
 const DATABASE: &str = "app";

@@ -1,4 +1,4 @@
-//! What the relays do in a round, and how they begin and end.
+//! Work of the relays in a round, their begin and their end.
 
 use walrelay_core::health::Pass;
 use walrelay_core::relay::ports::StopKeeper as _;
