@@ -5,10 +5,9 @@
 //! and confirms later, one by one or several at once. What a lost connection has under way may be
 //! stored, and then nobody hears of it.
 //!
-//! Not played is that arrival is late: a connection that its relay has given up is read to its end
-//! before the relay's next one is, and before a relay that takes the slot over publishes. The
-//! documentation of AMQP promises nothing of that kind, but a login takes longer than to read what
-//! has arrived.
+//! The model assumes that a connection that its relay has given up is read to its end before the
+//! relay's next one is, and before a relay that takes the slot over publishes. The documentation of
+//! AMQP promises nothing of that kind, but a login takes longer than to read what has arrived.
 
 mod connection;
 mod counts;
