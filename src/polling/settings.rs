@@ -24,7 +24,7 @@ settings! {
         /// A claimed row is free again when its process has not renewed the claim for this long. A
         /// crashed process holds its rows, and their keys, until then.
         pub lease: Duration = duration(SECOND_MS, DAY_MS).default("30s"),
-        /// What becomes of a published row: its status changes, or it is deleted.
+        /// The fate of a published row: its status changes, or it is deleted.
         pub on_published: OnPublished = choice().default("update"),
         /// Columns that polling reads and writes, beside those of the event.
         pub columns: WorkColumns = section(),
@@ -74,7 +74,7 @@ settings! {
 }
 
 settings! {
-    /// What stands in the status column.
+    /// The values of the status column.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct StatusValues {
         /// To be published.

@@ -1,7 +1,7 @@
 //! The relay shown at work: a steady load, two faults, a burst, an exact count, and the same load
 //! through polling.
 //!
-//! Nothing is staged: the services are real, the relay is the release binary set up by its own
+//! The demo stages nothing: the services are real, the relay is the release binary set up by its own
 //! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
 //! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
 

@@ -35,10 +35,10 @@ settings! {
         pub when_halted: WhenHalted = choice().default("exit"),
         /// How long a stop may take to settle the window.
         pub drain_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("20s"),
-        /// What the next process must know: which events the broker has confirmed, so that they are
-        /// not published again; which event was in hand: one that killed the process three times
-        /// becomes a dead letter; the publication as it was, and the stop that nobody has
-        /// acknowledged. Up to 9 MB; if it is deleted, all of that is not known.
+        /// The file for facts that the next process must know: which events the broker has confirmed,
+        /// so that they are not published again; which event was in hand: one that killed the
+        /// process three times becomes a dead letter; the publication as it was, and the stop that
+        /// nobody has acknowledged. Up to 9 MB; if it is deleted, the facts are not known.
         pub state_file: Option<PathBuf> = text(FILLED)
             .or_none("a file named after the slot in `$STATE_DIRECTORY`, which systemd sets; or none"),
     }

@@ -184,8 +184,8 @@ settings! {
         pub key: Option<Template> = template().or_none("the key column"),
         /// Further headers, name to template. NULL leaves the header out.
         pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
-        /// What stands in the value beside the payload, name to template: the value is then a JSON
-        /// object with a member `payload` and these.
+        /// Members of the value beside the payload, name to template: the value is then a JSON object
+        /// with a member `payload` and these.
         pub envelope: BTreeMap<String, Template> =
             map(template().or_none("the value is the payload")),
         /// Payload format. `debezium` is the payload as `raw` gives it, with `preset = "debezium"`
