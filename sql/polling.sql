@@ -3,7 +3,7 @@
 --
 -- The application INSERTs one row per event, in the transaction that changes its data, and sets
 -- event_key and payload (and traceparent); everything else is the relay's. Column names and status
--- words can be mapped in walrelay.toml ([source.polling.columns], [source.polling.words]).
+-- words can be mapped in walrelay.toml ([source.polling.columns], [source.polling.status_values]).
 -- docs/polling.md says what an existing table needs.
 
 CREATE TABLE IF NOT EXISTS public.outbox (

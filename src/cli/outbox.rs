@@ -54,7 +54,7 @@ async fn list(
     client: &Client,
     args: &ListRows,
 ) -> Result<Exit, Fault> {
-    let known = &polling.words;
+    let known = &polling.status_values;
     let status = match args.state {
         RowState::Pending => &known.pending,
         RowState::InProgress => &known.in_progress,
