@@ -91,7 +91,8 @@ impl Checks<'_> {
             }
         }
         let section = path_of!(ConfigFile.source / SourceSection.polling);
-        let Some(PollingSettings { workers, batch_max, status_values: values, .. }) = &self.file.source.polling
+        let Some(PollingSettings { workers, batch_max, status_values: values, .. }) =
+            &self.file.source.polling
         else {
             return;
         };

@@ -61,7 +61,9 @@ pub(super) async fn inspect(
                 "table.status-value",
                 format!("{name} does not take {}: {why}", quote_literal(word)),
                 "source.polling.status_values",
-                format!("set the value of the table in [source.polling.status_values], or: {change}"),
+                format!(
+                    "set the value of the table in [source.polling.status_values], or: {change}"
+                ),
             )));
         }
     }
