@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::common::{OutputArgs, YesArg};
 
-/// What to do with the slot.
+/// The action on the slot.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SlotAction {
     /// Create a slot. From then on Postgres retains the WAL of all events that are not confirmed.
