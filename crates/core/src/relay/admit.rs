@@ -443,7 +443,7 @@ impl Handover<'_> {
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let EventNumber { sequence, earlier, .. } = self.number;
         if !self.policy.allow(earlier, &cause)? {
-            return Ok(Offered::Held(IntakeHold::LettersUnread));
+            return Ok(Offered::Held(IntakeHold::DeadLettersUnread));
         }
         let Handover { policy, sink, .. } = self;
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {

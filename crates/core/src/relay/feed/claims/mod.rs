@@ -192,7 +192,7 @@ impl Feed for ClaimFeed {
     ) -> Result<bool, Fault> {
         let now = down.clock.now();
         self.take_batches(now);
-        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::LettersUnread);
+        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::DeadLettersUnread);
         while self.offer(down, now.instant)? {}
         if self.hold.is_none() && !self.has_room() {
             self.hold = Some(IntakeHold::WindowFull);
