@@ -11,7 +11,6 @@ mod dial;
 mod doctor;
 mod init;
 mod lapin_error;
-mod management;
 mod outgoing;
 mod probe;
 mod publish;

@@ -1,8 +1,7 @@
 //! Looks for published events in stream queues. Reading a queue of another type takes its messages
 //! away, so such a queue is only named.
 //!
-//! Which queues an exchange leads to is known from `sink.rabbitmq.queues` and, where there is a
-//! management API to ask, from the bindings. AMQP itself cannot list them.
+//! Which queues an exchange leads to is known from `sink.rabbitmq.queues`: AMQP cannot list bindings.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +12,6 @@ use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
 use super::exchanges::Existence;
-use super::management::{ExchangeBinding, ManagementApi, Routability, routability};
 use super::probe::DeadLetterQueue;
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
@@ -65,7 +63,7 @@ async fn look(
     let mut report = SearchReport::default();
     let mut queues = BTreeSet::new();
     for route in routes {
-        queues.extend(queues_of(settings, route, &mut report).await);
+        queues.extend(queues_of(settings, route, &mut report));
     }
     let mut streams = Vec::new();
     for queue in queues.iter().take(QUEUES_MAX) {
@@ -108,7 +106,7 @@ async fn stream(
 }
 
 /// The queues to which a route leads, as far as that is known.
-async fn queues_of(
+fn queues_of(
     settings: &RabbitSettings,
     route: &SearchRoute,
     report: &mut SearchReport,
@@ -124,26 +122,8 @@ async fn queues_of(
         let names = settings.queues.keys().filter(|name| route.topic.could_become(name));
         return names.cloned().chain(key.map(str::to_owned)).collect();
     }
-    let configured = settings.queues.iter().map(|(queue, key)| ExchangeBinding::of(queue, key));
-    let mut bindings: Vec<ExchangeBinding> = configured.collect();
-    let mut kind = settings.exchange_type.clone();
-    match ManagementApi::of(settings) {
-        Some(api) => match api.exchange(exchange).await {
-            Ok((found, bound)) => {
-                bindings.extend(bound.into_iter().filter(ExchangeBinding::to_queue));
-                kind = found["type"].as_str().unwrap_or(&kind).to_owned();
-            }
-            Err(error) => report.not_searched.push(format!("queues of exchange {exchange}: {error}")),
-        },
-        None => report.not_searched.push(format!(
-            "other queues of exchange {exchange}: AMQP cannot list them; sink.rabbitmq.management_url would show them"
-        )),
-    }
-    let leads_to = |binding: &ExchangeBinding| {
-        let one = std::slice::from_ref(binding);
-        key.is_none_or(|key| routability(&kind, one, key) != Routability::Unbound)
-    };
-    bindings.into_iter().filter(leads_to).map(|binding| binding.destination).collect()
+    report.not_searched.push(format!("other queues of exchange {exchange}: AMQP cannot list them"));
+    settings.queues.keys().cloned().collect()
 }
 
 /// What has ended the reading early, if anything has.
