@@ -16,7 +16,7 @@ const UNREADABLE: &str = "sink.dead-letter-unreadable";
 const CHECK_TYPE: &str =
     "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list";
 
-/// What an exchange or a queue is for.
+/// The purpose of an exchange or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Events,
