@@ -17,7 +17,6 @@ mod publish;
 mod publish_connection;
 mod publish_login;
 mod publish_port;
-mod search;
 mod settings;
 mod setup_faults;
 mod tls;
