@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::connection_loss::AmqpAddress;
 use super::message::NAME_BYTES_MAX;
-use super::uri::{AmqpUri, ManagementUri, RabbitHost, UriError};
+use super::uri::{AmqpUri, RabbitHost};
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
@@ -37,7 +37,7 @@ const BINDING_KEY: TextRule = TextRule {
 };
 
 settings! {
-    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URLs say.
+    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URL says.
     #[derive(Clone, Debug)]
     pub(super) struct RabbitSettings {
         /// Where RabbitMQ is: `amqps://user:password@mq1:5671,mq2:5671/vhost`; hosts are tried in
@@ -64,15 +64,11 @@ settings! {
         pub(super) heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
         /// Maximum time to connect to one host and log in.
         pub(super) connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
-        /// Where `check` can see bindings and policies: `http://user:password@mq:15672`; without a
-        /// user, that of `url`. A secret.
-        pub(super) management_url: Option<Secret> = url().or_none("bindings are not looked at"),
 
         pub(super) is_encrypted: bool,
         pub(super) hosts: Vec<RabbitHost>,
         pub(super) vhost: String,
         pub(super) login: RabbitLogin,
-        pub(super) management: Option<ManagementUri>,
     }
 }
 
@@ -150,15 +146,8 @@ impl RabbitSettings {
     ) -> Result<RabbitSettings, Vec<InvalidSetting>> {
         let mut settings = RabbitSettings::read(values);
         let mut invalid = settings.invalid_names();
-        let bad_uri = |key, error: UriError| bad_value(key, error.what, error.mend);
-        match settings.management_url.as_ref().map(|uri| ManagementUri::parse(uri.expose())) {
-            Some(Err(error)) => {
-                invalid.push(bad_uri(name_of!(RabbitSettings, management_url), error));
-            }
-            uri => settings.management = uri.and_then(Result::ok),
-        }
         match AmqpUri::parse(settings.url.expose()) {
-            Err(error) => invalid.push(bad_uri(URL, error)),
+            Err(error) => invalid.push(bad_value(URL, error.what, error.mend)),
             Ok(uri) => {
                 invalid.extend(settings.contradictions(&uri));
                 settings.login = RabbitLogin::of(settings.auth, uri.user, uri.password);
@@ -237,14 +226,13 @@ impl RabbitSettings {
         let RabbitTls { ca_file, cert_file, key_file, server_name } = &self.tls_files;
         let (tls, external) = (uri.tls, self.auth == RabbitAuth::External);
         let (cert, key) = (cert_file.is_some(), key_file.is_some());
-        let api_tls = self.management.as_ref().is_some_and(|api| api.tls);
         let names_user = uri.user.is_some() || uri.password.is_some();
         let is_valid = |name: &str| ServerName::try_from(name).is_ok();
         let bad_name = server_name.as_deref().filter(|name| !is_valid(name));
         let bad_host = server_name.is_none() && !uri.hosts.iter().all(|it| is_valid(&it.name));
         let bad_name_is = format!("{:?} is no host name or address", bad_name.unwrap_or_default());
         let checks = [
-            (!tls && ca_file.is_some() && !api_tls, CA, NO_EFFECT, USE_AMQPS),
+            (!tls && ca_file.is_some(), CA, NO_EFFECT, USE_AMQPS),
             (!tls && cert, CERT, NO_EFFECT, USE_AMQPS),
             (!tls && key, KEY, NO_EFFECT, USE_AMQPS),
             (!tls && server_name.is_some(), NAME, NO_EFFECT, USE_AMQPS),
