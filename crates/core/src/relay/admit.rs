@@ -109,9 +109,10 @@ impl Admitter {
         system_id: &str,
         timeline: u32,
         slot: &str,
+        restores: u64,
         confirmed: Lsn,
     ) -> Option<ConfirmedPrefix> {
-        let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
+        let left = self.state_file.takes_over(system_id, timeline, slot, restores, Some(confirmed));
         self.earlier.load(&left, confirmed)
     }
 
