@@ -113,6 +113,14 @@ fn emmett() {
 
 #[test]
 #[ignore = "soak"]
+fn message_db() {
+    let (topic, kind) = ("messages", Some("OrderPlaced"));
+    let event = Event { topic, key: Some("account-123"), kind, value: STORED };
+    assert_carried("library_message_db", "account-123", &node("message-db.mjs"), "", &event);
+}
+
+#[test]
+#[ignore = "soak"]
 fn watermill() {
     let folder = project("go", &["go.mod", "go.sum", "main.go"]);
     let build = Program::new("go", &folder)
