@@ -74,10 +74,10 @@ impl Server {
 
     fn wait_streaming(&mut self, scene: &CliFixture<'_>) {
         let slot = &self.slot;
-        // A slot that it has just made is active before it has a position.
+        // The session that makes a slot holds it, too, and gives it up before the one that streams.
         let asked = format!(
-            "SELECT active AND confirmed_flush_lsn IS NOT NULL
-             FROM pg_replication_slots WHERE slot_name = '{slot}'"
+            "SELECT count(*) = 1 FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid
+             WHERE slot_name = '{slot}' AND state IN ('catchup', 'streaming')"
         );
         self.wait_until("Debezium to stream", || scene.sql(&asked) == "t");
     }
