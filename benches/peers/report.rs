@@ -53,9 +53,9 @@ impl Report {
         let entry = |contender: &Contender| Entry {
             peer: contender.peer,
             name: contender.name(),
-            runtime: contender.runtime.clone(),
+            runtime: contender.installed.runtime.clone(),
             settings: contender.settings(),
-            missing: contender.missing.clone(),
+            missing: contender.installed.missing.clone(),
         };
         let all = [Part::Drain, Part::Latency, Part::Chaos];
         Report {
