@@ -21,7 +21,7 @@ use crate::base::os_ffi;
 
 /// Limit for bytes of [`Transport::write`] that wait for the socket; a status update has 39.
 const OUTGOING_BYTES_MAX: usize = 64 * 1024;
-/// What [`Transport::write_some`] encrypts at once: four TLS records.
+/// The bytes that [`Transport::write_some`] encrypts at once: four TLS records.
 const PLAINTEXT_BYTES: usize = 64 * 1024;
 /// Several TLS records for one system call.
 const CIPHERTEXT_BYTES: usize = 128 * 1024;

@@ -27,7 +27,7 @@ struct WorkColumn<'a> {
     name: &'a str,
     /// Its SQL type in `sql/polling.sql`.
     wanted: &'static str,
-    /// What follows the type there.
+    /// The part of the definition that follows the type.
     rest: &'static str,
     use_: ColumnUse,
 }

@@ -28,7 +28,7 @@ settings! {
         pub on_published: OnPublished = choice().default("update"),
         /// Columns that polling reads and writes, beside those of the event.
         pub columns: WorkColumns = section(),
-        /// What stands in the status column.
+        /// The values of the status column.
         pub words: StatusValues = section(),
         /// Deleting published rows.
         pub cleanup: Cleanup = section(),

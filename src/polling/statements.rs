@@ -276,7 +276,7 @@ impl StatementWriter<'_> {
         format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.id_type)
     }
 
-    /// Those rows of a list that still belong to the claim.
+    /// The rows of a list that still belong to the claim.
     fn mine_among(&self, list: &str) -> String {
         format!("{list} WHERE {} AND t.{} {} f.id", checked(&self.mine()), self.id, self.is)
     }

@@ -37,7 +37,7 @@ pub(crate) struct PassedBatch {
     pub(crate) answer: oneshot::Sender<Verdicts>,
 }
 
-/// What the workers of a process share.
+/// The state that the workers of a process share.
 pub(crate) struct PollingShared {
     pub(crate) source: SourceSettings,
     pub(crate) polling: PollingSettings,

@@ -1,4 +1,4 @@
-//! What a process has marked as confirmed, and the next one receives again.
+//! Tests with events that a process has marked as confirmed, and that the next one receives again.
 
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 

@@ -1,4 +1,5 @@
-//! What the rest of the relay knows of a kind of broker, and of a configured broker of that kind.
+//! Traits by which the rest of the relay knows a kind of broker, and a configured broker of that
+//! kind.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -45,7 +46,7 @@ pub struct SinkKind {
     pub(crate) errors: fn() -> Vec<ErrorRow>,
 }
 
-/// What a kind of broker allows in `[route]`.
+/// The rules of a kind of broker for `[route]`.
 pub(crate) struct RouteRules {
     /// Checks a topic without columns; the error is what is wrong and what to write instead.
     pub(crate) check_topic: fn(&str) -> Result<(), (String, String)>,
@@ -116,8 +117,8 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// What tells which events a topic holds already; none where published events cannot be read
-    /// without taking them away.
+    /// The reader that finds which events a topic holds already; none where published events cannot
+    /// be read without taking them away.
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
         Ok(None)
     }
@@ -152,7 +153,7 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// What [`Broker::open`] checks before the first event.
+/// The checks that [`Broker::open`] makes before the first event.
 #[derive(Clone, Copy, Debug)]
 pub struct StartupCheck<'a> {
     pub required: &'a Requirements,
@@ -160,7 +161,8 @@ pub struct StartupCheck<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What must exist at the broker before the first event, as far as the configuration tells.
+/// The topics, exchanges and queues that must exist at the broker before the first event, as far as
+/// the configuration names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.

@@ -59,7 +59,7 @@ fn split(bytes: &[u8]) -> (Frame<'_>, usize) {
     Frame::split(bytes).unwrap().unwrap()
 }
 
-/// What the other codec reads of a method that is sent here.
+/// The method as the other codec reads it.
 fn read(method: ClientMethod<'_>, channel: u16) -> AMQPClass {
     let mut out = Vec::new();
     method.put(channel, &mut out);

@@ -4,7 +4,7 @@ use crate::frame::{Frame, FrameKind, PROTOCOL_HEADER};
 use crate::method::{ClientMethod, Mechanism, ServerMethod, Tuning};
 use crate::wire::Malformed;
 
-/// What a client wants.
+/// The request of a client for a login.
 #[derive(Clone, Debug)]
 pub struct LoginRequest {
     pub mechanism: Mechanism,
@@ -16,7 +16,7 @@ pub struct LoginRequest {
     pub connection_name: String,
 }
 
-/// What a login has agreed on.
+/// The facts that a login has agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The name of the server's cluster, which may be empty.
@@ -44,7 +44,7 @@ impl From<Malformed> for LoginError {
 pub struct Login {
     request: LoginRequest,
     cluster_name: String,
-    /// What the server has offered.
+    /// The limits that the server has offered.
     offered: Option<Tuning>,
 }
 

@@ -21,7 +21,7 @@ macro_rules! mutants {
                 }
             }
 
-            /// What the relay does then.
+            /// A description of what the relay does with this mutant.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self {

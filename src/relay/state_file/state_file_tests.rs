@@ -30,7 +30,7 @@ fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     process.marks.reported(lsn(reported));
 }
 
-/// What the next process believes.
+/// The marks that the next process believes.
 fn left(path: &OwnPath, confirmed: u64) -> Vec<Mark> {
     path.open().takes_over(SYSTEM, 1, "slot", Some(lsn(confirmed))).iter().collect()
 }

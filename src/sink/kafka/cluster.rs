@@ -1,5 +1,5 @@
-//! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
-//! and the faults of that.
+//! Operations of the relay on a cluster besides publishing (creating and deleting topics, reading
+//! one), and their faults.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -234,7 +234,8 @@ pub(super) fn delete_records(
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
-/// Those of the topics that keep only the last record of a key, as far as this login may see it.
+/// Returns those of the topics that keep only the last record of a key, as far as this login may
+/// see it.
 pub(super) fn compacted(
     settings: &KafkaSettings,
     topics: &[&str],
@@ -297,7 +298,7 @@ pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &st
     Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
 }
 
-/// What mends an error of librdkafka's about a connection.
+/// The remedy for an error of librdkafka's about a connection.
 fn reaching(error: &str) -> &'static str {
     // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
     let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));

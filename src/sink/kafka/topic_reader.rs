@@ -50,7 +50,7 @@ pub(super) struct TopicTail<'a> {
 /// The partitions of which a tail is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TailPartitions {
-    /// Those whose replicas are all in sync.
+    /// The partitions whose replicas are all in sync.
     InSync,
     All,
     Only(i32),

@@ -250,7 +250,7 @@ impl Doctor<'_> {
         ));
     }
 
-    /// What cannot be used counts as missing.
+    /// A queue that cannot be used counts as missing.
     async fn queue_exists(
         &mut self,
         probe: &Probe,

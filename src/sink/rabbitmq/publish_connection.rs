@@ -28,7 +28,7 @@ use crate::base::fingerprint::fingerprint;
 use crate::base::transport::Transport;
 use crate::sink::PublishLimits;
 
-/// What is read at once.
+/// The bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
 /// How long the broker's reason is waited for after a write has failed: a write fails when the broker
 /// has closed, although its reason was not read yet.
@@ -45,7 +45,7 @@ pub(super) struct PublishConnection {
     host: usize,
     /// The channel with which the connection was opened.
     first_channel: u16,
-    /// What has arrived and is not parsed, up to `filled`.
+    /// The bytes that have arrived and are not parsed, up to `filled`.
     input: Vec<u8>,
     filled: usize,
     /// Frames that are no messages. They are written between messages, before those that wait.
@@ -55,7 +55,7 @@ pub(super) struct PublishConnection {
     is_blocked: bool,
     /// The broker has closed the connection or a channel: nothing that is written counts.
     is_closed: bool,
-    /// Nothing is read any more.
+    /// Whether the connection has ended, and nothing is read any more.
     has_ended: bool,
     write_failure: Option<(Instant, ConnectionLoss)>,
     /// The socket took nothing more at the last write.
@@ -99,7 +99,7 @@ impl PublishConnection {
         connection
     }
 
-    /// What the login has agreed on.
+    /// The facts that the login has agreed on.
     pub(super) fn facts(&self, vhost: &str) -> ConnectionFacts {
         let agreed = self.session.agreed();
         ConnectionFacts {

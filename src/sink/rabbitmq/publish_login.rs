@@ -25,9 +25,9 @@ struct LoggedIn {
     session: Session,
     /// The channel in confirm mode.
     channel: u16,
-    /// What the server has said besides.
+    /// The events that the server has sent besides.
     events: Vec<Event>,
-    /// What has arrived of the next frame.
+    /// The bytes of the next frame that have arrived.
     input: Vec<u8>,
 }
 

@@ -16,7 +16,7 @@ const UNREADABLE: &str = "sink.dead-letter-unreadable";
 const CHECK_TYPE: &str =
     "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list";
 
-/// What an exchange or a queue is for.
+/// The purpose of an exchange or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Events,
@@ -127,7 +127,8 @@ impl<'a> SetupFaults<'a> {
         self.fault(code, &format!("queue {queue}"), what, mend)
     }
 
-    /// Nothing is bound for the key; without one, nothing at all.
+    /// The fault of an exchange to which no queue is bound for the key; without a key, no queue at
+    /// all.
     pub(super) fn unroutable(self, name: &str, key: Option<&str>) -> Fault {
         let what = match key {
             Some(key) => format!(

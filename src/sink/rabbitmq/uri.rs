@@ -49,7 +49,7 @@ impl fmt::Display for RabbitHost {
     }
 }
 
-/// What `sink.rabbitmq.url` says.
+/// The parts of `sink.rabbitmq.url`.
 #[derive(Debug)]
 pub(super) struct AmqpUri {
     pub(super) tls: bool,

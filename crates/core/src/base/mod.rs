@@ -1,4 +1,4 @@
-//! What every other folder may use, and what uses none of them.
+//! Types that every other folder may use; this folder uses none of the others.
 
 pub mod backoff;
 pub mod clock;

@@ -4,8 +4,8 @@
 //! Key, value and headers of the event stay as they are; headers named `dlq-…` are added. An event
 //! cannot forge them: headers of such names that it brings are dropped.
 //!
-//! What the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was cut is
-//! never replayed.
+//! A part that the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was
+//! cut is never replayed.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -250,12 +250,12 @@ pub fn first_words(hash: &[u8; 32]) -> [u64; 2] {
 
 const HASH_PREFIX: &str = "sha256:";
 
-/// What stands for a text that is too long: `sha256:` and its hash.
+/// The name of a text that is too long: `sha256:` and its hash.
 pub fn hash_name(whole: &[u8]) -> String {
     named_by_hash(&sha256_hex(whole))
 }
 
-/// What stands for the text that has this hash.
+/// The name of the text that has this hash.
 pub fn named_by_hash(sha256_hex: &str) -> String {
     format!("{HASH_PREFIX}{sha256_hex}")
 }

@@ -109,7 +109,7 @@ const DRAIN_TICK: Duration = Duration::from_millis(2);
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the loop is made of besides its feed.
+/// The parts of the loop besides its feed.
 pub struct Parts {
     pub source: SourceSettings,
     pub delivery: DeliverySettings,

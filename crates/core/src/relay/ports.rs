@@ -1,4 +1,5 @@
-//! What the loop asks of the world around it. Nothing here blocks, except where a name says so.
+//! Traits through which the loop asks the world around it. None of their methods blocks, except
+//! where its name says so.
 
 use std::fmt::Debug;
 use std::io;
@@ -149,7 +150,7 @@ pub trait Meters: Send + Sync {
     fn set(&self, gauge: Gauge, value: u64);
 }
 
-/// What is counted once per event, and made visible once per pass.
+/// A meter that counts once per event, and shows its counts once per pass.
 pub trait PassMeter: Send {
     /// The broker has confirmed an event.
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64);

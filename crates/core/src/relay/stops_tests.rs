@@ -68,7 +68,7 @@ impl Site {
         SourceSettings { slot: self.slot.clone(), ..SourceSettings::default() }
     }
 
-    /// What the next process finds in its file.
+    /// The stops that the next process finds in its file.
     fn process(&self, has_file: bool, has_topic: bool) -> Arc<StandingStops> {
         let path = PathBuf::from("slot.state");
         Arc::new(StandingStops::new(StopParts {
@@ -83,7 +83,7 @@ impl Site {
         }))
     }
 
-    /// What a process finds in the topic that is of this system.
+    /// The stops of this system that a process finds in the topic.
     fn find(&self, stops: &StandingStops, system: Option<&str>) -> TopicStops {
         let owner = LetterOwner::new(&self.slot, system);
         let mut found = TopicStops::default();

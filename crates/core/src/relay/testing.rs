@@ -71,7 +71,7 @@ pub struct MemoryFile(Arc<Mutex<Content>>);
 struct Content {
     /// The header and the marks, as far as they were written.
     bytes: Vec<u8>,
-    /// What was written behind the marks, by where it begins.
+    /// The bytes that were written behind the marks, by where they begin.
     behind: BTreeMap<u64, Vec<u8>>,
     boot: Option<u64>,
     is_held: bool,

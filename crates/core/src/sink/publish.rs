@@ -1,4 +1,4 @@
-//! What a sink does with events, and what it reports about them.
+//! Contract of a sink: its acts on events, and its reports about them.
 //!
 //! A sink is called on the data thread and never blocks it. It fails closed: an event that it does
 //! not report as confirmed is unconfirmed.
@@ -13,9 +13,9 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 /// Until when a sink may send, because no other process publishes later events before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishLimits {
-    /// What waits is not sent after it.
+    /// The time after which a waiting event is not sent.
     pub begin_until: Instant,
-    /// What the socket has taken a part of is not finished after it.
+    /// The time after which an event that the socket has taken in part is not finished.
     pub finish_until: Instant,
 }
 
@@ -112,7 +112,7 @@ pub enum PublishError {
     Failed(Failure),
 }
 
-/// What a sink reports from [`Sink::poll`].
+/// A report of a sink from [`Sink::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkReport {
     /// The broker has stored this event durably.

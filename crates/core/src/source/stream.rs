@@ -16,7 +16,7 @@ use crate::mutants::{Mutant, on};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 
-/// What is read at once.
+/// The bytes that are read at once.
 pub const BUFFER_BYTES: usize = 256 * 1024;
 /// The buffer of a session that has not yet received this much at once.
 const FIRST_BUFFER_BYTES: usize = LARGE_READ_BYTES;
@@ -24,7 +24,7 @@ const FIRST_BUFFER_BYTES: usize = LARGE_READ_BYTES;
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
 
-/// What was written to a connection since it was made.
+/// The bytes that were written to a connection since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentBytes {
     pub written: u64,
@@ -70,7 +70,7 @@ pub struct Stream {
     pacing: ReadPacing,
     /// How long the next wait pauses.
     pause: Option<Duration>,
-    /// Nothing is read before, because a backlog gathers.
+    /// The time before which no byte is read, so that a backlog gathers.
     paused_until: Option<Instant>,
     last_received: Instant,
     /// When the socket was last found empty.

@@ -1,4 +1,4 @@
-//! What a declared section consists of.
+//! The fields of a declared section.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl KeyRow {
     }
 }
 
-/// What an absent key means.
+/// The meaning of an absent key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// This value, written as in an environment variable.

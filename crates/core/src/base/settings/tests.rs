@@ -23,7 +23,7 @@ settings! {
         spokes: u32 = integer(1, 99).default("32").default_when_polled("16"),
         /// Its colour.
         colour: Colour = choice().default("blue"),
-        /// What it is called.
+        /// The name of the thing.
         label ["name"]: Option<String> = text(FILLED).or_none("nothing"),
         /// No key.
         turns: u64,
@@ -38,7 +38,7 @@ settings! {
         more: Vec<Wheel> = sections(),
         /// A spare one.
         spare: Option<Wheel> = optional_section(),
-        /// What is written on it.
+        /// The texts that are written on the thing.
         texts: BTreeMap<String, String> = map(text(IDENTIFIER)),
     }
 }

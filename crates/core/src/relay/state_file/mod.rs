@@ -29,7 +29,7 @@ pub struct StateFile {
     pub marks: MarkRing,
 }
 
-/// What the last process has left.
+/// The marks that the last process has left.
 #[derive(Debug, Default)]
 pub struct LeftMarks {
     /// In the order in which they were made.

@@ -26,7 +26,7 @@ fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
     process.marks.reported(lsn(reported));
 }
 
-/// What the next process believes.
+/// The marks that the next process believes.
 fn left(file: &MemoryFile, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Mark> {
     file.set_boot(boot);
     file.open().takes_over_at(place, Some(lsn(confirmed))).iter().collect()

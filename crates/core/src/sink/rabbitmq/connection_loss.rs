@@ -86,7 +86,7 @@ pub struct ConnectionLoss {
     /// The reply code, when the broker sent one.
     pub code: Option<u16>,
     pub text: String,
-    /// What is known beyond the code.
+    /// The cause, where it is known beyond the code.
     pub cause: Option<KnownCause>,
     /// lapin could not parse what the broker sent, or it was larger than a frame.
     pub is_garbled: bool,

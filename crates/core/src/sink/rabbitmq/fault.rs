@@ -1,4 +1,5 @@
-//! What RabbitMQ's answers to a publish mean for the event; `docs/errors.md` is written from here.
+//! Meanings of RabbitMQ's answers to a publish for the event; `docs/errors.md` is written from
+//! here.
 
 use crate::sink::{Disposition, ErrorRow};
 

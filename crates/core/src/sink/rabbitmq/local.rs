@@ -45,7 +45,8 @@ impl<P: LocalPort> LocalLink<P> {
 }
 
 impl<P: LocalPort> Drop for LocalLink<P> {
-    /// What waits to be written must not be published any more: then the connection just ends.
+    /// Ends the connection at once: an event that waits to be written must not be published any
+    /// more.
     fn drop(&mut self) {
         if self.publisher.is_empty() {
             self.port.close();

@@ -1,4 +1,4 @@
-//! What a publisher hears from the connection to a broker, and what it asks of it.
+//! Events that a publisher hears from the connection to a broker, and its requests to it.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::exchanges::Existence;
 use super::message::AmqpMessage;
 use crate::sink::PublishLimits;
 
-/// What a login has agreed on.
+/// The facts that a login has agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionFacts {
     /// Fingerprint of the broker: of cluster and virtual host, not of the address.
@@ -24,13 +24,13 @@ pub struct ConnectionFacts {
     pub channels_max: usize,
 }
 
-/// What has become of a connection. Events are handed over in the order in which they happened.
+/// An event of a connection. Events are handed over in the order in which they happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AmqpEvent {
     Connected(ConnectionFacts),
     /// No host accepts the login.
     ConnectFailed(ConnectionLoss),
-    /// What the broker has answered to publishes, and on which channel.
+    /// The answers of the broker to publishes, each with its channel.
     Answers(Vec<(u16, Answer)>),
     /// The answer to [`AmqpPort::ask_exchange`], or how the connection ended over the question.
     ExchangeAnswered(Result<Existence, ConnectionLoss>),

@@ -31,7 +31,7 @@ use crate::sink::{PublishLimits, Sink};
 /// the lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// What [`ClaimFeed`] is made of.
+/// The parts of a [`ClaimFeed`].
 pub struct ClaimParts {
     pub workers: Box<dyn ClaimWorkers>,
     pub lease: Arc<ClaimLease>,

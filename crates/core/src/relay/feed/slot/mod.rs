@@ -68,7 +68,7 @@ pub struct SlotFeed {
     clock: Arc<dyn Clock>,
 }
 
-/// What a feed is made of.
+/// The parts of a feed.
 pub struct SlotParts {
     pub source: Arc<SourceSettings>,
     pub delivery: DeliverySettings,

@@ -29,7 +29,7 @@ use crate::source::progress::{OwnPositions, Progress, Signature};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOutcome {
     Done,
@@ -51,8 +51,8 @@ pub enum IntakeStop {
     /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
-    /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
-    /// since its begin may be reported.
+    /// The claim of an earlier process about this transaction is refuted: nothing that was passed
+    /// over since its begin may be reported.
     ClaimRefuted,
     /// The event that comes is not the one that this process had in its place, as when a table has left
     /// the publication in between: what is known under its number is that of another event.

@@ -1,4 +1,4 @@
-//! What follows for the messages when a connection is lost: which of them the broker has closed over,
+//! Consequences of a lost connection for the messages: which of them the broker has closed over,
 //! and which are sent again.
 
 use std::collections::BTreeSet;

@@ -34,7 +34,7 @@ const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the sink asks of its publisher.
+/// An order of the sink to its publisher.
 #[derive(Debug)]
 pub enum PublishOrder {
     Publish(Sequence, AmqpMessage),
@@ -44,14 +44,14 @@ pub enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
-/// What the sink knows of its publisher.
+/// The facts that the sink knows of its publisher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublisherStatus {
     /// The broker accepts no messages for now.
     pub is_blocked: bool,
     /// Fingerprint of the broker of the last connection; 0 before the first.
     pub broker: u64,
-    /// Those of the last connection.
+    /// The limits of the last connection.
     pub limits: Limits,
     /// The oldest event that has been without an answer for long, and where it was sent.
     pub unanswered: Option<(Sequence, String)>,
@@ -156,7 +156,7 @@ impl Publisher {
         }
     }
 
-    /// Nothing is sent after this, until a later time is given.
+    /// Sets the time after which no message is sent, until a later time is given.
     pub fn publish_until(&mut self, limits: PublishLimits) {
         self.publish_until = Some(limits);
     }
@@ -321,7 +321,7 @@ impl Publisher {
         }
     }
 
-    /// What has waited because it may end the connection is sent like anything else.
+    /// Sends the messages that have waited because they may end the connection.
     fn take_up_doubtful(&mut self) {
         let doubtful = std::mem::take(&mut self.doubtful);
         doubtful.into_iter().for_each(|sequence| self.unconfirmed.take_up(sequence));

@@ -127,7 +127,7 @@ impl Fixture {
         self.publisher.reports()
     }
 
-    /// What was sent since the last look.
+    /// The messages that were sent since the last look.
     fn sent(&mut self) -> Vec<String> {
         self.port.sent.drain(..).map(|(_, id)| id).collect()
     }
