@@ -3,8 +3,8 @@
 //! A connection needs one of a fixed number of permits. While all are taken, further clients wait in the
 //! queue of the kernel, where they cost no descriptor. A connection ends by itself, however slowly its
 //! client sends or reads: when no head of a request has come after `head_max`, and in any case after
-//! `age_max`. So the longest wait for a permit is known. A client that has sent the token gets more time,
-//! because reading a long log takes a while.
+//! `age_max`. So clients that hold all permits hold up a probe no longer than that. A client that has sent
+//! the token gets more time, because reading a long log takes a while.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -24,8 +24,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use super::{STOP_GRACE, until_stopped};
-
+/// How long a stop waits for requests that are being handled.
+pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
 /// How much longer the connection of a client that has sent the token may last.
 const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
@@ -104,6 +104,11 @@ pub(super) async fn serve(
     if timeout(STOP_GRACE, permits.acquire_many(bounds.connections_max)).await.is_err() {
         tracing::warn!(code = "admin.unanswered", "admin server left a request unanswered");
     }
+}
+
+pub(super) async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    // A sender that was dropped means stop, too.
+    let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
 /// Serves one request.

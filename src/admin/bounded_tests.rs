@@ -3,6 +3,8 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use axum::extract::ConnectInfo;
 use tokio::sync::Semaphore;
@@ -20,11 +22,13 @@ const LARGE_BYTES: usize = 32 << 20;
 struct HeldServer {
     admin: Admin,
     held: Arc<HeldRequests>,
+    has_entered: Receiver<()>,
 }
 
 struct HeldRequests {
     /// How many there are now, and how many there were at most.
     counts: Mutex<(usize, usize)>,
+    entered: Sender<()>,
     let_go: Semaphore,
 }
 
@@ -35,6 +39,7 @@ impl HeldRequests {
             counts.0 += 1;
             counts.1 = counts.1.max(counts.0);
         }
+        self.entered.send(()).unwrap();
         self.let_go.acquire().await.unwrap().forget();
         self.counts.lock().unwrap().0 -= 1;
     }
@@ -44,7 +49,9 @@ impl HeldServer {
     fn start(connections_max: u32, head_max: Duration, age_max: Duration) -> HeldServer {
         let (_recorder, view) = view(None);
         let observer = Arc::new(Observer::new(view));
-        let held = Arc::new(HeldRequests { counts: Mutex::default(), let_go: Semaphore::new(0) });
+        let (entered, has_entered) = channel();
+        let (counts, let_go) = (Mutex::default(), Semaphore::new(0));
+        let held = Arc::new(HeldRequests { counts, entered, let_go });
         let (first, second) = (Arc::clone(&held), Arc::clone(&held));
         let hold = async move || first.hold().await;
         let hold_let_in = async move |ConnectInfo(client): ConnectInfo<AdminClient>| {
@@ -59,7 +66,7 @@ impl HeldServer {
         let bounds = Bounds { connections_max, head_max, age_max };
         let listen = "127.0.0.1:0".parse().unwrap();
         let admin = Admin::start_within(bounds, listen, &[], router, observer, letters()).unwrap();
-        HeldServer { admin, held }
+        HeldServer { admin, held, has_entered }
     }
 
     /// A client that has sent this.
@@ -121,6 +128,8 @@ fn a_probe_is_answered_once_as_many_idle_clients_as_may_be_have_timed_out() {
 fn no_more_clients_are_served_at_once_than_may_be() {
     let server = HeldServer::start(2, HOUR, HOUR);
     let clients: Vec<TcpStream> = (0..9).map(|_| server.asking("/held")).collect();
+    // GIVEN two that are held
+    (0..2).for_each(|_| server.has_entered.recv().unwrap());
     // WHEN one after the other gets its answer THEN another takes its place, and no more
     for client in clients {
         server.let_one_go();

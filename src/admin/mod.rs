@@ -8,7 +8,6 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -23,7 +22,7 @@ use self::address::listen_fault;
 use self::answer::{JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
-use self::bounded::Bounds;
+use self::bounded::{Bounds, until_stopped};
 use self::hosts::AllowedHosts;
 use self::observer::Observer;
 pub(crate) use self::status::{AdminView, clock_since};
@@ -41,9 +40,6 @@ mod hosts;
 mod notices;
 mod observer;
 mod status;
-
-/// How long a stop waits for requests that are being handled.
-const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// A running server; dropping it stops it.
 pub(crate) struct Admin {
@@ -126,11 +122,6 @@ fn not_started(refused: Fault) -> Fault {
     let what = format!("the admin server cannot start: {}", refused.what);
     let mend = "raise the limits on threads and open files: ulimit -u; ulimit -n";
     Fault::new(Exit::Failed, "admin.start", what, "", mend)
-}
-
-async fn until_stopped(mut stopped: watch::Receiver<bool>) {
-    // A sender that was dropped means stop, too.
-    let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
 fn router(observer: &Arc<Observer>) -> Router {

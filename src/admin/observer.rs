@@ -21,7 +21,7 @@ use crate::health::Health;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the handlers show: the relay as it is, and its last hour.
+/// The state of the relay and its last hour, which the handlers show.
 pub(super) struct Observer {
     pub(super) view: Arc<AdminView>,
     history: Mutex<History>,
@@ -32,7 +32,7 @@ impl Observer {
         Observer { view: Arc::new(view), history: Mutex::default() }
     }
 
-    /// Looks once a second, until it is stopped.
+    /// Looks at the relay once a second, until the server is stopped.
     pub(super) async fn run(&self, stopped: impl Future<Output = ()>) {
         let mut seconds = interval(LOOK_EVERY);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -58,7 +58,7 @@ impl Observer {
 
     fn look(&self) -> Health {
         let AdminView { metrics, slot, clock, .. } = &*self.view;
-        // Each time, so that metrics and log tell of a change of state without a probe.
+        // The state is judged each time, so that metrics and log follow it without a probe.
         let (facts, health) = self.view.judge();
         let gauges = || Gauges {
             at: unix_now_us() / 1_000_000,
@@ -89,7 +89,7 @@ async fn show_status(State(observer): State<Arc<Observer>>) -> Response {
     answer(StatusCode::OK, JSON, format!("{:#}\n", observer.status()))
 }
 
-/// The samples, with `?since=` those alone that were taken after that Unix time.
+/// Answers with the samples; with `?since=` with those alone that were taken after that Unix time.
 async fn show_history(
     State(observer): State<Arc<Observer>>,
     RawQuery(query): RawQuery,

@@ -6,12 +6,13 @@ use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
-use super::AUDIT;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::text::{escaped, escaped_lines, json_shown, truncated};
 use crate::base::time::rfc3339;
 
+/// Target of audit lines, which say who did what.
+pub(crate) const AUDIT: &str = "audit";
 /// Of a longer line only the beginning of its message is written, and its code.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of a message that stands for a longer one, or for lines that were not written.
@@ -19,7 +20,7 @@ const SAMPLE_BYTES_MAX: usize = 120;
 /// The fields that tell apart kinds of lines from one place in the code.
 const CODES: [&str; 2] = ["code", "facility"];
 
-/// How log lines are written, or a fault that ends the process.
+/// The style in which log lines are written, and the fault that ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Text { coloured: bool },
@@ -27,7 +28,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// A fault that ends the process, as lines of standard error.
+    /// Formats a fault that ends the process, as lines of standard error.
     pub(crate) fn format(self, fault: &Fault) -> String {
         let Fault { code, exit, what, place, mend, .. } = fault;
         let text = fault.to_string();
@@ -47,7 +48,7 @@ impl Style {
         }
     }
 
-    /// A panic, whose text has lines of its own.
+    /// Formats a panic, whose text has lines of its own.
     pub(crate) fn panicked(self, text: &str) -> String {
         match self {
             Style::Json => Line::new(self, Level::ERROR, "walrelay", text).text(),
@@ -55,7 +56,7 @@ impl Style {
         }
     }
 
-    /// The line in place of so many that nobody has read.
+    /// Formats the line with the number of lines that were lost.
     pub(super) fn lost(self, lines: u64) -> String {
         let message = format!("{lines} lines of the log were lost: standard error was not read");
         let mut line = Line::new(self, Level::WARN, "walrelay", &message);
@@ -63,7 +64,7 @@ impl Style {
         line.text()
     }
 
-    /// The text in a colour or font, where there are any.
+    /// Puts a text in a colour or font, where the style has any.
     fn painted(self, code: &str, text: &str) -> String {
         match self {
             Style::Text { coloured: true } => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -78,9 +79,9 @@ pub(super) struct Line {
     level: Level,
     target: &'static str,
     pub(super) message: String,
-    /// As they are written.
+    /// The text of the fields, in the style.
     fields: String,
-    /// Which fields are taken in.
+    /// Whether the line takes in a field of this name.
     takes: fn(&str) -> bool,
 }
 
@@ -97,7 +98,7 @@ impl Line {
         line
     }
 
-    /// The text of the line of an event.
+    /// Formats the line of an event, with its end.
     pub(super) fn text_of(style: Style, event: &Event<'_>) -> String {
         let text = Line::with(style, event, |_| true).text();
         if text.len() <= LINE_BYTES_MAX {
@@ -108,12 +109,12 @@ impl Line {
         line.text()
     }
 
-    /// The codes of an event, without its message.
+    /// Formats the codes of an event, without its message.
     pub(super) fn codes_of(style: Style, event: &Event<'_>) -> String {
         Line::with(style, event, |name| CODES.contains(&name)).fields
     }
 
-    /// The beginning of the message, and the codes.
+    /// Makes a line of the codes of an event and the beginning of its message.
     pub(super) fn sample_of(style: Style, event: &Event<'_>) -> Line {
         let line = Line::with(style, event, |name| name == "message" || CODES.contains(&name));
         Line { message: truncated(&line.message, SAMPLE_BYTES_MAX).to_owned(), ..line }
@@ -134,7 +135,7 @@ impl Line {
         };
     }
 
-    /// The line with its end.
+    /// Formats the line, with its end.
     pub(super) fn text(&self) -> String {
         let Line { style, level, target, message, fields, .. } = self;
         let timestamp = rfc3339(unix_now_us());

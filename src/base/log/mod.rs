@@ -11,7 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 
 use self::line::Line;
-pub(crate) use self::line::Style;
+pub(crate) use self::line::{AUDIT, Style};
 use self::queue::LogQueue;
 use self::repeats::Repeats;
 use super::error::Fault;
@@ -23,8 +23,6 @@ mod repeats;
 #[cfg(test)]
 pub(crate) mod testing;
 
-/// Target of audit lines, which say who did what.
-pub(crate) const AUDIT: &str = "audit";
 /// Target of findings: each names another thing, and whoever writes them repeats none.
 pub(crate) const FINDINGS: &str = "walrelay::findings";
 /// Target of changes of state: they come once a second at most, and the last one counts.
@@ -48,7 +46,13 @@ pub(crate) fn start(style: Style, is_service: bool) -> Result<&'static Log, Faul
     let (queue, waiting) = LogQueue::new();
     // A second command line in one process (a test) keeps the first log.
     if is_service && LOG.get().is_none() {
-        let write = move || queue::write_all(&waiting, io::stderr(), LOG.wait());
+        let write = move || {
+            let log = LOG.wait();
+            let idle = || log.write_counts(Instant::now(), false);
+            if let Some(queue) = &log.queue {
+                queue.write_all(&waiting, io::stderr(), |lines| style.lost(lines), idle);
+            }
+        };
         // First the thread: the fault that it cannot be started must not wait in the queue.
         runtime::spawn("log", write)?;
     }
@@ -91,7 +95,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whoever has closed the stream does not want the line.
+    /// Writes a line. A stream that is closed is ignored.
     fn write_line(&self, line: &str) {
         self.write(line.as_bytes()).ok();
     }
@@ -116,8 +120,8 @@ impl Log {
     }
 }
 
-/// What a level below `info` was asked for is written whole, and so are changes of state, findings, and
-/// audit lines of what was done, but not those of a token that was refused.
+/// Whether a line is limited. A level below `info` was asked for, so its lines are all written, and so are
+/// changes of state, findings, and audit lines of what was done, but not those of a token that was refused.
 fn is_limited(metadata: &Metadata<'_>) -> bool {
     let (level, target) = (*metadata.level(), metadata.target());
     let is_whole =

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::Log;
-
 /// Lines that may wait, of 16 KiB each at most.
 pub(super) const WAITING_LINES_MAX: usize = 1024;
 /// How long the end of the process waits for the lines that are left.
@@ -19,25 +17,25 @@ const FLUSH_WITHIN: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) struct LogQueue {
-    entries: SyncSender<Entry>,
+    entries: SyncSender<QueueEntry>,
     lost: AtomicU64,
 }
 
-pub(super) enum Entry {
+pub(super) enum QueueEntry {
     Line(Vec<u8>),
-    /// Answered when all lines before it are written.
+    /// A mark is answered when all lines before it are written.
     Mark(SyncSender<()>),
 }
 
 impl LogQueue {
-    pub(super) fn new() -> (LogQueue, Receiver<Entry>) {
+    pub(super) fn new() -> (LogQueue, Receiver<QueueEntry>) {
         let (entries, waiting) = sync_channel(WAITING_LINES_MAX);
         (LogQueue { entries, lost: AtomicU64::new(0) }, waiting)
     }
 
-    /// Never waits.
+    /// Leaves a line for the thread that writes, and never waits.
     pub(super) fn push(&self, line: &[u8]) {
-        if self.entries.try_send(Entry::Line(line.to_owned())).is_err() {
+        if self.entries.try_send(QueueEntry::Line(line.to_owned())).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -46,36 +44,41 @@ impl LogQueue {
     pub(super) fn flush(&self) {
         let until = Instant::now() + FLUSH_WITHIN;
         let (done, is_done) = sync_channel(1);
-        while self.entries.try_send(Entry::Mark(done.clone())).is_err() && Instant::now() < until {
+        while self.entries.try_send(QueueEntry::Mark(done.clone())).is_err()
+            && Instant::now() < until
+        {
             std::thread::sleep(FULL_PAUSE);
         }
         is_done.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
     }
-}
 
-/// Writes lines to `out` as they come, and the number of those that were lost when no more are there. A
-/// stream that is closed is ignored.
-pub(super) fn write_all(waiting: &Receiver<Entry>, mut out: impl Write, log: &Log) {
-    let mut write_lost = |out: &mut dyn Write| {
-        let lost = log.queue.as_ref().map_or(0, |queue| queue.lost.swap(0, Ordering::Relaxed));
-        if lost > 0 {
-            out.write_all(log.style.lost(lost).as_bytes()).ok();
-        }
-    };
-    loop {
-        let entry = waiting.try_recv().or_else(|_| {
-            write_lost(&mut out);
-            waiting.recv_timeout(Duration::from_secs(1))
-        });
-        match entry {
-            Ok(Entry::Line(line)) => drop(out.write_all(&line)),
-            Ok(Entry::Mark(done)) => {
+    /// Writes lines to `out` as they come, and the number of those that were lost when no more are there.
+    /// Calls `idle` when none has come for a second. A stream that is closed is ignored.
+    pub(super) fn write_all(
+        &self,
+        waiting: &Receiver<QueueEntry>,
+        mut out: impl Write,
+        lost_line: impl Fn(u64) -> String,
+        idle: impl Fn(),
+    ) {
+        let write_lost = |out: &mut dyn Write| match self.lost.swap(0, Ordering::Relaxed) {
+            0 => {}
+            lost => drop(out.write_all(lost_line(lost).as_bytes())),
+        };
+        loop {
+            let entry = waiting.try_recv().or_else(|_| {
                 write_lost(&mut out);
-                done.send(()).ok();
+                waiting.recv_timeout(Duration::from_secs(1))
+            });
+            match entry {
+                Ok(QueueEntry::Line(line)) => drop(out.write_all(&line)),
+                Ok(QueueEntry::Mark(done)) => {
+                    write_lost(&mut out);
+                    done.send(()).ok();
+                }
+                Err(RecvTimeoutError::Timeout) => idle(),
+                Err(RecvTimeoutError::Disconnected) => return,
             }
-            // Counts are due also where no line follows.
-            Err(RecvTimeoutError::Timeout) => log.write_counts(Instant::now(), false),
-            Err(RecvTimeoutError::Disconnected) => return,
         }
     }
 }

@@ -13,7 +13,7 @@ use super::line::Line;
 const PERIOD: Duration = Duration::from_secs(30);
 const LINES_MAX: u64 = 10;
 
-/// The name of a place in the code, and codes.
+/// The name of a place in the code, and the codes of its line.
 type Kind = (&'static str, String);
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Repeats {
 struct Repeated {
     period_began: Instant,
     last_at: Instant,
-    /// In this period, written or not.
+    /// The number of lines in this period, written or not.
     lines: u64,
     sample: Line,
 }
@@ -47,8 +47,8 @@ impl Repeats {
         known.lines <= LINES_MAX
     }
 
-    /// A line for each kind with the number of lines that were not written in a period that is over; with
-    /// `all` in any.
+    /// Makes a line for each kind with the number of lines that were not written in a period that is over;
+    /// with `all` in any.
     pub(super) fn take_counts(&mut self, now: Instant, all: bool) -> Vec<Line> {
         let is_due = |known: &Repeated| all || now.duration_since(known.period_began) >= PERIOD;
         let kept_back = self.kinds.values_mut().filter(|it| it.lines > LINES_MAX && is_due(it));

@@ -7,13 +7,13 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use super::queue::{Entry, LogQueue};
+use super::queue::{LogQueue, QueueEntry};
 use super::{Log, Style};
 
 pub(crate) const TEXT: Style = Style::Text { coloured: false };
 
 /// A log of a service, and what it leaves for its thread.
-pub(super) fn log(style: Style) -> (&'static Log, Receiver<Entry>) {
+pub(super) fn log(style: Style) -> (&'static Log, Receiver<QueueEntry>) {
     let (queue, waiting) = LogQueue::new();
     (Box::leak(Box::new(Log { style, repeats: Mutex::default(), queue: Some(queue) })), waiting)
 }
@@ -29,8 +29,8 @@ pub(super) fn written_with(filter: Targets, style: Style, work: impl FnOnce(&Log
     let subscriber = Registry::default().with(filter).with(log);
     tracing::subscriber::with_default(subscriber, || work(log));
     let lines = waiting.try_iter().map(|entry| match entry {
-        Entry::Line(line) => String::from_utf8(line).unwrap(),
-        Entry::Mark(_) => String::new(),
+        QueueEntry::Line(line) => String::from_utf8(line).unwrap(),
+        QueueEntry::Mark(_) => String::new(),
     });
     lines.collect()
 }
