@@ -237,3 +237,27 @@ fn a_part_is_written_where_the_socket_takes_no_more() {
     }
     assert!(reader.join().unwrap() == sent);
 }
+
+#[test]
+fn a_read_under_tls_sends_nothing_of_what_waits() {
+    let (mut transport, mut far) = tls_pair();
+    // GIVEN a socket that is full, and a part that waits
+    while !transport.pending_write() {
+        transport.write_some(&pattern(PLAINTEXT_BYTES)).unwrap();
+    }
+    let written = transport.written_bytes();
+    let sent = written - transport.outgoing.len() as u64;
+    // WHEN the other end reads, and wants an answer
+    far.sock.read_exact(&mut vec![0; sent as usize]).unwrap();
+    far.conn.refresh_traffic_keys().unwrap();
+    far.conn.writer().write_all(b"a").unwrap();
+    while far.conn.wants_write() {
+        far.conn.write_tls(&mut far.sock).unwrap();
+    }
+    while transport.read(&mut [0; 8]).is_err() {
+        assert!(transport.wait(SOON, false).unwrap());
+    }
+    // THEN the answer waits behind the part
+    assert!(transport.written_bytes() > written);
+    assert_eq!(transport.written_bytes() - transport.outgoing.len() as u64, sent);
+}
