@@ -1,4 +1,4 @@
-//! What the process remembers of its last hour, for plots and rates where no Prometheus is at hand.
+//! Memory of the last hour of the process, for plots and rates where no Prometheus is at hand.
 //!
 //! Counters are kept for the last seconds, samples for an hour; both are bounded, and the oldest goes
 //! first. Nothing here reads a clock or a metric by itself.
@@ -18,7 +18,7 @@ const SAMPLES_MAX: usize = 720;
 /// How many seconds `/status` takes its rates over.
 const RATES_OVER_LOOKS: usize = 10;
 
-/// What is counted, at one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counters {
     /// Milliseconds since the process began.
@@ -41,7 +41,7 @@ impl Counters {
     }
 }
 
-/// What is measured, at the moment of a sample.
+/// The gauges at the moment of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Gauges {
     /// Unix time in seconds.

@@ -40,7 +40,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
     Stage { addr: admin.addr, admin: Some(admin), recorder, metrics, now_ms }
 }
 
-/// What a server shows, and what changes that.
+/// The view that a server shows, and the writer that changes it.
 pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());

@@ -178,7 +178,7 @@ fn the_version_says_what_was_built_of_what() {
     }
 }
 
-/// What stands in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
+/// The texts in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
 fn commands(text: &str) -> Vec<String> {
     let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines).map(str::to_owned);
     let prose: String = text.split("```").step_by(2).collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! What a measured relay is told, and what becomes of the user's configuration.
+//! Tests of the configuration that a measured relay gets, made from the user's.
 
 use super::*;
 use crate::config::load;

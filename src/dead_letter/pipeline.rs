@@ -52,7 +52,7 @@ struct ConfirmedPublisher<T> {
 enum PublishFailure<T> {
     /// The broker refuses this record; without a failure, it has refused it together with others.
     Refused(T, Option<Box<Failure>>),
-    /// What became of the records in flight will never be known.
+    /// The sink was lost: the outcome of the records in flight will never be known.
     SinkLost(String),
 }
 
@@ -160,7 +160,7 @@ impl<T> ConfirmedPublisher<T> {
     }
 }
 
-/// What became of an event that was given to the sink.
+/// The outcome of an event that was given to the sink.
 pub(super) enum EventPublish {
     Queued,
     /// The queue of the sink is full.
@@ -224,7 +224,7 @@ impl<'a> Pipeline<'a> {
         self.log.as_ref().map_or(0, |log| log.in_flight.len())
     }
 
-    /// Nothing more is published: what is in flight has its time to settle from now on.
+    /// Stops publishing: events in flight have their time to settle from now on.
     pub(super) fn settle_from(&mut self, now: i64) {
         self.progress_unix_us = now;
     }

@@ -167,7 +167,7 @@ impl TopicFixture {
         arrived.map(|event| event.id).collect()
     }
 
-    /// What has been written to the log behind the first `letters` records.
+    /// The records that were written to the log behind the first `letters`.
     pub(super) fn written_behind(&self, letters: usize) -> Vec<Arrived> {
         let arrived = self.broker.arrived().into_iter();
         arrived.filter(|event| event.topic == self.address.topic).skip(letters).collect()
@@ -198,8 +198,8 @@ pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
     found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
 }
 
-/// What is wrong with a broker. A replay opens the sink of its resolutions before that of its
-/// events, and the log for what comes meanwhile, for the index, and for the letters.
+/// The flaw of a broker. A replay opens the sink of its resolutions before that of its events, and
+/// the log for what comes meanwhile, for the index, and for the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Nothing,

@@ -30,16 +30,16 @@ const END_GRACE: Duration = Duration::from_secs(6);
 /// Dead letters that a reading inside the relay may hold: 10 MB of them.
 const LETTERS_MAX: usize = 100_000;
 
-/// What `/api` acts on.
+/// The dead-letter topic on which `/api` acts.
 #[derive(Clone)]
 pub(crate) struct DeadLetterAccess {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) address: DeadLetterAddress,
     /// Where a replay may go.
     pub(crate) destinations: Destinations,
-    /// What looks for events.
+    /// The finder of events.
     pub(crate) finder: Option<EventFinder>,
-    /// What acknowledges a stop.
+    /// The stops that a request may acknowledge.
     pub(crate) stops: Option<Arc<StandingStops>>,
     /// Without a token every request is refused.
     pub(crate) token: Option<Secret>,

@@ -55,7 +55,7 @@ const LIST_BYTES_MAX: usize = 4 << 20;
 
 type ApiResult = Result<Response, ApiError>;
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub(super) struct Api {
     access: DeadLetterAccess,
     token: TokenCheck,

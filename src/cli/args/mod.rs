@@ -311,7 +311,7 @@ pub(crate) struct ResumeArgs {
     listen: ListenArg,
 }
 
-/// What to print of the configuration.
+/// The part of the configuration to print.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Print the effective configuration with the origin of each value. Secrets are hidden.

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 
 use super::common::{OutputArgs, YesArg};
 
-/// What to do with the slot.
+/// The action on the slot.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SlotAction {
     /// Create a slot. Postgres keeps the events that are committed from then on.
