@@ -1,5 +1,6 @@
 use super::*;
 use crate::codec_tests::{ack, bytes, channel_method, close, header, method, returned};
+use crate::method::Tuning;
 use amq_protocol::frame::AMQPFrame;
 use amq_protocol::protocol::{AMQPClass, channel, confirm, connection, exchange};
 

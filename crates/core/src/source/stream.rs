@@ -413,7 +413,8 @@ mod tests {
         let ms = Duration::from_millis;
         let backlog = Backlog(parameter_status(40_000), Arc::default(), Arc::clone(&waited));
         let mut stream = Stream::new(Box::new(backlog), began);
-        let sink = io::stdin();
+        let stdin = io::stdin();
+        let sink = Readiness { socket: stdin.as_fd(), wants_write: false };
         // GIVEN a pause of 12 ms behind a large read that was the last
         assert!(stream.fill(began + ms(1)).unwrap());
         assert!(!stream.fill(began + ms(2)).unwrap());
@@ -421,13 +422,13 @@ mod tests {
         assert_eq!(stream.pause, Some(ms(12)));
         // WHEN the sink is readable THEN nothing is read before the pause is over
         for at in [2, 5, 13] {
-            stream.wait(ms(10), Some(sink.as_fd()), began + ms(at)).unwrap();
+            stream.wait(ms(10), Some(sink), began + ms(at)).unwrap();
             assert!(!stream.fill(began + ms(at)).unwrap());
             assert_eq!(stream.end, paused);
         }
         let pauses = [10, 9, 1].map(|length| Waited::Pause(ms(length)));
         assert_eq!(*waited.lock().unwrap(), pauses);
-        stream.wait(ms(10), Some(sink.as_fd()), began + ms(14)).unwrap();
+        stream.wait(ms(10), Some(sink), began + ms(14)).unwrap();
         assert_eq!(waited.lock().unwrap().last(), Some(&Waited::Bytes));
         stream.fill(began + ms(14)).unwrap();
         assert_eq!(stream.paused_until, None);

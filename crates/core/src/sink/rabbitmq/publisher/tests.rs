@@ -386,12 +386,34 @@ fn what_has_no_answer_at_a_loss_is_sent_again_in_order() {
     assert_eq!(fixture.sent(), ["1", "4", "5"]);
     // WHEN the connection is lost, and some answers have arrived before
     let ack = |tag| (CHANNEL, Answer::Confirm { tag, multiple: false, acked: true });
-    let closed = [
+    let lost = (0, Answer::Closed(ConnectionLoss::of("reset")));
+    fixture.handle(AmqpEvent::Answers(vec![ack(3), lost]));
+    let reports = fixture.publisher.reports();
+    assert!(matches!(
+        &reports[..],
+        [SinkReport::Confirmed(4), SinkReport::Unreachable(why)] if why.contains("reset")
+    ));
+    // AND one comes later THEN that says nothing
+    fixture.handle(AmqpEvent::Answers(vec![ack(2)]));
+    assert_eq!(fixture.publisher.reports(), []);
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1", "5"]);
+    assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(1)]);
+    assert_eq!(fixture.sent(), ["2"]);
+    assert_eq!(fixture.confirm(3, true), [SinkReport::Confirmed(5), SinkReport::Confirmed(2)]);
+    assert_eq!(fixture.sent(), ["3"]);
+}
+
+#[test]
+fn of_several_reasons_of_a_loss_that_with_a_code_counts() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    let losses = [
         ConnectionLoss::of("reset"),
-        closed,
+        ConnectionLoss::refused(320, "CONNECTION_FORCED"),
         ConnectionLoss::of("the broker closed the connection"),
     ];
-    let answers = closed.map(|loss| (0, Answer::Closed(loss)));
+    let answers = losses.map(|loss| (0, Answer::Closed(loss)));
     fixture.handle(AmqpEvent::Answers(answers.to_vec()));
     let reports = fixture.publisher.reports();
     assert_eq!(reports, [SinkReport::Unreachable("CONNECTION_FORCED".to_owned())]);
