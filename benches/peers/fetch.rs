@@ -8,7 +8,7 @@ use walrelay_harness::{Result, peers};
 use crate::options::Options;
 use crate::peer::{Contender, Peer};
 
-/// Those that were asked for, fetched if they were not here.
+/// The contenders that were asked for, fetched if they were not here.
 pub(crate) fn contenders(options: &Options, progress: &Progress) -> Result<Vec<Contender>> {
     let asked: Vec<&str> = options
         .peers

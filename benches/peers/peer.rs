@@ -24,7 +24,7 @@ pub(crate) enum Peer {
     MqBridge,
 }
 
-/// What became of one measurement of one contender.
+/// The outcome of one measurement of one contender.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome<T> {
@@ -84,7 +84,7 @@ impl Peer {
     }
 }
 
-/// What a contender is pointed at.
+/// The services at which a contender is pointed.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) postgres_port: u16,
@@ -148,7 +148,7 @@ impl Contender {
     }
 }
 
-/// What counts of a template.
+/// The lines of a template that count.
 fn lines(text: &str) -> Vec<String> {
     let counts = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     text.lines().filter(counts).map(str::to_owned).collect()

@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) missing: Option<String>,
 }
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) command: String,

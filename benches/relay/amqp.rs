@@ -40,7 +40,7 @@ pub(crate) struct Publisher {
 /// A blocking socket, and what was read of it.
 struct Socket {
     stream: TcpStream,
-    /// What is no whole frame yet is at its beginning.
+    /// The bytes that were read; those that are no whole frame yet are at its beginning.
     read: Vec<u8>,
     kept: usize,
 }

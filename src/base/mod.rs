@@ -3,8 +3,7 @@
 pub(crate) mod clock;
 pub(crate) mod host;
 pub(crate) mod http;
-pub mod log;
-pub(crate) mod log_queue;
+pub(crate) mod log;
 pub(crate) mod os_ffi;
 pub(crate) mod random;
 pub(crate) mod runtime;

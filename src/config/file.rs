@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
+use super::removed;
 use super::sections::{keys, root};
 use crate::base::settings::kind::RawValue;
 use crate::base::settings::{KeyRow, Shape};
@@ -137,6 +138,10 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
 }
 
 fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
+    let written = path.child(name).to_string();
+    if let Some(problem) = removed::problem(&written, &written, origin) {
+        return problem;
+    }
     let names = || section.fields().iter().map(|field| field.name);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
     let near = || nearest(name, names()).map(str::to_owned);
@@ -152,7 +157,7 @@ fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Pro
             }
         }
     };
-    let what = format!("unknown key `{}`", path.child(name));
+    let what = format!("unknown key `{written}`");
     Problem::new(origin, "config.unknown-key", what, mend)
 }
 

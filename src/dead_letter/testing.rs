@@ -1,18 +1,17 @@
 //! A dead-letter topic at the memory broker, and a clock that only goes on when it is looked at.
 
 use std::cell::Cell;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::finding::Finding;
+use crate::base::log::AUDIT;
+use crate::base::log::testing::{TEXT, written};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::writer::{
@@ -306,31 +305,9 @@ impl DeadLetterLog for FlawedLog {
     }
 }
 
-/// Where log lines go.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The audit lines that are written meanwhile.
 pub(super) fn audit(work: impl FnOnce()) -> Vec<String> {
-    let lines = Lines::default();
-    let own = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || own.clone())
-        .finish()
-        .with(Targets::new().with_target("audit", Level::INFO));
-    tracing::subscriber::with_default(subscriber, work);
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let audit_lines = Targets::new().with_target(AUDIT, Level::INFO);
+    let text = written(audit_lines, TEXT, work);
     text.lines().map(str::to_owned).collect()
 }

@@ -160,7 +160,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What it printed.
+    /// The output of the program.
     #[track_caller]
     pub(crate) fn assert_done(self) -> String {
         assert_eq!(self.code, 0, "{self}");

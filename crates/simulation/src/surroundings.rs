@@ -264,7 +264,7 @@ impl StopSurroundings for SimulatedStopSurroundings {
     }
 }
 
-/// What the facts of a process say.
+/// The facts of a process, as `/status` shows them.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub(crate) pass: Pass,

@@ -568,7 +568,7 @@ impl<F: Feed> Relay<F> {
         meter.flush();
         policy.gate.update_breaker_gauge(self.clock.unix_us());
         let awaits_history = policy.gate.awaits_history();
-        let unread = pass.hold == Some(IntakeHold::LettersUnread);
+        let unread = pass.hold == Some(IntakeHold::DeadLettersUnread);
         if unread && !self.history_wait_logged {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }

@@ -14,7 +14,7 @@ use walrelay_core::sink::rabbitmq::port::AmqpEvent;
 use crate::broker::Record;
 use crate::life::Life;
 
-/// What a relay sends.
+/// A frame that a relay sends.
 #[derive(Debug)]
 pub(super) enum Frame {
     Publish(u16, Box<Publish>),
@@ -43,12 +43,12 @@ pub(super) struct Publish {
 /// A message that the broker has read and not answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unanswered {
-    /// What the answer will be; none while the queue has not said it.
+    /// The coming answer; none while the queue has not given it.
     pub(super) acked: Option<bool>,
     pub(super) read_us: u64,
 }
 
-/// What the broker has done with a message of which the relay has not heard.
+/// The fate of a message at the broker, of which the relay has not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Unknown,
@@ -122,7 +122,7 @@ pub(super) struct Connection {
     pub(super) is_told: bool,
     /// The sink has heard of it.
     pub(super) is_heard: bool,
-    /// What the relay hears of publishes after a close counts no more.
+    /// Whether the relay has heard of a close: answers to publishes do not count after it.
     has_heard_close: bool,
     /// The loss was handed over.
     has_lost: bool,
@@ -331,7 +331,7 @@ impl Connection {
         self.unheard.values().filter(|it| **it == Fate::Stored).count() as u64
     }
 
-    /// Nothing of it is to come.
+    /// Whether no event of the connection is to come.
     pub(super) fn is_over(&self) -> bool {
         self.is_left && (self.up.is_empty() || self.phase == Phase::Ended)
     }

@@ -5,9 +5,9 @@
 //! and confirms later, one by one or several at once. What a lost connection has under way may be
 //! stored, and then nobody hears of it.
 //!
-//! What is not played: a connection that its relay has given up is read to its end before the relay's
-//! next one is, and before a relay that takes the slot over publishes. The documentation of AMQP
-//! promises nothing of that kind, but a login takes longer than to read what has arrived.
+//! The model assumes that a connection that its relay has given up is read to its end before the
+//! relay's next one is, and before a relay that takes the slot over publishes. The documentation of
+//! AMQP promises nothing of that kind, but a login takes longer than to read what has arrived.
 
 mod connection;
 mod counts;
@@ -37,7 +37,7 @@ pub(crate) use self::server::{Mood, Round, Server, Trouble};
 use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::life::Life;
 
-/// What the relays publish to.
+/// The exchange to which the relays publish.
 pub(crate) const EXCHANGE: &str = "outbox.${aggregatetype}";
 const HOSTS: usize = 2;
 
@@ -153,7 +153,7 @@ impl LocalPort for Port {
 }
 
 impl Drop for Port {
-    /// What waits to be written is never published; what is sent may still arrive.
+    /// Drops the messages that wait to be written; those that are sent may still arrive.
     fn drop(&mut self) {
         self.abandon();
     }

@@ -50,11 +50,11 @@ pub(crate) struct Mood {
     pub(crate) lingers: bool,
 }
 
-/// What happens in a round.
+/// The circumstances of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) now_us: u64,
-    /// What is under way since before has arrived.
+    /// The time before which messages under way have arrived.
     pub(crate) late_us: u64,
     pub(crate) is_away: bool,
     pub(crate) mood: Mood,
@@ -90,9 +90,9 @@ pub(crate) struct Server {
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
-    /// What is wrong with a dead letter.
+    /// The first complaint about a dead letter.
     pub(super) complaint: Option<String>,
-    /// What it has done, if that is told.
+    /// The acts of the broker, if a story is written.
     pub(crate) story: Option<Vec<String>>,
 }
 
@@ -134,7 +134,7 @@ impl Server {
         }
     }
 
-    /// What happens from here on follows from this.
+    /// Draws all further chances from this seed.
     pub(crate) fn draw_from(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
@@ -161,7 +161,7 @@ impl Server {
         self.queues.values_mut().for_each(|queue| queue.pending.clear());
     }
 
-    /// Nothing is under way to a queue.
+    /// Whether no message is under way to a queue.
     pub(crate) fn is_quiet(&self) -> bool {
         let has_held = |it: &Connection| it.channels.values().any(|it| !it.held.is_empty());
         let is_busy = |it: &Connection| !it.up.is_empty() || has_held(it);
@@ -185,7 +185,7 @@ impl Server {
         !self.refuses_logins && self.channels_used() < self.user_channels_max
     }
 
-    /// What the relay hears next of a connection.
+    /// The next event of a connection for the relay.
     pub(super) fn next(&mut self, id: u64) -> Option<AmqpEvent> {
         let (event, explained) = self.connections.get_mut(&id)?.next()?;
         self.explained += explained;
@@ -377,7 +377,7 @@ impl Server {
         self.connections.retain(|_, it| !it.is_over());
     }
 
-    /// What the thread of a relay's connection does.
+    /// Does the work of the thread of a relay's connection.
     fn work(&mut self, id: u64, Round { now_us, late_us, is_away, .. }: Round) {
         let answers = self.draw(2) == 0;
         let arrives = self.draw(4);
@@ -421,7 +421,7 @@ impl Server {
         }
     }
 
-    /// What the broker does for a connection.
+    /// Does the work of the broker for a connection.
     fn serve(&mut self, id: u64, Round { now_us, late_us, mood, .. }: Round) {
         let mut reads = if self.draw(2) == 0 { self.draw(5) } else { 0 };
         loop {
@@ -536,7 +536,7 @@ impl Server {
         connection.tell(now_us, AmqpEvent::ChannelOpened(number));
     }
 
-    /// What these connections have under way arrives at its queues now.
+    /// Lets the messages of these connections that are under way arrive at their queues now.
     pub(super) fn flush(&mut self, now_us: u64, mut is_meant: impl FnMut(&Connection) -> bool) {
         let mut last = 0;
         while let Some(id) = self.next_id(last) {
