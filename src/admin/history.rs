@@ -109,17 +109,13 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes in what is counted; every [`LOOKS_PER_SAMPLE`] looks it returns the sample it has taken.
-    pub(super) fn look(
-        &mut self,
-        counters: Counters,
-        gauges: impl FnOnce() -> Gauges,
-    ) -> Option<&HistorySample> {
+    /// Takes in what is counted, and every [`LOOKS_PER_SAMPLE`] looks a sample.
+    pub(super) fn look(&mut self, counters: Counters, gauges: impl FnOnce() -> Gauges) {
         keep(&mut self.recent, counters, RATES_OVER_LOOKS + 1);
         let is_due = self.looks.is_multiple_of(LOOKS_PER_SAMPLE);
         self.looks += 1;
         if !is_due {
-            return None;
+            return;
         }
         let (rates, latency) = self.over(LOOKS_PER_SAMPLE);
         let sample = HistorySample {
@@ -130,7 +126,6 @@ impl History {
             p99_ms: latency.map(|latency| latency.p99),
         };
         keep(&mut self.samples, sample, SAMPLES_MAX);
-        self.samples.back()
     }
 
     /// Rates and latency of the last seconds.
@@ -138,9 +133,9 @@ impl History {
         self.over(RATES_OVER_LOOKS)
     }
 
-    /// Oldest first.
-    pub(super) fn samples(&self) -> &VecDeque<HistorySample> {
-        &self.samples
+    /// The samples that were taken after this Unix time, oldest first.
+    pub(super) fn samples_since(&self, unix_seconds: i64) -> Vec<&HistorySample> {
+        self.samples.iter().filter(|sample| sample.gauges.at > unix_seconds).collect()
     }
 
     /// Of the last so many looks, or of as many as there are.

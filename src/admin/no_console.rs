@@ -7,13 +7,13 @@ use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::answer::{TEXT, answer};
-use super::events::Observer;
+use super::observer::Observer;
 
 /// Content Security Policy: browsers load nothing.
 pub(super) const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 const NOT_BUILT: &str = "there is no console: this binary was built without the feature console; \
-    try /metrics, /livez, /readyz, /status, /history, /events, /api/dlq\n";
+    try /metrics, /livez, /readyz, /status, /history, /api/dlq\n";
 
 pub(super) fn router(_observer: &Arc<Observer>, _has_token: bool) -> Router {
     Router::new()

@@ -114,8 +114,8 @@ fn json_keeps_the_form_that_a_command_had() {
 
 #[test]
 fn the_log_has_the_format_that_is_asked_for() {
-    assert_eq!(Style::of(false, Some(LogFormat::Json)), Style::Json);
-    assert!(matches!(Style::of(true, Some(LogFormat::Text)), Style::Text { .. }));
+    assert_eq!(logging::style(false, Some(LogFormat::Json)), Style::Json);
+    assert!(matches!(logging::style(true, Some(LogFormat::Text)), Style::Text { .. }));
     let log = parse("walrelay run --log-format json").log;
     assert_eq!(log.format(), Some(LogFormat::Json));
     // A variable that is set to an empty text arrives as one.

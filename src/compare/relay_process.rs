@@ -128,7 +128,7 @@ fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings
     PollingSettings {
         interval,
         columns: WorkColumns::default(),
-        words: StatusValues::default(),
+        status_values: StatusValues::default(),
         ..own.cloned().unwrap_or_default()
     }
 }

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::layers::{Layers, Origin, Problem, of_missing_sink};
 use super::path::Path;
+use super::removed;
 use super::sections::{keys, root};
 use crate::base::settings::kind::RawValue;
 use crate::base::settings::{KeyRow, Shape};
@@ -137,7 +138,9 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
 }
 
 fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
-    if let Some(problem) = of_missing_sink(&path.child(name).to_string(), origin) {
+    let written = path.child(name).to_string();
+    let known = removed::problem(&written, &written, origin);
+    if let Some(problem) = known.or_else(|| of_missing_sink(&written, origin)) {
         return problem;
     }
     let names = || section.fields().iter().map(|field| field.name);
@@ -155,7 +158,7 @@ fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Pro
             }
         }
     };
-    let what = format!("unknown key `{}`", path.child(name));
+    let what = format!("unknown key `{written}`");
     Problem::new(origin, "config.unknown-key", what, mend)
 }
 

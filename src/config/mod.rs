@@ -24,6 +24,7 @@ mod opentelemetry;
 mod overrides;
 mod path;
 mod reference;
+mod removed;
 mod schema;
 mod sections;
 mod show;

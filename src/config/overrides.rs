@@ -10,6 +10,7 @@ use toml::de::DeValue;
 use super::file::{raw_of, set_toml};
 use super::layers::{Layers, Origin, Problem, of_missing_sink};
 use super::path::Path;
+use super::removed;
 use super::sections::{KnownKey, keys, root};
 use crate::base::settings::kind::{RawValue, ValueKind};
 use crate::base::settings::{KeyRow, Shape};
@@ -30,7 +31,8 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
         match find(&steps, true) {
             Some(found) => assign(layers, found, value, &origin),
             None if rest.contains("__") || is_key_but_for_underscores(rest) => {
-                layers.problems.push(unknown_variable(name, &origin));
+                let removed = removed::problem(&steps.join("."), name, &origin);
+                layers.problems.push(removed.unwrap_or_else(|| unknown_variable(name, &origin)));
             }
             None => {}
         }
@@ -50,7 +52,10 @@ pub(crate) fn flags(layers: &mut Layers, settings: &[String]) {
         let origin = Origin::Flag { position, name: format!("--set {key}") };
         match find(&split_key(key.trim()), false) {
             Some(found) => assign(layers, found, value.trim(), &origin),
-            None => layers.problems.push(unknown_key(key.trim(), &origin)),
+            None => {
+                let removed = removed::problem(key.trim(), key.trim(), &origin);
+                layers.problems.push(removed.unwrap_or_else(|| unknown_key(key.trim(), &origin)));
+            }
         }
     }
 }

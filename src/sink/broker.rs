@@ -129,10 +129,8 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// Passes the records that may be the events looked for to `take`.
     fn search(&self, _scope: &SearchScope<'_>, _take: &mut TakeRecord<'_>) -> SearchReport {
-        SearchReport::not_possible(format!(
-            "{} keeps nothing that could be read",
-            self.kind().title
-        ))
+        let title = self.kind().title;
+        SearchReport::not_possible(format!("{title} is not searched: only topics of Kafka are"))
     }
 
     /// The same broker, configured to publish to the

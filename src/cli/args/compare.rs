@@ -22,7 +22,7 @@ pub(crate) struct CompareArgs {
     /// Rates in events per second; each mode is run once at each rate.
     #[arg(long, value_name = "LIST", default_value = "100,1000")]
     pub(crate) rates: String,
-    /// Polling intervals; an empty list measures only the slot.
+    /// Polling intervals; none measures only the slot.
     #[arg(long, value_name = "LIST", default_value = "100ms,500ms,2s")]
     pub(crate) intervals: String,
     /// Duration of each run.

@@ -234,21 +234,6 @@ pub(super) fn delete_records(
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
-/// Returns those of the topics that keep only the last record of a key, as far as this login may
-/// see it.
-pub(super) fn compacted(
-    settings: &KafkaSettings,
-    topics: &[&str],
-    within: Duration,
-) -> Vec<String> {
-    let is_compacted = |found: &ConfigResource| {
-        let policy = found.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
-        policy.is_some_and(|policy| policy.split(',').any(|word| word.trim() == "compact"))
-    };
-    let described = topic_configs(settings, topics, within).into_iter();
-    described.filter(|(_, found)| is_compacted(found)).map(|(topic, _)| topic).collect()
-}
-
 /// The configurations of those of the topics that this login may see.
 pub(super) fn topic_configs(
     settings: &KafkaSettings,
