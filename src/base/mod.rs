@@ -15,6 +15,6 @@ pub mod tls;
 pub mod transport;
 
 pub use walrelay_core::base::{
-    backoff, encoding, error, event, figures, finding, fingerprint, lsn, settings, stop, template,
-    text, time,
+    backoff, encoding, error, event, figures, finding, fingerprint, lsn, readiness, settings, stop,
+    template, text, time,
 };

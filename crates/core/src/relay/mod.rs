@@ -97,9 +97,10 @@ use crate::sink::{Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
 
-/// Longest wait while events are in flight: confirms do not wake the loop.
+/// Longest wait while events are in flight: a sink without [`Sink::readiness`] does not wake the loop
+/// when they are confirmed.
 const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
-/// Longest wait while the sink holds events back until others are confirmed.
+/// Longest wait while such a sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
 /// the socket's SO_RCVLOWAT.
