@@ -20,9 +20,9 @@ const DROPPED_BYTES_MAX: usize = 500;
 /// A name of a topic or a class.
 const NAME_BYTES_MAX: usize = 255;
 const LSN_BYTES_MAX: usize = 32;
-/// What is kept of the headers of a message once the broker has refused its dead letter.
+/// The bytes that are kept of the headers of a message once the broker has refused its dead letter.
 pub(crate) const HEADERS_BYTES_KEPT: usize = 64 * 1024;
-/// What is kept of a value that the broker does not take.
+/// The bytes that are kept of a value that the broker does not take.
 pub(crate) const VALUE_BYTES_KEPT: usize = 512 * 1024;
 
 /// A copy for a retry level.

@@ -1,4 +1,4 @@
-//! What a build without the feature `console` has in its place: an answer at `/` that says so.
+//! The answer at `/` of a build without the feature `console`: it names the feature, and the paths that exist.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@ pub(crate) fn compiled_in() -> String {
     features.collect::<Vec<_>>().join(", ")
 }
 
-/// What a user reads who asks for a feature that this build lacks, and how to get it.
+/// Returns what is wrong and how to mend it, for a user who asks for a feature that this build lacks.
 pub(crate) fn missing(feature: &str) -> (String, String) {
     let what = format!(
         "this binary was built without the feature {feature}; it has the features {}",

@@ -225,5 +225,6 @@ fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
     faults.collect()
 }
 
-#[cfg(all(test, feature = "kafka"))]
+#[cfg(test)]
+#[cfg(feature = "kafka")]
 mod tests;

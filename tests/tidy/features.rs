@@ -1,4 +1,4 @@
-//! What each cargo feature of the relay compiles: a build with one sink has no package of another one.
+//! The packages that each cargo feature of the relay compiles: a build with one sink has no package of another one.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What a relay and its consumers (`walrelay-inbox`) agree on: the headers of dead letters and of what is replayed,
-//! times as text, and the waits between attempts. It depends on no other crate.
+//! The contract of a relay and its consumers (`walrelay-inbox`): the headers of dead letters and of replayed events,
+//! times as text, and the waits between attempts. The crate depends on no other crate.
 
 pub mod backoff;
 pub mod header;
