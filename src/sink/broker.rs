@@ -37,6 +37,8 @@ pub struct SinkKind {
     pub title: &'static str,
     /// Consumers may have dead-letter topics of their own beside the relay's.
     pub(crate) serves_consumers: bool,
+    /// Whether [`Broker::log`] reads them; else `dlq` cannot, and no key can be parked.
+    pub(crate) reads_dead_letters: bool,
     pub(crate) keys: fn() -> Vec<SettingField>,
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,
