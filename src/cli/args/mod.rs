@@ -286,6 +286,9 @@ pub(crate) struct InitArgs {
     /// Print the SQL instead of running it. What is missing at the broker is not created.
     #[arg(long, conflicts_with_all = ["dry_run", "json", "output"])]
     pub(crate) sql: bool,
+    /// Also make the function outbox.emit where the outbox table exists already or has other names.
+    #[arg(long)]
+    pub(crate) emit: bool,
     /// Role that `walrelay run` logs in as [default: that of `source.url`].
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<String>,
