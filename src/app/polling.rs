@@ -97,7 +97,7 @@ pub(super) fn run(
         return Err(state.fault(&config.source));
     }
     let slot = &config.source.slot;
-    tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
+    tracing::info!(slot, "nothing is left for polling: the slot delivers this table now");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
-use crate::base::{log, log_queue, runtime};
+use crate::base::{log, runtime};
 use crate::config::Config;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
@@ -241,7 +241,7 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
             "second signal: stopping at once, unconfirmed events will be published again"
         );
         log::write_last_counts();
-        log_queue::flush();
+        log::flush();
         std::process::exit(Exit::Failed as i32);
     }
     tracing::info!(signal, "stopping: settling what is in flight");

@@ -476,9 +476,9 @@ fn contradictions_of_polling_are_refused() {
             "40 workers with 500 rows each are more than window_events_max = 16384",
         ),
         (
-            "[source]\nmode = \"polling\"\n[source.polling.words]\npublished = \"pending\"",
+            "[source]\nmode = \"polling\"\n[source.polling.status_values]\npublished = \"pending\"",
             "config.conflict",
-            "the same word as source.polling.words.pending",
+            "the same value as source.polling.status_values.pending",
         ),
     ];
     assert_each_is_refused(&cases);

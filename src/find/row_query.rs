@@ -199,12 +199,12 @@ impl RowQuery<'_> {
 }
 
 fn polled_state(polling: &PollingSettings, status: &str) -> EventState {
-    let words = &polling.words;
+    let values = &polling.status_values;
     match status {
-        it if it == words.pending => EventState::Waiting,
-        it if it == words.in_progress => EventState::InFlight,
-        it if it == words.published => EventState::Published,
-        it if it == words.failed => EventState::DeadLettered,
+        it if it == values.pending => EventState::Waiting,
+        it if it == values.in_progress => EventState::InFlight,
+        it if it == values.published => EventState::Published,
+        it if it == values.failed => EventState::DeadLettered,
         _ => EventState::Unknown,
     }
 }

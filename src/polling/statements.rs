@@ -90,7 +90,7 @@ impl Statements {
             is: facts.equality_of(&outbox.columns.id),
             reason_type: type_of(&polling.columns.failure_reason),
             names: polling.columns.quoted(),
-            values: polling.words.quoted(),
+            values: polling.status_values.quoted(),
             slot_exists: format!(
                 "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
                 quote_literal(&source.slot)

@@ -180,7 +180,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
-        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
         assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }

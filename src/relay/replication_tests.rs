@@ -215,7 +215,7 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     fixture.settle().unwrap();
     // What is no event holds up those behind it.
-    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap(), held(IntakeHold::LettersUnread));
+    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap(), held(IntakeHold::DeadLettersUnread));
     assert_eq!((fixture.published(), fixture.letters().len()), (vec!["e2".to_owned()], 0));
     // WHEN one was written by an earlier process THEN there is room for one more
     let failed_unix_us = fixture.now.unix_us;

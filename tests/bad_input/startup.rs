@@ -1,5 +1,6 @@
-//! What ends `run` at its start is a line of `check`, which itself makes and takes nothing.
-//! [`CliFixture::assert_refused`] holds both against each other, here and wherever else it is used.
+//! Tests of faults that end `run` at its start: each is a line of `check`, which itself makes and
+//! takes nothing. [`CliFixture::assert_refused`] holds both against each other, here and wherever
+//! else it is used.
 
 use std::net::TcpListener;
 

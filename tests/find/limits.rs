@@ -1,4 +1,4 @@
-//! What a search leaves out, and says so.
+//! Tests of the parts that a search leaves out, and names.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};

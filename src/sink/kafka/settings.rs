@@ -49,9 +49,10 @@ settings! {
     pub struct KafkaSettings {
         /// Bootstrap servers: `host:port,host:port`.
         pub brokers: String = text(BROKERS).required("localhost:9092"),
-        /// Any librdkafka producer property that breaks no promise; a value may be a secret.
+        /// Producer properties of librdkafka, except those that would break a promise of the relay.
+        /// A value may be a secret.
         pub properties: BTreeMap<String, Secret> = map(secret().showing(OPEN_PROPERTIES)),
-        /// Topics that `init` creates and that `check` and `run` insist on.
+        /// Topics that `init` creates and that `check` and `run` require.
         pub topics: Vec<String> = strings(TOPIC).default(""),
         /// Partitions of a topic that `init` creates.
         pub partitions: i32 = integer(1, 100_000).default("8"),

@@ -46,23 +46,23 @@ settings! {
         /// Exchange that events are published to; `${column}` takes it from the row. Empty is the
         /// default exchange, where the routing key is a queue's name.
         pub(super) exchange: Template = template().default("outbox.events"),
-        /// Type of the exchange that `init` makes and `check` and `run` insist on: `topic`,
+        /// Type of the exchange that `init` creates and that `check` and `run` require: `topic`,
         /// `direct`, `fanout`, `headers` or one that begins with `x-`.
         pub(super) exchange_type: String = text(EXCHANGE_TYPE).default("topic"),
-        /// Queues that `init` makes and binds and that `check` and `run` insist on: name to binding
-        /// key.
+        /// Queues that `init` creates and binds, and that `check` and `run` require: name and
+        /// binding key.
         pub(super) queues: BTreeMap<String, String> = map(text(BINDING_KEY)),
-        /// Type of a queue that `init` makes; always durable.
+        /// Type of the queues that `init` creates. They are always durable.
         pub(super) queue_type: String
             = word(|| vec!["quorum", "classic", "stream"]).default("quorum"),
         /// How to log in: `plain` by user and password of the URL, `external` by the client
         /// certificate.
         pub(super) auth: RabbitAuth = choice().default("plain"),
         pub(super) tls_files: RabbitTls = flattened(),
-        /// A connection on which nothing was heard for twice as long is taken for dead. Whole
-        /// seconds count.
+        /// Interval of the heartbeats, in whole seconds. A connection on which nothing arrives for
+        /// twice this time is closed.
         pub(super) heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
-        /// Longest attempt to connect to one host, and to log in there.
+        /// Maximum time to connect to one host and log in.
         pub(super) connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
 
         pub(super) is_encrypted: bool,
@@ -75,13 +75,14 @@ settings! {
 settings! {
     #[derive(Clone, Debug)]
     pub(super) struct RabbitTls {
-        /// PEM file of the certificates that may sign the server's.
+        /// PEM file of the certificate authorities that are trusted to sign the server's
+        /// certificate.
         pub(super) ca_file: Option<PathBuf> = text(FILLED).or_none("the system's roots"),
         /// PEM file of the client certificate and its chain.
         pub(super) cert_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
         /// PEM file of the client certificate's key, unencrypted.
         pub(super) key_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
-        /// Name that the server's certificate must bear, also sent as SNI.
+        /// Name that the server's certificate must have. It is also sent as SNI.
         pub(super) server_name: Option<String> = text(FILLED).or_none("the host of the URL"),
     }
 }

@@ -13,6 +13,7 @@ pub mod headers;
 pub mod json_path;
 pub mod lsn;
 pub mod random;
+pub mod readiness;
 pub mod secret;
 pub mod settings;
 pub mod stop;

@@ -99,7 +99,7 @@ label! {
         /// The broker client takes no further event until others are confirmed.
         SinkFull = "sink_full",
         /// The dead-letter topic must be read first.
-        LettersUnread = "letters_unread",
+        DeadLettersUnread = "dead_letters_unread",
         /// The end of an event's topic must be read first.
         TopicUnread = "topic_unread",
         /// The catalog of Postgres must be read first.

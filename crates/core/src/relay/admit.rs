@@ -109,9 +109,10 @@ impl Admitter {
         system_id: &str,
         timeline: u32,
         slot: &str,
+        restores: u64,
         confirmed: Lsn,
     ) -> Option<ConfirmedPrefix> {
-        let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
+        let left = self.state_file.takes_over(system_id, timeline, slot, restores, Some(confirmed));
         self.earlier.load(&left, confirmed)
     }
 
@@ -443,7 +444,7 @@ impl Handover<'_> {
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let EventNumber { sequence, earlier, .. } = self.number;
         if !self.policy.allow(earlier, &cause)? {
-            return Ok(Offered::Held(IntakeHold::LettersUnread));
+            return Ok(Offered::Held(IntakeHold::DeadLettersUnread));
         }
         let Handover { policy, sink, .. } = self;
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {

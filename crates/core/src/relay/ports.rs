@@ -88,6 +88,9 @@ pub trait StopKeeper: Send + Sync {
     /// Where the last process read the slot, and how far the WAL had come.
     fn last_place(&self) -> Option<(SystemTimeline, Lsn)>;
 
+    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
+    fn restores(&self) -> u64;
+
     /// A session is of this system.
     fn meets(&self, system_id: &str);
 

@@ -16,7 +16,7 @@ use super::state_file::memory::{Memory, Remembered};
 use super::stop_place::Place;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
+use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop, WENT_BACK};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::fingerprint::{KeptPublication, KnownPublication, PublicationKeeper};
@@ -293,6 +293,7 @@ impl StandingStops {
             state.saw(wal_end);
         }
         state.remembered.stop = None;
+        state.remembered.restores += u64::from(stop.code == WENT_BACK);
         let written = state.memory.is_none() || state.write(&self.source.slot);
         if place == Place::StateFile && !written {
             return Err(faults::stop_unwritable());
@@ -355,6 +356,10 @@ impl StopKeeper for StandingStops {
 
     fn last_place(&self) -> Option<(SystemTimeline, Lsn)> {
         self.state().last.clone()
+    }
+
+    fn restores(&self) -> u64 {
+        self.state().remembered.restores
     }
 
     fn meets(&self, system_id: &str) {

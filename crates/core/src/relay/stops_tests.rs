@@ -244,6 +244,22 @@ fn an_acknowledged_gap_is_compared_with_what_postgres_says_now() {
 }
 
 #[test]
+fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_waits() {
+    let site = Site::new();
+    let stops = site.process(true, true);
+    stops.keep(&moved());
+    stops.resume("alice@host", "compared").unwrap();
+    assert_eq!((stops.restores(), site.process(true, true).restores()), (0, 0), "not restored");
+    let went_back = faults::went_back(&site.source(), Lsn::from_wire(300), Lsn::from_wire(200));
+    stops.keep(&went_back);
+    stops.waits(&went_back);
+    assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
+    site.process(true, true).resume("alice@host", "compared").unwrap();
+    assert!(stops.may_go_on());
+    assert_eq!((stops.restores(), site.process(true, true).restores()), (1, 1));
+}
+
+#[test]
 fn an_acknowledgement_that_cannot_be_written_leaves_the_stop() {
     for (has_file, code) in [(true, "resume.unwritten"), (false, "sink.unreachable")] {
         let site = Site::new();

@@ -36,6 +36,8 @@ pub struct Remembered {
     /// The publication, in the form of [`crate::doctor::fingerprint`].
     pub publication: Option<Value>,
     pub stop: Option<Stop>,
+    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
+    pub restores: u64,
 }
 
 #[derive(Debug)]

@@ -75,6 +75,23 @@ fn marks_of_another_place_start_or_relay_are_ignored_and_gone() {
 }
 
 #[test]
+fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
+    let file = MemoryFile::default();
+    file.set_boot(BOOT);
+    let taken = |restores| {
+        let mut process = file.open();
+        let left = process.takes_over("1", 1, "slot", restores, Some(lsn(0)));
+        (process, left.iter().count())
+    };
+    let (mut process, _) = taken(0);
+    process.marks.push(mark(100, 0));
+    process.marks.write();
+    drop(process);
+    let found = [0, 1, 1, 0].map(|restores| taken(restores).1);
+    assert_eq!(found, [1, 0, 0, 0]);
+}
+
+#[test]
 fn a_timeline_change_forgets_what_this_process_has_marked() {
     let file = MemoryFile::default();
     let mut process = file.open();

@@ -20,7 +20,7 @@ impl SlotFeed {
         }
         let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
         if !down.policy.gate.admits() {
-            Some(IntakeHold::LettersUnread)
+            Some(IntakeHold::DeadLettersUnread)
         } else if self.catalog.is_some() {
             Some(IntakeHold::CatalogUnread)
         } else if reads_topic {

@@ -293,6 +293,10 @@ impl Replication {
                 }
                 // An event has left the transaction, and later ones may stand in the wrong places.
                 if !self.transactions.is_known() && self.flights.expects_more_of(commit_lsn) {
+                    // Or it is another transaction, of a Postgres that has gone back.
+                    if !on(Mutant::EmptyTakenForKnown) {
+                        self.transactions.check().map_err(|other| self.went_back(&other))?;
+                    }
                     return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
                 }
                 let reported = self.signature.sign(commit_lsn, end_lsn);
