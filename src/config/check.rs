@@ -14,7 +14,7 @@ use crate::base::event::is_reserved_header;
 use crate::base::settings::name_of;
 use crate::base::settings::units;
 use crate::base::template::{Part, Template};
-use crate::delivery::settings::DeliverySettings;
+use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::PAYLOAD_MEMBER;
 use crate::outbox::settings::{Columns, Messages, OutboxSection, Route};
 use crate::polling::settings::{PollingSettings, StatusValues};
@@ -45,6 +45,7 @@ pub(crate) fn check(file: &ConfigFile, effective: &Effective, problems: &mut Vec
     );
     checks.tables();
     checks.routes();
+    checks.parked_keys();
     checks.token();
     checks.tracing();
 }
@@ -224,6 +225,19 @@ impl Checks<'_> {
             } else if name.is_empty() {
                 self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");
             }
+        }
+    }
+
+    /// A restart reads from the dead letters which keys are parked.
+    fn parked_keys(&mut self) {
+        let parks = self.file.delivery.on_dead_letter == OnDeadLetter::ParkKey;
+        if let Some(sink) = self.file.sink.kind().filter(|sink| parks && !sink.reads_dead_letters) {
+            let path = path_of!(ConfigFile.delivery / DeliverySettings.on_dead_letter);
+            let what = format!(
+                "dead letters in {} are not read, so a restart would forget which keys are parked",
+                sink.title
+            );
+            self.refuse(&path, CONFLICT, &what, "on_dead_letter = \"continue\" or \"halt\"");
         }
     }
 

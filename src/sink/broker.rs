@@ -37,6 +37,8 @@ pub struct SinkKind {
     pub title: &'static str,
     /// Consumers may have dead-letter topics of their own beside the relay's.
     pub(crate) serves_consumers: bool,
+    /// Whether [`Broker::log`] reads dead letters; otherwise `dlq` cannot, and no key can be parked.
+    pub(crate) reads_dead_letters: bool,
     /// Its file of the folder `config`.
     pub(crate) example: Option<&'static str>,
     /// Name and version of a client library that is not Rust.

@@ -17,6 +17,7 @@ const EVENTS_ARE_DROPPED: &str = "sink.kind is memory: events are confirmed and 
 pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
     serves_consumers: false,
+    reads_dead_letters: true,
     title: "memory",
     example: None,
     client: None,

@@ -278,6 +278,9 @@ pub(crate) struct InitArgs {
     /// Print the SQL for Postgres instead of running it. Topics, exchanges and queues are not created.
     #[arg(long, conflicts_with_all = ["dry_run", "json", "output"])]
     pub(crate) sql: bool,
+    /// Also make the function outbox.emit where the outbox table exists already or has other names.
+    #[arg(long)]
+    pub(crate) emit: bool,
     /// Role that `walrelay run` logs in as; it gets REPLICATION if it does not have it [default: that of `source.url`].
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<String>,

@@ -31,6 +31,7 @@ use crate::sink::topic_reader::TopicReader;
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "kafka",
     serves_consumers: true,
+    reads_dead_letters: true,
     keys: <KafkaSettings as Settings>::fields,
     title: "Kafka",
     example: Some(include_str!("../../../config/kafka.toml")),

@@ -20,6 +20,7 @@ use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "rabbitmq",
     serves_consumers: true,
+    reads_dead_letters: true,
     title: "RabbitMQ",
     example: Some(include_str!("../../../config/rabbitmq.toml")),
     client: None,
