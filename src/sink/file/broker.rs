@@ -18,14 +18,12 @@ use super::{fault, search};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
-use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
-use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
+use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
 use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
-use crate::sink::settings::{InvalidSetting, Surroundings};
 
 /// How long a lock is waited for: a relay that is ending holds it for some moments, and so does a
 /// child process until it runs its own program.
@@ -35,23 +33,13 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
     serves_consumers: false,
     title: "a file",
-    keys: FileSettings::fields,
-    configure,
+    read: read_section::<FileSettings>,
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames::NONE,
     errors: fault::rows,
 };
-
-fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let mut settings = FileSettings::read(values);
-    let invalid = settings.complete(around);
-    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
-}
 
 impl FileSettings {
     /// The files that must be there.
