@@ -8,8 +8,8 @@ use crate::base::secret::Secret;
 use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME};
 use crate::base::settings::visit::{KnownKey, known_keys};
 use crate::base::settings::{
-    Choice, Field, Key, Path, Row as _, Settings, Visit, choice, flattened, optional_section,
-    secret, section, section_when, sections, settings, strings, text, url, word,
+    Choice, Field, Key, Path, Row, Settings, Visit, choice, flattened, optional_section, secret,
+    section, section_when, sections, settings, strings, text, url, word,
 };
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
@@ -94,13 +94,16 @@ impl Settings for SinkSection {
     fn read(at: &mut Visit) -> SinkSection {
         let kind: Key<_, String> = word(SINKS.iter().map(|sink| sink.name).collect());
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
-        let name = kind.default("kafka").read(at, Field { name: "kind", doc });
-        let sections = SINKS.iter().map(|sink| {
+        Row::<String>::read(kind.default("kafka"), at, Field { name: "kind", doc });
+        let mut section = SinkSection::default();
+        for sink in SINKS {
             let is_chosen = at.is_chosen("kind", sink.name);
-            (*sink, at.section(sink.name, is_chosen, sink.read))
-        });
-        let sections: Vec<_> = sections.collect();
-        SinkSection { kind: sections.into_iter().find(|(sink, _)| sink.name == name) }
+            let configure = at.section(sink.name, is_chosen, sink.read);
+            if is_chosen {
+                section.kind = Some((sink, configure));
+            }
+        }
+        section
     }
 }
 

@@ -315,17 +315,18 @@ pub fn section_over<T: Settings>(inherited: &'static str) -> impl Row<T> {
 
 /// A section that is used where it is given.
 pub fn optional_section<T: Settings>() -> impl Row<Option<T>> {
-    |at: &mut Visit, field: Field| {
-        let is_given = at.tree.given.contains_key(&at.section.path.child(field.name));
-        Some(at.section(field.name, is_given, T::read)).filter(|_| is_given)
-    }
+    used_section(|at, name| at.tree.given.contains_key(&at.section.path.child(name)))
 }
 
 /// A section that is used when the key beside it has this value.
 pub fn section_when<T: Settings>(key: &'static str, value: &'static str) -> impl Row<Option<T>> {
-    move |at: &mut Visit, field: Field| {
-        let is_chosen = at.is_chosen(key, value);
-        Some(at.section(field.name, is_chosen, T::read)).filter(|_| is_chosen)
+    used_section(move |at, _| at.is_chosen(key, value))
+}
+
+fn used_section<T: Settings>(is_used: impl Fn(&Visit, &str) -> bool) -> impl Row<Option<T>> {
+    move |at: &mut Visit, Field { name, .. }: Field| {
+        let is_used = is_used(at, name);
+        Some(at.section(name, is_used, T::read)).filter(|_| is_used)
     }
 }
 
