@@ -36,6 +36,8 @@ test: setup ## Run the tests: what only real services show, and all that needs n
 	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test
 
 soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minutes on two cores)
+	@scripts/setup --libraries
+	@scripts/peers debezium
 	@RUST_TEST_THREADS=$(SOAK_THREADS) scripts/test --soak
 
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)

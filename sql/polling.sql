@@ -2,8 +2,8 @@
 -- Run by: the migrator (sql/roles.sql), in the application's database. Safe to repeat.
 --
 -- The application INSERTs one row per event, in the transaction that changes its data, and sets
--- event_key and payload (and traceparent); everything else is the relay's. Column names and status
--- words can be mapped in walrelay.toml ([source.polling.columns], [source.polling.words]).
+-- event_key and payload (and traceparent); everything else is the relay's. Column names and the
+-- values of the status can be mapped in walrelay.toml ([source.polling.columns], [source.polling.status_values]).
 -- docs/polling.md says what an existing table needs.
 
 CREATE TABLE IF NOT EXISTS public.outbox (
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS public.outbox (
     created_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
--- Partial, so that their size is that of the backlog and not that of the table. The words must be
+-- Partial, so that their size is that of the backlog and not that of the table. The values must be
 -- those of the configuration: a claim that names others does not find its index.
 CREATE INDEX IF NOT EXISTS outbox_pending     ON public.outbox (id)         WHERE status = 'pending';
 CREATE INDEX IF NOT EXISTS outbox_in_progress ON public.outbox (locked_by)  WHERE status = 'in_progress';

@@ -20,6 +20,7 @@ mod dlq;
 mod e2e;
 mod features;
 mod find;
+mod libraries;
 mod polling;
 mod postgres19;
 mod services;

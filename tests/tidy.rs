@@ -199,6 +199,11 @@ fn every_module_says_why_it_exists() {
 }
 
 #[test]
+fn doc_comments_name_what_they_document() {
+    assert_none(everything().flat_map(shape::vague_docs));
+}
+
+#[test]
 fn unsafe_stays_where_it_is_reviewed() {
     assert_none(everything().flat_map(shape::unsafe_code));
 }

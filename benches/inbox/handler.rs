@@ -1,4 +1,4 @@
-//! What both consumers do with a message: one row, one round trip.
+//! Handler of both consumers: one row, one round trip.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What the inbox costs a consumer: the same handler with it and without it, in one run.
+//! Cost of the inbox for a consumer: the same handler with it and without it, in one run.
 //!
 //! Both consumers read the same messages into the same number of lanes, a lane a connection, and write one
 //! row for each message in a transaction of its own. The bare one stops there; the inbox claims the
@@ -62,7 +62,7 @@ impl Sink {
     }
 }
 
-/// What one consumer of all messages has cost.
+/// The cost of one consumer of all messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     rate: f64,

@@ -1,4 +1,4 @@
-//! What one row costs between the socket and the window: frame, message, columns, event.
+//! Cost of one row between the socket and the window: frame, message, columns, event.
 //!
 //! The row is the first of tests/golden: about 330 bytes, captured from a real Postgres.
 

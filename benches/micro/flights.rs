@@ -1,4 +1,4 @@
-//! What one event costs between admission and the LSN that may be forgotten: flights and transactions.
+//! Cost of one event between admission and the LSN that may be forgotten: flights and transactions.
 //!
 //! Confirms come back in the order in which a broker with eight partitions gives them: in runs,
 //! one partition after the other, so that the settled prefix advances in leaps.

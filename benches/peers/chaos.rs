@@ -40,7 +40,7 @@ pub(crate) struct Kills {
     pub(crate) outcome: Outcome<Chaos>,
 }
 
-/// What it made of them.
+/// The results of the contender under the faults.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Chaos {
     pub(crate) committed: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Chaos {
     pub(crate) stop: String,
 }
 
-/// What was done.
+/// The faults that were provoked.
 struct Broken {
     report: ChaosReport,
     terminations: u64,
@@ -70,7 +70,7 @@ struct Broken {
     broker_kills: u64,
 }
 
-/// What came of it.
+/// The outcome of the faults.
 struct Aftermath {
     verdict: Verdict,
     caught_up_s: Option<f64>,

@@ -14,7 +14,7 @@ use crate::peer::Target;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the loads of the harness write.
+/// The payload that the loads of the harness write.
 #[derive(Deserialize)]
 struct Payload<'a> {
     seq: i64,

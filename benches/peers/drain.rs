@@ -41,7 +41,7 @@ pub(crate) struct Figures {
     pub(crate) cpu_s_per_million: f64,
     pub(crate) peak_rss_bytes: u64,
     pub(crate) first_event_ms: f64,
-    /// What the topic held, against what was committed.
+    /// The comparison of the topic with the committed events.
     pub(crate) check: String,
     pub(crate) stop: String,
 }
@@ -102,7 +102,8 @@ struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    /// What the contender does wrong is its row's; what the services do wrong ends the benchmark.
+    /// Runs one contender. A fault of the contender stands in its row; a fault of the services ends
+    /// the benchmark.
     fn run(&self, contender: &Contender, round: usize) -> Result<Run> {
         let load_average_before = load_average();
         let target = self.place.target(self.place.source.copied_slot()?)?;
@@ -135,7 +136,7 @@ impl Drain<'_> {
     }
 }
 
-/// What the topic held, and when.
+/// The records that the topic held, and their times.
 #[derive(Clone, Copy)]
 struct Held {
     at: Instant,

@@ -13,10 +13,10 @@ use walrelay_harness::{Kafka, Postgres, Result};
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 const FREEZE_MS: std::ops::Range<u64> = 1_000..8_000;
-/// Nothing can be terminated that is not there: waits so long for a walsender.
+/// The longest wait for a walsender, which must be there before it can be terminated.
 const WALSENDER_LIMIT: Duration = Duration::from_secs(10);
 
-/// What was done to the relay, and what it did itself.
+/// The faults of the relay, and its own acts.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct Relay {
     pub(crate) kills: u64,

@@ -16,9 +16,10 @@ use crate::options::Options;
 use crate::peer::{self, Contender, Peer, Target};
 use crate::place::{Place, still_runs};
 
-/// What is still under way when the load has ended comes within this, or the contender fell behind.
+/// The time within which the events under way at the end of the load arrive, or the contender fell
+/// behind.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What should not come at all would come within this.
+/// The time within which an event that should not come at all would come.
 const QUIET: Duration = Duration::from_millis(500);
 const BURST_ROWS: u64 = 10_000;
 
@@ -50,7 +51,7 @@ pub(crate) struct Latency {
     pub(crate) rates: Vec<Rate>,
     /// Why there are not more of them.
     pub(crate) failed: Option<String>,
-    /// What came over all rates, against what was committed.
+    /// The comparison of all arrivals with the committed events.
     pub(crate) check: String,
     pub(crate) stop: String,
 }

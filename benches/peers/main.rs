@@ -37,7 +37,8 @@ fn run(options: &Options) -> Result<()> {
     progress.say(&options.announcement());
     let contenders = fetch::contenders(options, &progress)?;
     let mut report = Report::new(options, &contenders);
-    let ready: Vec<&Contender> = contenders.iter().filter(|c| c.missing.is_none()).collect();
+    let ready: Vec<&Contender> =
+        contenders.iter().filter(|it| it.installed.missing.is_none()).collect();
     let place = Place::start(options)?;
     report.server_version = place.source.server_version()?;
     report.broker_version = format!("Kafka {}", place.kafka.version());

@@ -1,10 +1,11 @@
 //! Who is measured: how each is configured, started and stopped.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use walrelay_harness::peers::Installed;
 use walrelay_harness::program::{Launch, Program};
 use walrelay_harness::{HarnessError, Result};
 
@@ -23,7 +24,7 @@ pub(crate) enum Peer {
     MqBridge,
 }
 
-/// What became of one measurement of one contender.
+/// The outcome of one measurement of one contender.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome<T> {
@@ -83,7 +84,7 @@ impl Peer {
     }
 }
 
-/// What a contender is pointed at.
+/// The services at which a contender is pointed.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) postgres_port: u16,
@@ -95,14 +96,7 @@ pub(crate) struct Target {
 /// A relay as this machine has it.
 pub(crate) struct Contender {
     pub(crate) peer: Peer,
-    /// The executable.
-    pub(crate) program: PathBuf,
-    /// Where it is installed.
-    pub(crate) home: PathBuf,
-    /// Of what it runs on, if it does not stand alone.
-    pub(crate) runtime: Option<String>,
-    /// Why it cannot be measured.
-    pub(crate) missing: Option<String>,
+    pub(crate) installed: Installed,
 }
 
 impl Contender {
@@ -122,7 +116,7 @@ impl Contender {
                 ("{topic}", target.topic.clone()),
                 ("{publication}", walrelay_harness::bench::PUBLICATION.to_owned()),
                 ("{folder}", folder.display().to_string()),
-                ("{home}", self.home.display().to_string()),
+                ("{home}", self.installed.home.display().to_string()),
             ];
             pairs.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
         };
@@ -130,11 +124,12 @@ impl Contender {
         if let Some((name, template)) = self.peer.configuration() {
             write(&folder.join(name), &fill(template))?;
         }
-        let command = format!("{}\n  {}\n", self.program.display(), arguments.join("\n  "));
+        let command =
+            format!("{}\n  {}\n", self.installed.program.display(), arguments.join("\n  "));
         write(&folder.join("command"), &command)?;
         Program::start(Launch {
             name: self.peer.id().to_owned(),
-            program: self.program.clone(),
+            program: self.installed.program.clone(),
             arguments: arguments.into_iter().map(Into::into).collect(),
             env: Vec::new(),
             folder: folder.to_owned(),
@@ -144,7 +139,7 @@ impl Contender {
     /// Its arguments and its configuration, without what differs from run to run.
     pub(crate) fn settings(&self) -> String {
         let arguments = lines(self.peer.arguments()).join(" ");
-        let program = self.program.file_name().unwrap_or_default().to_string_lossy();
+        let program = self.installed.program.file_name().unwrap_or_default().to_string_lossy();
         let configuration = self
             .peer
             .configuration()
@@ -153,7 +148,7 @@ impl Contender {
     }
 }
 
-/// What counts of a template.
+/// The lines of a template that count.
 fn lines(text: &str) -> Vec<String> {
     let counts = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
     text.lines().filter(counts).map(str::to_owned).collect()

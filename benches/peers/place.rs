@@ -57,7 +57,7 @@ impl Place {
         contender.start(target, &folder)
     }
 
-    /// What everything has cost so far, with this contender.
+    /// The CPU cost of all processes so far, with this contender.
     pub(crate) fn cpu(&self, program: &Program) -> Result<CpuSeconds> {
         CpuSeconds::now(self.source.postgres().pid(), self.kafka.pid(), program.pid())
     }

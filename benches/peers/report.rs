@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) missing: Option<String>,
 }
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) command: String,
@@ -53,9 +53,9 @@ impl Report {
         let entry = |contender: &Contender| Entry {
             peer: contender.peer,
             name: contender.name(),
-            runtime: contender.runtime.clone(),
+            runtime: contender.installed.runtime.clone(),
             settings: contender.settings(),
-            missing: contender.missing.clone(),
+            missing: contender.installed.missing.clone(),
         };
         let all = [Part::Drain, Part::Latency, Part::Chaos];
         Report {

@@ -13,7 +13,7 @@ use crate::options::Options;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
-/// What one relay process differs by.
+/// The difference of one relay process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     /// Nowhere: confirmed at once.
@@ -78,7 +78,7 @@ impl Bed {
         RelayProcess::start(binary, &self.folder, config)
     }
 
-    /// What everything has cost so far, with this relay.
+    /// The CPU cost of all processes so far, with this relay.
     pub(crate) fn cpu(&self, relay: &RelayProcess) -> Result<CpuSeconds> {
         CpuSeconds::now(self.postgres().pid(), self.broker.pid(), relay.pid())
     }

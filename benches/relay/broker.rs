@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Rabbitmq,
 }
 
-/// What kind of queue; Kafka has topics only.
+/// The kind of queue; Kafka has topics only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Queue {
@@ -145,7 +145,7 @@ impl Target {
         }
     }
 
-    /// What the broker holds must be exactly `events`.
+    /// Expects that the broker holds exactly `events`.
     pub(crate) fn expect(&self, events: u64) -> Result<()> {
         let began = Instant::now();
         loop {

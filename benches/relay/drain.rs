@@ -20,7 +20,7 @@ use crate::recvlogical::Recvlogical;
 use crate::watchers::Watchers;
 use crate::{pipeline, reader};
 
-/// Nothing here takes this long unless it is stuck.
+/// The time that a run takes only if it is stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Who reads the backlog.
@@ -203,7 +203,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
     Ok(runs)
 }
 
-/// What does not count: a broker runs faster once it has compiled and filled what it uses.
+/// Runs that do not count: a broker runs faster once it has compiled and filled what it uses.
 fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> Result<Option<Windows>> {
     progress.step("one drain that does not count");
     let slot = bed.copied_slot()?;

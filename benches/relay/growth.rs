@@ -32,7 +32,7 @@ pub(crate) struct Case {
     pub(crate) keys: u64,
 }
 
-/// What grows.
+/// The quantity that grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Axis {
@@ -52,7 +52,7 @@ impl Axis {
     }
 }
 
-/// What it cost.
+/// The cost of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Cost {
     #[serde(flatten)]

@@ -17,7 +17,8 @@ use walrelay_harness::{HarnessError, Result};
 const LIMIT: Duration = Duration::from_secs(60);
 /// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
 const ANY_PARTITION: i32 = -1;
-/// What the relay sets, except that the queue is no larger than the relay's default window.
+/// The properties that the relay sets, except that the queue is no larger than the relay's default
+/// window.
 const PROPERTIES: &[(&str, &str)] = &[
     ("acks", "all"),
     ("enable.idempotence", "true"),

@@ -19,7 +19,7 @@ use crate::drain::Contender;
 use crate::options::Options;
 use crate::recvlogical::Stopwatch;
 
-/// What is still under way when the load has ended comes within this, or never.
+/// The time within which the events under way at the end of the load arrive, or never.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The points of a distribution, in milliseconds.
@@ -51,7 +51,7 @@ pub(crate) struct Rate {
     pub(crate) load_average_before: f64,
 }
 
-/// What nobody can shorten.
+/// The legs of the way that no relay can shorten.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Legs {
     /// Commit to bytes in `pg_recvlogical`'s hands.

@@ -1,4 +1,4 @@
-//! What processes cost, read seldom enough not to be a cost itself.
+//! Cost of processes, read seldom enough not to be a cost itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What to measure and for how long.
+//! Options: the measurements, and their durations.
 
 use std::path::PathBuf;
 
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Other release binaries beside this one, and nothing else: drain, or what --only names
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Vec<PathBuf>,
-    /// What being watched costs: the same relay with a scrape each second and eight consoles, and nothing else
+    /// The cost of being watched: the same relay with a scrape each second and eight consoles, and nothing else
     #[arg(long)]
     pub(crate) watched: bool,
     /// Folder for relay.json and relay.md

@@ -139,7 +139,7 @@ impl Stopwatch {
         Ok(())
     }
 
-    /// What was timed since the start or the last call.
+    /// Takes the latencies since the start or the last call.
     pub(crate) fn take(&self) -> Latencies {
         std::mem::take(&mut *self.latencies.lock().unwrap_or_else(PoisonError::into_inner))
     }

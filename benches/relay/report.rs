@@ -16,7 +16,7 @@ use crate::latency::{Points, Rate};
 use crate::options::Options;
 use crate::targets::{self, Limit, Target};
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) relay_version: &'static str,

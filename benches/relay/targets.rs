@@ -1,4 +1,4 @@
-//! What the figures must reach, and whether they do.
+//! Targets of the figures, and whether they are reached.
 
 use serde::Serialize;
 use walrelay_harness::bench::median;

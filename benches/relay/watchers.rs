@@ -1,11 +1,10 @@
-//! Who looks at a relay while it works: a Prometheus, a health check, and as many consoles as it admits.
+//! Who looks at a relay while it works: a Prometheus, a health check, and eight consoles.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use walrelay_harness::relay::get;
 
@@ -13,8 +12,8 @@ use walrelay_harness::relay::get;
 const EVERY: Duration = Duration::from_secs(1);
 const CONSOLES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks whether to stop.
-const STOPS_WITHIN: Duration = Duration::from_millis(100);
+const CONSOLE_EVERY: Duration = Duration::from_secs(2);
+const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) struct Watchers {
     stop: Arc<AtomicBool>,
@@ -44,7 +43,7 @@ impl Drop for Watchers {
     }
 }
 
-/// What Prometheus and a health check ask. A relay that has ended answers nothing.
+/// Asks what Prometheus and a health check ask. A relay that has ended answers nothing.
 fn ask(admin: SocketAddr, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         for path in ["/metrics", "/readyz"] {
@@ -54,26 +53,13 @@ fn ask(admin: SocketAddr, stop: &AtomicBool) {
     }
 }
 
-/// What a console does: it follows `/events`, and comes again when that ends.
+/// What a console asks: the status, and the samples of the history that are new.
 fn follow(admin: SocketAddr, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
-        if let Ok(stream) = TcpStream::connect_timeout(&admin, PATIENCE) {
-            drop(read_events(stream, admin, stop));
+        let since = UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(SAMPLE_EVERY).as_secs();
+        for path in ["/status", &format!("/history?since={since}")] {
+            drop(get(admin, path, PATIENCE));
         }
-        std::thread::park_timeout(STOPS_WITHIN);
+        std::thread::park_timeout(CONSOLE_EVERY);
     }
-}
-
-fn read_events(mut stream: TcpStream, admin: SocketAddr, stop: &AtomicBool) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(STOPS_WITHIN))?;
-    write!(stream, "GET /events HTTP/1.1\r\nhost: {admin}\r\n\r\n")?;
-    let mut answer = [0; 64 << 10];
-    while !stop.load(Ordering::Relaxed) {
-        match stream.read(&mut answer) {
-            Ok(0) => break,
-            Err(error) if error.kind() != std::io::ErrorKind::WouldBlock => return Err(error),
-            Ok(_) | Err(_) => {}
-        }
-    }
-    Ok(())
 }

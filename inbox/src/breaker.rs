@@ -48,7 +48,7 @@ impl Breaker {
     }
 }
 
-/// What one message has to do with the breaker.
+/// The part of one message in the breaker.
 pub(crate) struct BreakerTurn<'b> {
     breaker: &'b Breaker,
     is_held: bool,

@@ -79,7 +79,7 @@ impl Database {
     }
 }
 
-/// What no attempt to connect would mend is told at once.
+/// Refuses at once a URL that no attempt to connect would mend.
 fn usable(url: &str) -> Result<Config, InboxError> {
     let what = "the URL of the consumer's database";
     let config: Config = url.parse().map_err(|source| InboxError::Postgres { what, source })?;
@@ -98,7 +98,7 @@ fn usable(url: &str) -> Result<Config, InboxError> {
     Err(InboxError::Settings(format!("{what} {wrong}")))
 }
 
-/// What is done with Postgres within [`CONNECT_WITHIN`].
+/// Waits for an operation on Postgres within [`CONNECT_WITHIN`].
 pub(crate) async fn in_time<T>(
     opening: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Outage> {

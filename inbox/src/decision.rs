@@ -1,4 +1,4 @@
-//! What to do with a message after it was tried: pure, one match.
+//! Decision about a message after it was tried: pure, one match.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::Failure;
 /// Class of a message that failed after its last level, too.
 pub(crate) const EXHAUSTED: &str = "consumer.exhausted";
 
-/// What became of a delivery in the consumer's database.
+/// The outcome of a delivery in the consumer's database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Handler and row of `processed_messages` are committed.
@@ -22,7 +22,7 @@ pub(crate) enum Verdict {
     NoId { reason: String },
 }
 
-/// What is left to do before the delivery is settled.
+/// The step that is left before the delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Acknowledge(Outcome),

@@ -1,4 +1,5 @@
-//! What the user of the crate writes: what a message does, and which failures may pass.
+//! Trait that the user of the crate implements: the effect of a message, and the failures that may
+//! pass.
 
 use std::borrow::Cow;
 
@@ -8,8 +9,8 @@ use crate::Message;
 
 /// Handles the messages of one consumer.
 ///
-/// What the handler writes with `transaction` and the row that marks the message as processed are
-/// committed together. Everything else that it does (mails, HTTP calls) may be repeated.
+/// Rows that the handler writes with `transaction` and the row that marks the message as processed
+/// are committed together. Everything else that it does (mails, HTTP calls) may be repeated.
 pub trait Handler: Send + Sync + 'static {
     type Error: std::error::Error + Send + Sync + 'static;
 

@@ -22,7 +22,7 @@ use crate::store::{Store, ends_session};
 use crate::{Handler, InboxError, Settings, Source, lanes};
 
 const TABLES: &str = include_str!("../sql/inbox.sql");
-/// What lanes may still need once the broker has let go of their messages.
+/// The time that lanes may still need once the broker has let go of their messages.
 const LANES_END_WITHIN: Duration = Duration::from_secs(1);
 /// Postgres may be away at the start; it is not waited for longer than this.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);

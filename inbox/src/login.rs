@@ -1,4 +1,4 @@
-//! What a server may ask for at the login.
+//! Requests of a server at the login, and which of them are answered.
 //!
 //! Without TLS, and beyond this machine, whoever controls the network can ask for the password itself,
 //! or for an MD5 hash that is as good as one. Neither is answered, as the relay does not.
@@ -190,7 +190,7 @@ mod tests {
         (!own.is_loopback() && !own.is_unspecified()).then_some(own)
     }
 
-    /// What a server hears that asks for this, and what the inbox says of it.
+    /// The answer that a server gets that asks for this, and the error of the inbox.
     async fn login(address: std::net::IpAddr, parameter: &str, ask: &[u8]) -> (String, String) {
         let listener = TcpListener::bind((address, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -67,7 +67,7 @@ pub struct Message {
     pub(crate) context: opentelemetry::Context,
 }
 
-/// What the headers of a copy say.
+/// The state of retries in the headers of a copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RetryState {
     pub(crate) attempts: u32,
@@ -77,10 +77,10 @@ pub(crate) struct RetryState {
     pub(crate) first_failed_at: Option<String>,
 }
 
-/// What is believed of the headers of a replay, by the way on which the message has come.
+/// The trust in the headers of a replay, by the way on which the message has come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ReplayTrust {
-    /// Nothing: replays come another way.
+    /// No header of a replay is believed: replays come another way.
     Nothing,
     /// Others write here, too: both headers together, as `walrelay dlq replay` writes them.
     Both,
@@ -88,7 +88,8 @@ pub(crate) enum ReplayTrust {
     Count,
 }
 
-/// What the headers of a replay say. A replay is handled though its message is known as a dead letter.
+/// The state of a replay in its headers. A replay is handled though its message is known as a dead
+/// letter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct ReplayState {
     /// 0 for a message that is no replay.
@@ -236,7 +237,7 @@ impl Message {
         &self.received
     }
 
-    /// What decides on the lane: the key, and without one the id.
+    /// The hash that decides on the lane: of the key, and without one of the id.
     pub(crate) fn lane_hash(&self) -> u64 {
         stable_hash(self.key().unwrap_or(self.id.as_bytes()))
     }

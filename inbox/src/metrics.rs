@@ -1,4 +1,4 @@
-//! What is counted. No label takes a value from a message.
+//! Metrics of the inbox. No label takes a value from a message.
 
 use std::time::Duration;
 

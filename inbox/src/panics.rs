@@ -18,7 +18,7 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, String> {
     .await
 }
 
-/// What a function returns, or what it panicked with.
+/// The result of a function, or the message with which it panicked.
 pub(crate) fn caught_call<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(call)).map_err(|panic| text_of(&*panic))
 }

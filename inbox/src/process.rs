@@ -1,7 +1,7 @@
 //! The way of one message: claimed, handled, and settled once everything about it is certain.
 //!
-//! What is no fault of the message counts for nothing: the message is held, and tried again from the
-//! claim. A commit whose answer was lost is found there as a duplicate.
+//! A failure that is no fault of the message does not count: the message is held, and tried again
+//! from the claim. A commit whose answer was lost is found there as a duplicate.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a copy under way is waited for once its message is not wanted any more.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
-/// What all lanes share.
+/// The state that all lanes share.
 pub(crate) struct Shared<B: Broker, H> {
     pub(crate) plan: Plan,
     pub(crate) handler: H,
@@ -378,8 +378,9 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         failed(failure, reason, has_lost)
     }
 
-    /// What is too large for the broker is cut. A dead letter that is refused even without its
-    /// value and its large headers is not given up: somebody must change the broker's settings.
+    /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
+    /// that is refused even without its value and its large headers is not given up: somebody must
+    /// change the broker's settings.
     async fn publish_dead_letter(
         &self,
         message: &Message,

@@ -1,4 +1,4 @@
-//! What the user decides about one consumer.
+//! Settings of one consumer, which the user decides.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ pub(crate) fn is_service_name(name: &str) -> bool {
     (1..=SERVICE_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-/// What a broker must know of the settings.
+/// The part of the settings that a broker must know.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) service: String,

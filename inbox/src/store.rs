@@ -89,7 +89,7 @@ WHERE known.dead_replays < excluded.dead_replays";
 /// Keys up to this size are stored as they are.
 const KEY_BYTES_MAX: usize = 512;
 
-/// What a delivery is.
+/// The claim of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// To be handled: the row of `processed_messages` is inserted. `attempts` have failed
@@ -109,7 +109,7 @@ pub(crate) enum Claim {
     },
 }
 
-/// What happens to the message's row of `deferred_messages`.
+/// The change of the message's row of `deferred_messages`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Before its copy is published.
@@ -230,7 +230,7 @@ impl Claimed<'_> {
     }
 }
 
-/// What [`CLAIM`] has found.
+/// The rows that [`CLAIM`] has found.
 struct Found {
     is_inserted: bool,
     is_processed: bool,

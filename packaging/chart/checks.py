@@ -258,8 +258,8 @@ def sample(path):
     """What a Secret of the user might hold. Nothing listens on these ports."""
     if path.endswith(".pem"):
         return pathlib.Path("/etc/ssl/certs/ca-certificates.crt").read_text().split("\n\n")[0]
-    if "rabbitmq" in path or "management" in path:
-        return ("https" if "management" in path else "amqps") + "://relay:sample@127.0.0.1:2"
+    if "rabbitmq" in path:
+        return "amqps://relay:sample@127.0.0.1:2"
     if path.endswith("url"):
         return "postgres://relay:sample@127.0.0.1:1/app"
     return "sample-of-a-secret-value"

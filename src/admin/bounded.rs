@@ -1,41 +1,39 @@
-//! A listener whose clients cannot pile up, nor keep others waiting.
+//! Serves clients that can neither pile up nor stay.
 //!
-//! A fixed number of connections is served at once. Where that many are
-//! open, the one that has been idle longest is closed for the next one, so
-//! a probe never waits behind other clients. A connection whose request is
-//! being handled is closed last; before it, one that follows events, because few may; before that, one
-//! that has sent the token.
-//!
-//! Each connection is also closed at a fixed age. The age counts and not the idle time, because a
-//! client that sends or takes a byte a second is never idle. A client that has sent the token gets
-//! more time, because reading a long log takes a while, and so does one that follows events.
+//! A connection needs one of a fixed number of permits. While all are taken, further clients wait in the
+//! queue of the kernel, where they cost no descriptor. A connection ends by itself, however slowly its
+//! client sends or reads: when no head of a request has come after `head_max`, and in any case after
+//! `age_max`. So clients that hold all permits hold up a probe no longer than that. A client that has sent
+//! the token gets more time, because reading a long log takes a while.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr};
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::extract::connect_info::Connected;
-use axum::serve::{IncomingStream, Listener};
-use socket2::{SockRef, Socket};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
 
-/// How much longer the connection of a client that has sent the token, or follows events, may last.
+/// How long a stop waits for requests that are being handled.
+pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
+/// How much longer the connection of a client that has sent the token may last.
 const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a closed connection may take to end before the next one is closed, too.
-const CLOSE_WAIT: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    pub(super) connections_max: usize,
+    pub(super) connections_max: u32,
     /// Greatest age of a connection without the head of a request.
     pub(super) head_max: Duration,
     pub(super) age_max: Duration,
@@ -49,236 +47,102 @@ impl Default for Bounds {
     }
 }
 
-/// Shared by a connection, its watchdog and the listener.
-#[derive(Debug)]
-struct ConnectionState {
-    accepted_at: Instant,
-    /// When a byte was last read or written.
-    active_at: Instant,
-    /// The head of the request was read.
-    has_asked: bool,
-    /// The request is being handled.
-    is_under_way: bool,
-    /// The client has sent the token.
-    is_let_in: bool,
-    /// The client follows events.
-    is_following: bool,
-    /// A second descriptor of the socket, to close it from outside; none once it was closed.
-    socket: Option<Socket>,
-}
-
-impl ConnectionState {
-    /// Wakes the tasks that read and write: reading ends, writing fails.
-    fn close(&mut self) {
-        if let Some(socket) = self.socket.take() {
-            let _already_gone = socket.shutdown(Shutdown::Both).is_err();
-        }
-    }
-}
-
-type SharedState = Mutex<ConnectionState>;
-
-fn locked(state: &SharedState) -> MutexGuard<'_, ConnectionState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Closes a connection that has grown too old for what its client has done by then.
-async fn close_when_old(connection: Weak<SharedState>, bounds: Bounds) {
-    let may_stay = |earned: fn(&ConnectionState) -> bool| {
-        let connection = connection.upgrade()?;
-        let mut state = locked(&connection);
-        if !earned(&state) {
-            state.close();
-        }
-        state.socket.is_some().then_some(state.accepted_at)
-    };
-    sleep(bounds.head_max).await;
-    let Some(accepted_at) = may_stay(|state| state.has_asked) else { return };
-    sleep_until(accepted_at + bounds.age_max).await;
-    if may_stay(|state| state.is_let_in || state.is_following).is_some() {
-        sleep(AGE_MORE).await;
-        may_stay(|_| false);
-    }
-}
-
+/// The client of a connection, as handlers see it.
 #[derive(Clone, Debug)]
 pub(super) struct AdminClient {
     pub(super) addr: SocketAddr,
-    connection: Arc<SharedState>,
+    has_token: Arc<AtomicBool>,
 }
 
 impl AdminClient {
-    /// The client has sent the token: its connection may last longer.
+    /// Lets the connection last longer, because its client has sent the token.
     pub(super) fn let_in(&self) {
-        locked(&self.connection).is_let_in = true;
-    }
-
-    /// The client is sent events while they happen: its connection may last longer, and gives way late.
-    /// The caller limits how many there are, or a probe would have to wait.
-    pub(super) fn follows(&self) {
-        locked(&self.connection).is_following = true;
-    }
-
-    /// The client has sent a request, which is being handled until the guard is dropped.
-    pub(super) fn asks(&self) -> RequestUnderWay {
-        let mut state = locked(&self.connection);
-        (state.has_asked, state.is_under_way) = (true, true);
-        RequestUnderWay(Arc::clone(&self.connection))
+        self.has_token.store(true, Ordering::Relaxed);
     }
 }
 
-pub(super) struct RequestUnderWay(Arc<SharedState>);
-
-impl Drop for RequestUnderWay {
-    fn drop(&mut self) {
-        let mut state = locked(&self.0);
-        (state.is_under_way, state.active_at) = (false, Instant::now());
-    }
-}
-
-impl Connected<IncomingStream<'_, Bounded>> for AdminClient {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> AdminClient {
-        stream.io().client(*stream.remote_addr())
-    }
-}
-
-pub(super) struct Bounded {
-    listener: TcpListener,
-    permits: Arc<Semaphore>,
+/// Serves until the server is stopped, and then waits for requests that are being handled.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
     bounds: Bounds,
-    open: Vec<Weak<SharedState>>,
-}
-
-impl Bounded {
-    pub(super) fn new(listener: TcpListener, bounds: Bounds) -> Bounded {
-        let permits = Arc::new(Semaphore::new(bounds.connections_max));
-        Bounded { listener, permits, bounds, open: Vec::new() }
-    }
-
-    /// A permit for one more connection; if need be, another one is closed for it.
-    async fn permit(&mut self) -> OwnedSemaphorePermit {
-        loop {
-            if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
-                return permit;
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            return tracing::error!(code = "admin.not-started", %error, "admin server cannot start");
+        }
+    };
+    let permits = Arc::new(Semaphore::new(bounds.connections_max as usize));
+    let accept = async || {
+        // The semaphore is never closed.
+        let permit = Arc::clone(&permits).acquire_owned().await.ok();
+        (permit, listener.accept().await)
+    };
+    loop {
+        let (permit, accepted) = tokio::select! {
+            accepted = accept() => accepted,
+            () = until_stopped(stopped.clone()) => break,
+        };
+        match accepted {
+            Ok((stream, addr)) => {
+                let client = AdminClient { addr, has_token: Arc::default() };
+                let (router, stopped) = (router.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    serve_one(stream, client, bounds, router, stopped).await;
+                    drop(permit);
+                });
             }
-            let is_last = !self.close_idlest();
-            let freed = Arc::clone(&self.permits).acquire_owned();
-            let freed = if is_last { Ok(freed.await) } else { timeout(CLOSE_WAIT, freed).await };
-            if let Ok(Ok(permit)) = freed {
-                return permit;
+            Err(error) => {
+                tracing::debug!(%error, "admin server could not accept");
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-
-    /// Closes the connection that has been idle longest; false when all were closed before.
-    fn close_idlest(&mut self) -> bool {
-        self.open.retain(|connection| connection.strong_count() > 0);
-        let open = self.open.iter().filter_map(Weak::upgrade);
-        let open = open.filter(|connection| locked(connection).socket.is_some());
-        let idlest = open.min_by_key(|connection| {
-            let state = locked(connection);
-            (state.is_under_way, state.is_following, state.is_let_in, state.active_at)
-        });
-        idlest.map(|connection| locked(&connection).close()).is_some()
-    }
-
-    async fn accept_one(&mut self) -> io::Result<(AdminConnection, SocketAddr)> {
-        let (stream, addr) = self.listener.accept().await?;
-        let socket = Some(SockRef::from(&stream).try_clone()?);
-        let permit = self.permit().await;
-        let now = Instant::now();
-        let shared = Arc::new(Mutex::new(ConnectionState {
-            accepted_at: now,
-            active_at: now,
-            has_asked: false,
-            is_under_way: false,
-            is_let_in: false,
-            is_following: false,
-            socket,
-        }));
-        self.open.push(Arc::downgrade(&shared));
-        let watchdog = tokio::spawn(close_when_old(Arc::downgrade(&shared), self.bounds));
-        let connection =
-            AdminConnection { stream, shared, watchdog: watchdog.abort_handle(), _permit: permit };
-        Ok((connection, addr))
+    drop(listener);
+    if timeout(STOP_GRACE, permits.acquire_many(bounds.connections_max)).await.is_err() {
+        tracing::warn!(code = "admin.unanswered", "admin server left a request unanswered");
     }
 }
 
-impl Listener for Bounded {
-    type Io = AdminConnection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
-        loop {
-            match self.accept_one().await {
-                Ok(accepted) => return accepted,
-                Err(error) => {
-                    tracing::debug!(%error, "admin server could not accept");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
+/// Waits until the server has to stop.
+pub(super) async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    // A sender that was dropped means stop, too.
+    let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
-pub(super) struct AdminConnection {
+/// Serves one request.
+async fn serve_one(
     stream: TcpStream,
-    shared: Arc<SharedState>,
-    watchdog: AbortHandle,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl AdminConnection {
-    pub(super) fn client(&self, addr: SocketAddr) -> AdminClient {
-        AdminClient { addr, connection: Arc::clone(&self.shared) }
-    }
-
-    fn active<T>(&self, outcome: Poll<T>) -> Poll<T> {
-        if outcome.is_ready() {
-            locked(&self.shared).active_at = Instant::now();
+    client: AdminClient,
+    bounds: Bounds,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
+    let router = TowerToHyperService::new(router);
+    let has_token = Arc::clone(&client.has_token);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(client.clone()));
+        router.call(request)
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(bounds.head_max).keep_alive(false);
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut grows_old = pin!(async {
+        sleep(bounds.age_max).await;
+        if has_token.load(Ordering::Relaxed) {
+            sleep(AGE_MORE).await;
         }
-        outcome
+    });
+    // A client that went away, or took too long, is no fault of the relay.
+    tokio::select! {
+        _ended = connection.as_mut() => return,
+        () = grows_old.as_mut() => return,
+        () = until_stopped(stopped) => connection.as_mut().graceful_shutdown(),
     }
-}
-
-impl Drop for AdminConnection {
-    /// An [`AdminClient`] that is still alive must not keep the socket open.
-    fn drop(&mut self) {
-        self.watchdog.abort();
-        locked(&self.shared).socket = None;
-    }
-}
-
-impl AsyncRead for AdminConnection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.active(outcome)
-    }
-}
-
-impl AsyncWrite for AdminConnection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.active(outcome)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+    tokio::select! {
+        _ended = connection => {}
+        () = grows_old => {}
     }
 }

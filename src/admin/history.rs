@@ -1,4 +1,4 @@
-//! What the process remembers of its last hour, for plots and rates where no Prometheus is at hand.
+//! Memory of the last hour of the process, for plots and rates where no Prometheus is at hand.
 //!
 //! Counters are kept for the last seconds, samples for an hour; both are bounded, and the oldest goes
 //! first. Nothing here reads a clock or a metric by itself.
@@ -18,7 +18,7 @@ const SAMPLES_MAX: usize = 720;
 /// How many seconds `/status` takes its rates over.
 const RATES_OVER_LOOKS: usize = 10;
 
-/// What is counted, at one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counters {
     /// Milliseconds since the process began.
@@ -41,7 +41,7 @@ impl Counters {
     }
 }
 
-/// What is measured, at the moment of a sample.
+/// The gauges at the moment of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Gauges {
     /// Unix time in seconds.
@@ -109,17 +109,13 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes in what is counted; every [`LOOKS_PER_SAMPLE`] looks it returns the sample it has taken.
-    pub(super) fn look(
-        &mut self,
-        counters: Counters,
-        gauges: impl FnOnce() -> Gauges,
-    ) -> Option<&HistorySample> {
+    /// Takes in what is counted, and every [`LOOKS_PER_SAMPLE`] looks a sample.
+    pub(super) fn look(&mut self, counters: Counters, gauges: impl FnOnce() -> Gauges) {
         keep(&mut self.recent, counters, RATES_OVER_LOOKS + 1);
         let is_due = self.looks.is_multiple_of(LOOKS_PER_SAMPLE);
         self.looks += 1;
         if !is_due {
-            return None;
+            return;
         }
         let (rates, latency) = self.over(LOOKS_PER_SAMPLE);
         let sample = HistorySample {
@@ -130,7 +126,6 @@ impl History {
             p99_ms: latency.map(|latency| latency.p99),
         };
         keep(&mut self.samples, sample, SAMPLES_MAX);
-        self.samples.back()
     }
 
     /// Rates and latency of the last seconds.
@@ -138,9 +133,9 @@ impl History {
         self.over(RATES_OVER_LOOKS)
     }
 
-    /// Oldest first.
-    pub(super) fn samples(&self) -> &VecDeque<HistorySample> {
-        &self.samples
+    /// The samples that were taken after this Unix time, oldest first.
+    pub(super) fn samples_since(&self, unix_seconds: i64) -> Vec<&HistorySample> {
+        self.samples.iter().filter(|sample| sample.gauges.at > unix_seconds).collect()
     }
 
     /// Of the last so many looks, or of as many as there are.

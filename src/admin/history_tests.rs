@@ -5,8 +5,11 @@ fn counters(second: u64, rate: u64) -> Counters {
     Counters { at_ms: second * 1_000, published: second * rate, ..Counters::default() }
 }
 
+/// Unix time of second 0.
+const BEGAN_AT: i64 = 1_764_000_000;
+
 fn gauges(second: u64) -> Gauges {
-    Gauges { at: 1_764_000_000 + second as i64, state: "streaming", ..Gauges::default() }
+    Gauges { at: BEGAN_AT + second as i64, state: "streaming", ..Gauges::default() }
 }
 
 /// A history that has looked once a second, from second 0 on.
@@ -20,24 +23,26 @@ fn history(seconds: u64, rate: u64) -> History {
 
 #[test]
 fn a_sample_is_taken_with_every_fifth_look_over_what_lies_between() {
-    let mut history = History::default();
-    let taken: Vec<bool> = (0..11)
-        .map(|second| history.look(counters(second, 7), || gauges(second)).is_some())
-        .collect();
-    let wanted = [true, false, false, false, false, true, false, false, false, false, true];
-    assert_eq!(taken, wanted);
-    let rates: Vec<f64> = history.samples().iter().map(|it| it.published_per_second).collect();
+    let history = history(11, 7);
+    let samples = |since: i64| -> Vec<(i64, f64)> {
+        let samples = history.samples_since(since).into_iter();
+        samples.map(|it| (it.gauges.at - BEGAN_AT, it.published_per_second)).collect()
+    };
     // THEN the first, which has nothing before it, has no rate
-    assert_eq!(rates, [0.0, 7.0, 7.0]);
+    assert_eq!(samples(i64::MIN), [(0, 0.0), (5, 7.0), (10, 7.0)]);
+    // THEN those after a time can be had alone
+    assert_eq!(samples(BEGAN_AT + 4), [(5, 7.0), (10, 7.0)]);
+    assert_eq!(samples(BEGAN_AT + 5), [(10, 7.0)]);
+    assert_eq!(samples(BEGAN_AT + 10), []);
 }
 
 #[test]
 fn only_the_last_hour_is_kept_oldest_first() {
     let history = history(2 * 3_600, 1);
-    let samples = history.samples();
+    let samples = history.samples_since(i64::MIN);
     assert_eq!(samples.len(), 720);
-    let at = |sample: Option<&HistorySample>| sample.unwrap().gauges.at - 1_764_000_000;
-    assert_eq!((at(samples.front()), at(samples.back())), (3_600, 7_195));
+    let at = |sample: Option<&&HistorySample>| sample.unwrap().gauges.at - BEGAN_AT;
+    assert_eq!((at(samples.first()), at(samples.last())), (3_600, 7_195));
     assert_eq!(history.recent.len(), 11);
 }
 
@@ -66,17 +71,18 @@ fn the_latency_is_that_of_the_interval_and_absent_without_events() {
     let metrics = Metrics::new();
     let mut history = History::default();
     let mut look = |at_ms: u64| {
-        let taken = history.look(Counters::read(&metrics, at_ms), || gauges(at_ms / 1_000));
-        taken.map(|sample| (sample.p50_ms, sample.p99_ms))
+        history.look(Counters::read(&metrics, at_ms), || gauges(at_ms / 1_000));
     };
     // GIVEN events before the first look
     (0..1_000).for_each(|_| metrics.publish_latency_seconds.observe(30.0));
-    assert_eq!(look(0), Some((None, None)));
-    (1..5).for_each(|second| assert_eq!(look(second * 1_000), None));
+    (0..5).for_each(|second| look(second * 1_000));
     // WHEN 100 events of 1 to 2 ms were published since
     (0..100).for_each(|_| metrics.publish_latency_seconds.observe(0.0015));
     // THEN theirs is the latency, interpolated
-    assert_eq!(look(5_000), Some((Some(1.5), Some(1.99))));
+    look(5_000);
+    let samples = history.samples_since(i64::MIN).into_iter();
+    let latencies: Vec<_> = samples.map(|sample| (sample.p50_ms, sample.p99_ms)).collect();
+    assert_eq!(latencies, [(None, None), (Some(1.5), Some(1.99))]);
     assert_eq!(history.recent().1, Some(LatencyMs { p50: 1.5, p99: 1.99 }));
 }
 
@@ -93,7 +99,8 @@ fn a_sample_has_the_fields_that_are_documented() {
             at: 1_764_032_400,
             ..Gauges::read(&metrics, &pass, has_slot)
         };
-        serde_json::to_value(history.look(Counters::default(), read).unwrap()).unwrap()
+        history.look(Counters::default(), read);
+        serde_json::to_value(history.samples_since(0)[0]).unwrap()
     };
     assert_eq!(
         sample(true),

@@ -1,20 +1,18 @@
-//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, the console, and
-//! dead letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, the console, and dead letters
+//! under `/api`.
 //!
 //! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
-//! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
-//! one request per connection, and number and age of connections are limited (see `bounded`); no body
-//! is read before the token was checked (see `api`). Other sites are kept out (see `hosts`).
+//! answers while the data thread is stuck. Clients cannot pile up: there is one request per connection, and
+//! number and age of connections are limited (see `bounded`); no body is read before the token was checked (see `api`). Other sites are kept out (see `hosts`).
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, RawQuery, Request, State};
+use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
@@ -24,9 +22,9 @@ use self::address::listen_fault;
 use self::answer::{JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
-use self::bounded::{AdminClient, Bounded, Bounds};
-use self::events::{Observer, Observing, observer};
+use self::bounded::{Bounds, until_stopped};
 use self::hosts::AllowedHosts;
+use self::observer::Observer;
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -37,14 +35,11 @@ mod answer;
 mod api;
 mod bounded;
 mod console;
-mod events;
 mod history;
 mod hosts;
 mod notices;
+mod observer;
 mod status;
-
-/// How long a stop waits for requests that are being handled.
-const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// A running server; dropping it stops it.
 pub(crate) struct Admin {
@@ -63,10 +58,10 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        let (observer, observing) = observer(view);
+        let observer = Arc::new(Observer::new(view));
         let console = console::router(&observer, dead_letters.has_token());
         let router = router(&observer).merge(console);
-        Admin::start_within(Bounds::default(), listen, hosts, router, observing, dead_letters)
+        Admin::start_within(Bounds::default(), listen, hosts, router, observer, dead_letters)
     }
 
     fn start_within(
@@ -74,7 +69,7 @@ impl Admin {
         listen: SocketAddr,
         hosts: &[String],
         router: Router,
-        observing: Observing,
+        observer: Arc<Observer>,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
@@ -83,11 +78,11 @@ impl Admin {
         let api = Arc::new(Api::new(dead_letters));
         let hosts = Arc::new(AllowedHosts(hosts.to_vec()));
         let router = router.merge(api::router(&api)).layer(from_fn_with_state(hosts, hosts::check));
-        let router = router.layer(map_response(harden)).layer(from_fn(under_way));
+        let router = router.layer(map_response(harden));
         let serving = move || {
-            let observing = observing.run(until_stopped(stopped.clone()));
+            let observing = observer.run(until_stopped(stopped.clone()));
             runtime.block_on(async {
-                tokio::join!(serve(listener, bounds, router, stopped), observing)
+                tokio::join!(bounded::serve(listener, bounds, router, stopped), observing)
             });
             runtime.shutdown_background();
         };
@@ -129,61 +124,17 @@ fn not_started(refused: Fault) -> Fault {
     Fault::new(Exit::Failed, "admin.start", what, "", mend)
 }
 
-async fn serve(
-    listener: TcpListener,
-    bounds: Bounds,
-    router: Router,
-    stopped: watch::Receiver<bool>,
-) {
-    let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => Bounded::new(listener, bounds),
-        Err(error) => {
-            return tracing::error!(code = "admin.not-started", %error, "admin server cannot start");
-        }
-    };
-    let (graceful, forced) = (stopped.clone(), stopped);
-    let router = router.into_make_service_with_connect_info::<AdminClient>();
-    let serving =
-        axum::serve(listener, router).with_graceful_shutdown(until_stopped(graceful)).into_future();
-    tokio::select! {
-        result = serving => {
-            if let Err(error) = result {
-                tracing::error!(code = "admin.ended", %error, "admin server ended");
-            }
-        }
-        () = async {
-            until_stopped(forced).await;
-            tokio::time::sleep(STOP_GRACE).await;
-        } => tracing::warn!(code = "admin.unanswered", "admin server left a request unanswered"),
-    }
-}
-
-async fn until_stopped(mut stopped: watch::Receiver<bool>) {
-    // A sender that was dropped means stop, too.
-    let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
-}
-
 fn router(observer: &Arc<Observer>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .fallback(async || {
-            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /events, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
         .with_state(Arc::clone(&observer.view))
-        .merge(events::router(observer))
-}
-
-/// Marks the connection of a request that is being handled.
-async fn under_way(
-    ConnectInfo(client): ConnectInfo<AdminClient>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let _under_way = client.asks();
-    next.run(request).await
+        .merge(observer::router(observer))
 }
 
 /// Closes the connection after each request, because keeping one open costs more than it saves a

@@ -1,4 +1,5 @@
-//! What is sent, and when, as a socket in the place of the service manager's receives it.
+//! Tests of the messages that are sent, and when, as a socket in the place of the service manager's
+//! receives it.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt as _;

@@ -33,7 +33,7 @@ pub(crate) fn clock_since(origin: Instant) -> FactsClock {
 }
 
 impl AdminView {
-    /// What the data thread knew at the end of its last pass, and what follows from it now.
+    /// Judges the facts that the data thread knew at the end of its last pass.
     pub(super) fn judge(&self) -> (Snapshot, Health) {
         let facts = self.facts.snapshot();
         let health = self.states.judge(&facts, (self.clock)());

@@ -1,7 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
     Stage { addr: admin.addr, admin: Some(admin), recorder, metrics, now_ms }
 }
 
-/// What a server shows, and what changes that.
+/// The view that a server shows, and the writer that changes it.
 pub(super) fn view(slot: Option<&str>) -> (FactsWriter, AdminView) {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());
@@ -393,7 +393,7 @@ fn a_stop_frees_the_address_and_is_not_held_up_by_an_idle_client() {
     let begun = Instant::now();
     drop(stage.admin.take());
     // THEN it ends within the grace and nobody listens any more
-    assert!(begun.elapsed() < STOP_GRACE + Duration::from_secs(3));
+    assert!(begun.elapsed() < super::bounded::STOP_GRACE + Duration::from_secs(3));
     assert!(TcpStream::connect(stage.addr).is_err());
     drop(idle);
 }

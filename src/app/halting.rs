@@ -1,5 +1,5 @@
-//! What follows when a relay has ended with a fault: the stop is kept where it protects data, and
-//! the process ends, or waits until somebody resumes it (`delivery.when_halted`).
+//! End of a relay with a fault: the stop is kept where it protects data, and the process ends, or
+//! waits until somebody resumes it (`delivery.when_halted`).
 //!
 //! While it waits, it has no session, no sink and no thread but that of the admin server.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 
-use super::threads::{Observability, ReceivedSignals};
+use super::threads::{ReceivedSignals, RunContext};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
@@ -21,14 +21,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Runs the relay; again when it was halted and is resumed.
 pub(super) fn run_until_done(
     config: &Config,
-    observability: &Observability,
+    context: &RunContext,
     on_hangup: &dyn Fn(),
     mut run: impl FnMut() -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let stops = &observability.stops;
+    let stops = &context.stops;
     // Listens from the start, so that no signal is lost between the end of the loop and the wait.
     let mut idle = match config.delivery.when_halted {
-        WhenHalted::Wait => Some(Idle::new(observability, on_hangup)?),
+        WhenHalted::Wait => Some(Idle::new(context, on_hangup)?),
         WhenHalted::Exit => None,
     };
     loop {
@@ -38,12 +38,12 @@ pub(super) fn run_until_done(
         let waits = fault.doubt.is_some() || matches!(fault.exit, Exit::Slot | Exit::Halted);
         let Some(idle) = idle.as_mut().filter(|_| waits) else { return Err(fault) };
         fault.log();
-        if !idle.wait(observability, &fault) {
+        if !idle.wait(context, &fault) {
             return Err(fault);
         }
         tracing::info!("resumed: going on");
-        observability.flags.stop.store(false, Ordering::Relaxed);
-        observability.flags.source_stopping.store(false, Ordering::Relaxed);
+        context.flags.stop.store(false, Ordering::Relaxed);
+        context.flags.source_stopping.store(false, Ordering::Relaxed);
     }
 }
 
@@ -54,24 +54,23 @@ struct Idle<'a> {
 }
 
 impl<'a> Idle<'a> {
-    fn new(observability: &'a Observability, on_hangup: &'a dyn Fn()) -> Result<Idle<'a>, Fault> {
+    fn new(context: &'a RunContext, on_hangup: &'a dyn Fn()) -> Result<Idle<'a>, Fault> {
         let runtime = runtime::current_thread()?;
-        let signals =
-            runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
+        let signals = runtime.block_on(async { ReceivedSignals::listen(context, on_hangup) })?;
         Ok(Idle { runtime, signals })
     }
 
     /// Waits until the relay is resumed; false when the process must end.
-    fn wait(&mut self, observability: &Observability, fault: &Fault) -> bool {
-        let Observability { stops, facts, .. } = observability;
+    fn wait(&mut self, context: &RunContext, fault: &Fault) -> bool {
+        let RunContext { stops, facts, .. } = context;
         let stop = stops.waits(fault);
-        let mut recorder = facts.recorder(observability.now_ms());
+        let mut recorder = facts.recorder(context.now_ms());
         recorder.note(&stop.what);
         facts.set_stop(Some(stop));
         let signals = &mut self.signals;
         let goes_on = self.runtime.block_on(async {
             loop {
-                recorder.phase(Phase::Halted(fault.code), observability.now_ms());
+                recorder.phase(Phase::Halted(fault.code), context.now_ms());
                 tokio::select! {
                     signal = signals.next_stop() => {
                         tracing::info!(signal, "stopping");

@@ -10,7 +10,7 @@ mod threads;
 
 use std::sync::Arc;
 
-use self::threads::Observability;
+use self::threads::RunContext;
 pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
 pub(crate) use self::threads::stops_config;
@@ -41,10 +41,10 @@ fn run_for(
     config: &Config,
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
-    let observability = Observability::open(config, manager)?;
-    halting::run_until_done(config, &observability, on_hangup, || match &config.polling {
-        Some(polling) => polling::run(config, polling, &observability, on_hangup),
-        None => streaming::run(config, &observability, on_hangup),
+    let context = RunContext::open(config, manager)?;
+    halting::run_until_done(config, &context, on_hangup, || match &config.polling {
+        Some(polling) => polling::run(config, polling, &context, on_hangup),
+        None => streaming::run(config, &context, on_hangup),
     })
 }
 

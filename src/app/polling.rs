@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{Observability, ReceivedSignals, Running, host_name, panicked, stop};
+use super::threads::{ReceivedSignals, RunContext, Running, host_name, panicked, stop};
 use crate::base::error::Fault;
 use crate::base::random;
 use crate::base::runtime;
@@ -38,16 +38,15 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) fn run(
     config: &Config,
     polling: &PollingSettings,
-    observability: &Observability,
+    context: &RunContext,
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
     // One listener, so that no signal between checking the table and polling it is lost.
-    let mut signals =
-        runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
+    let mut signals = runtime.block_on(async { ReceivedSignals::listen(context, on_hangup) })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
-            prepared = prepare(config, polling, &observability.system) => prepared.map(Some),
+            prepared = prepare(config, polling, &context.system) => prepared.map(Some),
             _ = signals.next_stop() => Ok(None),
         }
     });
@@ -75,11 +74,11 @@ pub(super) fn run(
     let workers = Workers::new(Arc::clone(&shared), batches, late_sender);
     let delivery = config.delivery.clone();
     let handed_over: Arc<OnceLock<HandoverState>> = Arc::default();
-    let flags = Arc::clone(&observability.flags);
+    let flags = Arc::clone(&context.flags);
     let maintenance = Maintenance {
         shared,
         late,
-        metrics: Arc::clone(&observability.metrics),
+        metrics: Arc::clone(&context.metrics),
         handed_over: Box::new({
             let (handed_over, flags) = (Arc::clone(&handed_over), Arc::clone(&flags));
             move |state| {
@@ -88,8 +87,8 @@ pub(super) fn run(
             }
         }),
     };
-    let carry = |parts| Relay::new(parts, workers.feed(delivery)?)?.run();
-    let mut running = observability.start(config, carry)?;
+    let run_loop = |parts| Relay::new(parts, workers.feed(delivery)?)?.run();
+    let mut running = context.start_threads(config, run_loop)?;
     let supervising = supervise(&flags, signals, stop_workers, &mut running, maintenance);
     let outcome = runtime.block_on(supervising);
     running.finish(runtime, outcome)?;
@@ -98,7 +97,7 @@ pub(super) fn run(
         return Err(state.fault(&config.source));
     }
     let slot = &config.source.slot;
-    tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
+    tracing::info!(slot, "nothing is left for polling: the slot delivers this table now");
     Ok(())
 }
 

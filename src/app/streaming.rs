@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::threads::{Observability, ReceivedSignals, Running, stop};
+use super::threads::{ReceivedSignals, RunContext, Running, stop};
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
 use crate::base::random;
@@ -18,12 +18,12 @@ use crate::source::sightings::Sightings;
 
 pub(super) fn run(
     config: &Config,
-    observability: &Observability,
+    context: &RunContext,
     on_hangup: &dyn Fn(),
 ) -> Result<(), Fault> {
     let runtime = runtime::current_thread()?;
-    let signals = runtime.block_on(async { ReceivedSignals::listen(observability, on_hangup) })?;
-    let Observability { origin, metrics, facts, flags, stops, .. } = observability;
+    let signals = runtime.block_on(async { ReceivedSignals::listen(context, on_hangup) })?;
+    let RunContext { origin, metrics, facts, flags, stops, .. } = context;
     let known = Arc::new(stops.known_publication());
     let sightings = Arc::<Sightings>::default();
     let control = Control {
@@ -55,11 +55,11 @@ pub(super) fn run(
         }),
     };
     let flags = Arc::clone(flags);
-    let carry = move |parts| {
+    let run_loop = move |parts| {
         let feed = SlotFeed::new(feed)?;
         Relay::new(parts, feed)?.run()
     };
-    let mut running = observability.start(config, carry)?;
+    let mut running = context.start_threads(config, run_loop)?;
     let outcome = runtime.block_on(supervise(&flags, signals, watch, &mut running));
     running.finish(runtime, outcome)
 }

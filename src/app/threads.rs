@@ -15,7 +15,7 @@ use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
-use crate::base::{log, log_queue, runtime};
+use crate::base::{log, runtime};
 use crate::config::Config;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
@@ -33,8 +33,8 @@ use crate::relay::{self, DataMeter, FactsRecorder, Parts};
 use crate::sink::{self, Requirements};
 use crate::trace::{SpanExporter, SpanSource};
 
-/// What the threads share, and the admin server, which starts before the loop.
-pub(super) struct Observability {
+/// The state that the threads of one `run` share, and the admin server, which starts before the loop.
+pub(super) struct RunContext {
     pub(super) origin: Instant,
     pub(super) metrics: Arc<Metrics>,
     pub(super) facts: Arc<Facts>,
@@ -45,11 +45,11 @@ pub(super) struct Observability {
     _admin: Admin,
 }
 
-impl Observability {
+impl RunContext {
     pub(super) fn open(
         config: &Config,
         service_manager: &Arc<ServiceManager>,
-    ) -> Result<Observability, Fault> {
+    ) -> Result<RunContext, Fault> {
         let service_manager = Arc::clone(service_manager);
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
@@ -78,7 +78,7 @@ impl Observability {
         };
         let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         let flags = Arc::default();
-        Ok(Observability {
+        Ok(RunContext {
             origin,
             metrics,
             facts,
@@ -96,14 +96,14 @@ impl Observability {
     }
 
     /// Starts the reader of the dead-letter topic, and the loop on the data thread.
-    pub(super) fn start(
+    pub(super) fn start_threads(
         &self,
         config: &Config,
-        carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
+        run_loop: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
         let requests = ReadRequests::default();
-        let Observability { origin, metrics, facts, flags, stops, system, .. } = self;
+        let RunContext { origin, metrics, facts, flags, stops, system, .. } = self;
         let recorder = facts.recorder(self.now_ms());
         let tail = TailConfig {
             broker: Arc::clone(&config.sink),
@@ -155,13 +155,13 @@ impl Observability {
         };
         let (sender, ended) = oneshot::channel();
         let data = runtime::spawn("relay", move || {
-            let _nobody_waits = sender.send(carry(parts)).is_err();
+            let _nobody_waits = sender.send(run_loop(parts)).is_err();
         })?;
         Ok(Running { tail, data, ended, exporter })
     }
 }
 
-/// The threads that [`Observability::start`] has started.
+/// The threads that [`RunContext::start_threads`] has started.
 pub(super) struct Running {
     tail: Option<DeadLetterTail>,
     data: JoinHandle<()>,
@@ -206,7 +206,7 @@ pub(super) struct ReceivedSignals<'a> {
 
 impl<'a> ReceivedSignals<'a> {
     pub(super) fn listen(
-        observability: &'a Observability,
+        context: &'a RunContext,
         on_hangup: &'a dyn Fn(),
     ) -> Result<ReceivedSignals<'a>, Fault> {
         let listen = |kind, name| signal(kind).map_err(|error| runtime::refused(name, &error));
@@ -215,7 +215,7 @@ impl<'a> ReceivedSignals<'a> {
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
             hangup: listen(SignalKind::hangup(), "SIGHUP")?,
             on_hangup,
-            service_manager: &observability.service_manager,
+            service_manager: &context.service_manager,
         })
     }
 
@@ -241,13 +241,13 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
             "second signal: stopping at once, unconfirmed events will be published again"
         );
         log::write_last_counts();
-        log_queue::flush();
+        log::flush();
         std::process::exit(Exit::Failed as i32);
     }
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-/// What the broker must have, as far as the configuration says.
+/// The requirements to the broker, as far as the configuration names them.
 pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
@@ -270,7 +270,7 @@ pub(crate) fn replay_destinations(config: &Config) -> Destinations {
     Destinations::of(routes.map(|route| (route.exchange.clone(), route.topic.clone())))
 }
 
-/// What [`StandingStops`] needs of the configuration.
+/// The part of the configuration that [`StandingStops`] needs.
 pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
     let dead_letters = (Arc::clone(&config.sink), config.dead_letter.address.clone());
     StopsConfig {

@@ -1,10 +1,9 @@
-//! What every other folder may use, and what uses none of them.
+//! Types that every other folder may use; this folder uses none of the others.
 
 pub(crate) mod clock;
 pub(crate) mod host;
 pub(crate) mod http;
-pub mod log;
-pub(crate) mod log_queue;
+pub(crate) mod log;
 pub(crate) mod os_ffi;
 pub(crate) mod random;
 pub(crate) mod runtime;
@@ -16,6 +15,6 @@ pub mod tls;
 pub mod transport;
 
 pub use walrelay_core::base::{
-    backoff, encoding, error, event, figures, finding, fingerprint, lsn, settings, stop, template,
-    text, time,
+    backoff, encoding, error, event, figures, finding, fingerprint, lsn, readiness, settings, stop,
+    template, text, time,
 };

@@ -31,7 +31,7 @@ impl SecretUnread {
 
 /// A secret whose value is in a file.
 pub(crate) trait SecretFile: Sized {
-    /// What the file holds, without a line end at its end.
+    /// Reads the text of the file, without a line end at its end.
     fn of_file(path: &Path) -> Result<Self, SecretUnread>;
 
     /// The secret as it is now: what came from a file is read again.

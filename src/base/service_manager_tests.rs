@@ -1,4 +1,4 @@
-//! What a service manager receives, over real datagram sockets.
+//! Tests of the messages that a service manager receives, over real datagram sockets.
 
 use std::os::linux::net::SocketAddrExt as _;
 

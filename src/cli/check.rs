@@ -130,7 +130,7 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
     found
 }
 
-/// What is known of the source.
+/// The facts that are known of the source.
 #[derive(Default)]
 pub(super) struct SourceCheck {
     pub(super) findings: Vec<Finding>,
@@ -138,7 +138,7 @@ pub(super) struct SourceCheck {
     pub(super) topics: Vec<SampledTopics>,
     /// The system identifier.
     system: Option<String>,
-    /// What a relay compares with what it remembers, if all is well otherwise.
+    /// The facts that a relay compares with those that it remembers, if all is well otherwise.
     seen: Option<SeenSource>,
 }
 

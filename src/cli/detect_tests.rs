@@ -1,4 +1,5 @@
-//! What is printed for which table; the catalog is asked by `tests/features/libraries.rs`.
+//! Tests of the sections that are printed for a table; the catalog is asked by
+//! `tests/features/libraries.rs`.
 
 use super::*;
 

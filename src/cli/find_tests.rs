@@ -6,19 +6,19 @@ fn nothing_that_is_found_is_said_with_what_was_searched() {
     let request = FindRequest::parse(&text, "1s", 0).unwrap();
     let report = FindReport {
         searched: vec!["public.outbox: 0 rows".to_owned()],
-        not_searched: vec!["queue q: it is no stream".to_owned()],
+        not_searched: vec!["topic t: the partition is not known".to_owned()],
         ..FindReport::default()
     };
     assert_eq!(
         to_text(&request, &report),
         "no event with id e\\u{1b}1 was found\n\
          a transaction that was rolled back, or is still open, leaves nothing to be found\n\
-         searched:\n  public.outbox: 0 rows\nnot searched:\n  queue q: it is no stream\n"
+         searched:\n  public.outbox: 0 rows\nnot searched:\n  topic t: the partition is not known\n"
     );
 }
 
 #[test]
-fn an_event_is_a_block_of_sentences() {
+fn an_event_is_a_block_of_lines() {
     let text = FindText { id: Some("e1".to_owned()), ..FindText::default() };
     let request = FindRequest::parse(&text, "1s", 0).unwrap();
     let event =
@@ -26,7 +26,7 @@ fn an_event_is_a_block_of_sentences() {
     let report = FindReport { events: vec![event], ..FindReport::default() };
     assert_eq!(
         to_text(&request, &report),
-        "event e1, key k: unknown\n  No row of it was found.\n  \
-         Whether it was published is not known.\n\n"
+        "event e1, key k: unknown\n  row: none was found\n  \
+         state: whether it was published is not known\n\n"
     );
 }

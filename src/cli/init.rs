@@ -26,14 +26,14 @@ use crate::source::settings::SourceSettings;
 /// The shipped table.
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
-/// What was done, and what was not.
+/// The steps that were done, and those that were not.
 #[derive(Debug, Default, PartialEq)]
 struct InitReport {
-    /// What was made, or would be in a dry run.
+    /// The objects that were made, or would be in a dry run.
     made: Vec<String>,
-    /// What only another role may do.
+    /// The steps that only another role may do.
     left: Vec<LeftStep>,
-    /// What is wrong, or still missing.
+    /// The problems, and the objects that are still missing.
     failed: Vec<Finding>,
 }
 

@@ -11,9 +11,9 @@ use std::io::Write;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::log_queue::{LineRank, LogStream};
+use crate::base::log::{self, LogStream, Style};
 use crate::base::text::json_lines_shown;
-use crate::base::{log, log_queue, os_ffi, runtime};
+use crate::base::{os_ffi, runtime};
 use crate::{app, config};
 
 mod args;
@@ -28,17 +28,14 @@ mod logging;
 mod outbox;
 mod output;
 mod progress;
-mod repeats;
 mod resume;
 mod slot;
 mod slow;
 mod status;
-mod style;
 
 use args::{Args, Command, ConfigAction, LogFormat};
 use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
 use output::{print, print_as};
-use style::Style;
 
 /// The declaration of the command line, for man pages.
 pub fn command() -> clap::Command {
@@ -48,8 +45,8 @@ pub fn command() -> clap::Command {
 /// Runs the process's command line.
 pub fn main() -> ! {
     // Not locked: the threads of a command log to standard error, too.
-    let exit = execute(std::env::args_os(), Style::of, &mut LogStream { rank: LineRank::Kept });
-    log_queue::flush();
+    let exit = execute(std::env::args_os(), logging::style, &mut LogStream);
+    log::flush();
     // Who has closed it does not want the rest.
     let _closed = std::io::stdout().flush().is_err();
     os_ffi::exit(exit as u8)

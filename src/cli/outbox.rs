@@ -54,7 +54,7 @@ async fn list(
     client: &Client,
     args: &ListRows,
 ) -> Result<Exit, Fault> {
-    let known = &polling.words;
+    let known = &polling.status_values;
     let status = match args.state {
         RowState::Pending => &known.pending,
         RowState::InProgress => &known.in_progress,
@@ -204,7 +204,7 @@ async fn handover(
         say("dividing the rows; this waits for open transactions to end".to_owned());
         let handover = TableHandover { source: &config.source, statements: &statements };
         marked = handover.run(client).await?;
-        say(format!("+ created slot {slot}: it carries what is written from now on"));
+        say(format!("+ created slot {slot}: it delivers what commits from now on"));
         say(format!("{marked} pending rows are left to polling"));
     }
     if args.no_wait {

@@ -1,4 +1,4 @@
-//! What a command prints: its result on standard output, notes on it on standard error.
+//! Output of a command: its result on standard output, notes on it on standard error.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -61,7 +61,7 @@ impl ListPrinter {
         ListPrinter { format, head, count: 0 }
     }
 
-    /// What to print for the next item.
+    /// The text to print for the next item.
     pub(super) fn item(
         &mut self,
         value: impl FnOnce() -> Result<String, Fault>,
@@ -77,7 +77,7 @@ impl ListPrinter {
         })
     }
 
-    /// What to print behind the last item.
+    /// The text to print behind the last item.
     pub(super) fn end(&self) -> &'static str {
         match (self.format, self.count) {
             (OutputFormat::Json, 0) => "[]\n",

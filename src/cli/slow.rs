@@ -1,4 +1,4 @@
-//! What a command says while Postgres takes its time to make a slot.
+//! Messages of a command while Postgres takes its time to make a slot.
 
 use std::convert::Infallible;
 use std::time::Duration;

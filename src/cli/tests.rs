@@ -114,8 +114,8 @@ fn json_keeps_the_form_that_a_command_had() {
 
 #[test]
 fn the_log_has_the_format_that_is_asked_for() {
-    assert_eq!(Style::of(false, Some(LogFormat::Json)), Style::Json);
-    assert!(matches!(Style::of(true, Some(LogFormat::Text)), Style::Text { .. }));
+    assert_eq!(logging::style(false, Some(LogFormat::Json)), Style::Json);
+    assert!(matches!(logging::style(true, Some(LogFormat::Text)), Style::Text { .. }));
     let log = parse("walrelay run --log-format json").log;
     assert_eq!(log.format(), Some(LogFormat::Json));
     // A variable that is set to an empty text arrives as one.
@@ -178,7 +178,7 @@ fn the_version_says_what_was_built_of_what() {
     }
 }
 
-/// What stands in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
+/// The texts in backticks, and the lines of fences, up to a comment; `a && b` is two commands.
 fn commands(text: &str) -> Vec<String> {
     let fenced = text.split("```").skip(1).step_by(2).flat_map(str::lines).map(str::to_owned);
     let prose: String = text.split("```").step_by(2).collect::<Vec<_>>().join(" ");

@@ -107,7 +107,7 @@ impl Arrivals {
         Latencies::of(recent.into()).p50_ms()
     }
 
-    /// What became of the first `written` events.
+    /// Counts the outcomes of the first `written` events.
     pub(super) fn counts(&self, written: u64) -> EventCounts {
         let SeenEvents { duplicated, out_of_order, distinct, .. } = *lock(&self.seen);
         EventCounts { missing: written.saturating_sub(distinct), duplicated, out_of_order }

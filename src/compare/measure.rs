@@ -56,7 +56,7 @@ fn patience(mode: CaptureMode, longest_wait: Duration) -> Duration {
     PATIENCE_MIN.max(3 * mode.interval()).max(longest_wait + Duration::from_secs(5))
 }
 
-/// What all runs share.
+/// The state that all runs share.
 pub(super) struct Measurement<'a> {
     request: ComparisonRequest<'a>,
     source: &'a ScratchSource,
@@ -79,7 +79,7 @@ struct MeasuredRelay {
     events: u64,
     ends: Instant,
     before: PostgresCounters,
-    /// What the process had used when the measured time began.
+    /// The resources that the process had used when the measured time began.
     used_before: RelayCost,
 }
 

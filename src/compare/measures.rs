@@ -1,4 +1,4 @@
-//! What is compared beyond latency, for the bars of the page and for the verdict.
+//! Measures that are compared beyond latency, for the bars of the page and for the verdict.
 
 use super::numbers;
 use super::report::RunResult;

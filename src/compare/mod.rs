@@ -52,7 +52,7 @@ use crate::sink::bench_target::BenchTarget;
 pub(crate) struct ComparisonOutcome {
     /// None when no run and no drain was finished.
     pub(crate) report: Option<ComparisonReport>,
-    /// What ended it early, then what could not be removed.
+    /// The faults that ended the comparison early, then those of objects that could not be removed.
     pub(crate) faults: Vec<Fault>,
 }
 

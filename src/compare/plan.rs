@@ -1,4 +1,4 @@
-//! What is compared: rates, modes, and how long each run takes.
+//! Plan of a comparison: rates, modes, and how long each run takes.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -176,7 +176,7 @@ impl ComparisonPlan {
         )
     }
 
-    /// What will be measured and how long it takes, in one line.
+    /// Announces what will be measured and how long it takes, in one line.
     pub(crate) fn announcement(&self) -> String {
         let modes: Vec<String> = self.modes().into_iter().map(CaptureMode::name).collect();
         let drains = match self.drains().len() {

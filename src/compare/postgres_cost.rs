@@ -1,4 +1,4 @@
-//! What a run cost Postgres, from its own statistics.
+//! Cost of a run for Postgres, from its own statistics.
 //!
 //! Idle backends report their statistics seconds late, and walsenders of older servers only when
 //! they end. So the counters are read before the relay starts and after relay and load have ended,
@@ -36,7 +36,7 @@ pub(super) struct PostgresCounters {
     queries: u64,
 }
 
-/// What the load did itself, and which part of the events was measured.
+/// The share of the load itself, and the part of the events that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LoadShare {
     /// Each is a transaction.
@@ -178,7 +178,7 @@ impl PostgresMeter {
 struct CpuTimes(BTreeMap<u32, (f64, f64)>);
 
 impl CpuTimes {
-    /// What a process used before it was first seen counts unless it `is_old`.
+    /// Observes a process. Its use from before it was first seen counts unless it `is_old`.
     fn observe(&mut self, pid: u32, now_s: f64, is_old: bool) {
         let begin = if is_old { now_s } else { 0.0 };
         self.0.entry(pid).or_insert((begin, now_s)).1 = now_s;

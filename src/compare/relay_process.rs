@@ -37,7 +37,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(25);
 /// So many of the last log lines are shown when the relay fails.
 const LOG_LINES_MAX: usize = 30;
 
-/// What the measured relay shall do. No `Debug`: `--set` may hold secrets.
+/// The order for the measured relay. No `Debug`: `--set` may hold secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RelayOrder {
     /// Where the user's configuration is.
@@ -128,7 +128,7 @@ fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings
     PollingSettings {
         interval,
         columns: WorkColumns::default(),
-        words: StatusValues::default(),
+        status_values: StatusValues::default(),
         ..own.cloned().unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! What a measured relay is told, and what becomes of the user's configuration.
+//! Tests of the configuration that a measured relay gets, made from the user's.
 
 use super::*;
 use crate::config::load;
@@ -62,7 +62,7 @@ fn polling_gets_its_interval_and_the_shipped_table() {
     for column in [order, status, retry_count, next_retry_at] {
         assert!(shipped.contains(&format!("    {column} ")), "{column}");
     }
-    assert!(shipped.contains(&format!("'{}'", polling.words.in_progress)));
+    assert!(shipped.contains(&format!("'{}'", polling.status_values.in_progress)));
 }
 
 #[test]

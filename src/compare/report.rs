@@ -68,7 +68,7 @@ pub(crate) struct Drain {
     pub(crate) seconds: f64,
 }
 
-/// What a run and a drain have in common.
+/// The results that a run and a drain have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct RunResult {
     #[serde(flatten)]
@@ -105,7 +105,7 @@ pub(crate) struct Second {
     pub(crate) p99_ms: f64,
 }
 
-/// What Postgres did, from its own statistics, without the share of the load itself.
+/// The work of Postgres, from its own statistics, without the share of the load itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PostgresCost {
     /// Committed and rolled back.

@@ -1,5 +1,5 @@
-//! What a comparison creates in Postgres and removes again: a schema with the outbox table of the
-//! mode that is measured, and for the slot a publication and the slot, all of the same name.
+//! Objects that a comparison creates in Postgres and removes again: a schema with the outbox table
+//! of the mode that is measured, and for the slot a publication and the slot, all of the same name.
 //!
 //! The table for the slot has no status columns and no indexes for claims, because an outbox that
 //! is read from the slot needs none; polling gets the table of `sql/polling.sql`. The load writes

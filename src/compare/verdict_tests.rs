@@ -1,4 +1,4 @@
-//! What the page says, for each way in which a comparison can come out.
+//! Tests of the page's sentences, for each way in which a comparison can come out.
 
 use super::*;
 use crate::compare::report::{Latencies, Machine, PostgresCost};

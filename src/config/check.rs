@@ -94,7 +94,9 @@ impl Checks<'_> {
                 "a row filter belongs to a publication, and polling claims every pending row";
             self.conflict(&outbox(index).child("where"), what, "remove it");
         }
-        let Some(PollingSettings { workers, batch_max, words, .. }) = &source.polling else {
+        let Some(PollingSettings { workers, batch_max, status_values: values, .. }) =
+            &source.polling
+        else {
             return;
         };
         let section = path_of!(ConfigFile.source / SourceSection.polling);
@@ -106,18 +108,18 @@ impl Checks<'_> {
             let mend = "fewer workers, smaller batches, or a larger delivery.window_events_max";
             self.conflict(&section.child(name_of!(PollingSettings, batch_max)), &what, mend);
         }
-        let section = section.child(name_of!(PollingSettings, words));
-        let words = [
-            (name_of!(StatusValues, pending), &words.pending),
-            (name_of!(StatusValues, in_progress), &words.in_progress),
-            (name_of!(StatusValues, published), &words.published),
-            (name_of!(StatusValues, failed), &words.failed),
+        let section = section.child(name_of!(PollingSettings, status_values));
+        let values = [
+            (name_of!(StatusValues, pending), &values.pending),
+            (name_of!(StatusValues, in_progress), &values.in_progress),
+            (name_of!(StatusValues, published), &values.published),
+            (name_of!(StatusValues, failed), &values.failed),
         ];
-        let words = words.map(|(name, word)| (section.child(name), word.clone()));
+        let values = values.map(|(name, value)| (section.child(name), value.clone()));
         let what = |_: &str, first: &Path| {
-            format!("the same word as {first}: the two could not be told apart")
+            format!("the same value as {first}: these statuses could not be distinguished")
         };
-        self.distinct(words.into(), what, "give each status a word of its own");
+        self.distinct(values.into(), what, "give each status a value of its own");
     }
 
     fn waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {

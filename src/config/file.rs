@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
+use super::removed;
 use super::sections::{Declared, declared, keys, names};
 use crate::base::secret::{self, Secret};
 use crate::base::settings::kind::{BadValue, Raw};
@@ -124,6 +125,10 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
 }
 
 fn unknown_key(path: &Path, origin: &Origin) -> Problem {
+    let written = path.to_string();
+    if let Some(problem) = removed::problem(&written, &written, origin) {
+        return problem;
+    }
     let (section, name) = (path.parent(), path.name());
     let names = names(&section);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path.clone());
@@ -136,7 +141,7 @@ fn unknown_key(path: &Path, origin: &Origin) -> Problem {
         None if section.is_root() => format!("the file knows: {}", names.join(", ")),
         None => format!("[{}] knows: {}", section.header(), names.join(", ")),
     };
-    Problem::new(origin, "config.unknown-key", format!("unknown key `{path}`"), mend)
+    Problem::new(origin, "config.unknown-key", format!("unknown key `{written}`"), mend)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What follows from the values that were given: a layer below all others.
+//! Adds the keys that follow from the values that were given: a layer below all others.
 
 use super::libraries;
 use super::sections::{ConfigFile, SourceSection, path_of};

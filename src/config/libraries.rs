@@ -40,7 +40,7 @@ fn parsed(library: &Library) -> DeTable<'static> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibrarySignature {
     pub(crate) columns: Vec<String>,
-    /// What is to be known of the library.
+    /// The note that a user of the library must read.
     pub(crate) note: Option<String>,
 }
 

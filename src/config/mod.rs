@@ -23,6 +23,7 @@ mod libraries;
 mod opentelemetry;
 mod overrides;
 mod reference;
+mod removed;
 mod schema;
 mod sections;
 mod show;

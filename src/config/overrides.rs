@@ -6,6 +6,7 @@
 use toml::de::DeValue;
 
 use super::file::{raw_of, set_toml};
+use super::removed;
 use super::sections::{Declared, declared, keys, variable};
 use crate::base::settings::kind::Raw;
 use crate::base::settings::{Origin, Path, Problem, Tree};
@@ -26,7 +27,8 @@ pub(crate) fn environment(tree: &mut Tree) {
         match find(&steps, true) {
             Some(path) => assign(tree, path, &value, &origin),
             None if rest.contains("__") || is_key_but_for_underscores(rest) => {
-                tree.problems.push(unknown_variable(&name, &origin));
+                let removed = removed::problem(&steps.join("."), &name, &origin);
+                tree.problems.push(removed.unwrap_or_else(|| unknown_variable(&name, &origin)));
             }
             None => {}
         }
@@ -46,7 +48,10 @@ pub(crate) fn flags(tree: &mut Tree, settings: &[String]) {
         let origin = Origin::Flag { position, name: format!("--set {key}") };
         match find(&split_key(key.trim()), false) {
             Some(path) => assign(tree, path, value.trim(), &origin),
-            None => tree.problems.push(unknown_key(key.trim(), &origin)),
+            None => {
+                let removed = removed::problem(key.trim(), key.trim(), &origin);
+                tree.problems.push(removed.unwrap_or_else(|| unknown_key(key.trim(), &origin)));
+            }
         }
     }
 }

@@ -8,21 +8,21 @@ const OPENING: &str = "\
 
 <!-- Generated from the `settings!` of src/: UPDATE_DOCS=1 cargo test --lib config -->
 
-One TOML file: `--config FILE`, else `WALRELAY_CONFIG`, else `walrelay.toml` in the working folder, else
-`/etc/walrelay/walrelay.toml`. Every key can be
-overridden by an environment variable, and that by `--set KEY=VALUE`. `walrelay config show` prints what holds and where
-each value comes from; `walrelay config schema` prints a JSON Schema for editors. Commented examples are in `config/`.
+The configuration is one TOML file: that of `--config FILE`, else of `WALRELAY_CONFIG`, else `walrelay.toml` in the working directory,
+else `/etc/walrelay/walrelay.toml`. An environment variable overrides a key of the file, and `--set KEY=VALUE` overrides both.
+`walrelay config show` prints the effective configuration, and where each value comes from. `walrelay config schema` prints a JSON
+Schema for editors. Commented examples are in `config/`.
 
-* An unknown key or variable is an error. All problems are reported at once, each with its place and how to mend it.
-  A variable without `__` is one only if it would be a key with `__` for `_`: Kubernetes sets `WALRELAY_PORT` and the like in
-  every pod beside a Service named `walrelay`, and those are ignored.
-* A **secret** is a value, `{ env = \"NAME\" }` or `{ file = \"/run/secrets/x\" }` (one trailing newline is dropped). It is
-  never printed. A file is read again for each connection, so that a password can be rotated.
-* A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is plain bytes or has one: `64MiB`, `64MB`.
-* A template is text with columns in it, `outbox.event.${aggregatetype}`, members of JSON columns, `${headers.tenant}`, and
-  the name of the table, `${table}` ([outbox.md](outbox.md#templates)); `$${` is a literal `${`.
-* In a variable, `N` is the index of a table from 0, and `NAME` a name of your choice. A client property is spelt with
-  underscores for dots: `WALRELAY_SINK__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4`. Lists are separated by commas.
+* An unknown key or variable is an error. All problems are reported at once, each with its place and a fix.
+  A variable without `__` is an error only if it would be a key with `__` instead of `_`. Others are ignored, because Kubernetes
+  sets `WALRELAY_PORT` and similar variables in every pod of a namespace that has a Service named `walrelay`.
+* A **secret** is written as a value, as `{ env = \"NAME\" }`, or as `{ file = \"/run/secrets/x\" }` (one trailing newline is
+  removed). It is never printed. A file is read again for each connection, so that a password can be rotated.
+* A duration has a unit: `200ms`, `30s`, `1m30s`, `1h`, `7d`. A size is a number of bytes, or has a unit: `64MiB`, `64MB`.
+* A template is text that may contain columns (`outbox.event.${aggregatetype}`), members of JSON columns (`${headers.tenant}`), and
+  the name of the table (`${table}`): see [outbox.md](outbox.md#templates). `$${` is a literal `${`.
+* In the name of a variable, `N` is the index of a `[[source.outbox]]`, from 0 on, and `NAME` is a name of your choice. The dots of a
+  client property become underscores: `WALRELAY_SINK__KAFKA__PROPERTIES__COMPRESSION_TYPE=lz4`. Lists are separated by commas.
 * Without any `[[source.outbox]]` and without `[source.messages]`, the outbox is `public.outbox`.
 ";
 

@@ -36,7 +36,7 @@ settings! {
     #[derive(Clone, Debug)]
     pub struct LogSettings {
         /// Level or filter of the log, as in `debug` or `info,walrelay=trace`; `--log` and
-        /// `WALRELAY_LOG` stand over it. `run` reads it again at SIGHUP.
+        /// `WALRELAY_LOG` take precedence over it. `run` reads it again at SIGHUP.
         pub level: Option<String> = text(FILLED).or_none("`info`"),
     }
 }
@@ -78,8 +78,9 @@ settings! {
         pub listen: SocketAddr = text(ADDRESS).default("127.0.0.1:9464"),
         /// Bearer token for `/api`, at least 16 characters.
         pub token: Option<Secret> = secret().or_none("`/api` is refused"),
-        /// Host names, without port, by which browsers and proxies may reach the server beside
-        /// `localhost` and IP addresses. `/metrics`, `/livez` and `/readyz` answer under any name.
+        /// Host names, without port, by which browsers and proxies may reach the server, in
+        /// addition to `localhost` and IP addresses. `/metrics`, `/livez` and `/readyz` answer
+        /// under any name.
         pub hosts: Vec<String> = strings(HOST_NAME).default(""),
     }
 }
@@ -127,7 +128,7 @@ pub(crate) fn variable(key: &KnownKey) -> String {
     format!("WALRELAY_{}", steps.replace('.', "__").to_uppercase())
 }
 
-/// What may stand at a path.
+/// The kinds of things that may stand at a path.
 pub(crate) enum Declared {
     Key(&'static KnownKey),
     /// Values of this key under names that the user chooses.

@@ -311,6 +311,28 @@ error[config.bad-value]: source.outbox: there is a gap
     );
 }
 
+#[test]
+fn a_key_that_was_removed_is_refused_with_what_to_do_instead() {
+    let text = format!("{MINIMAL}[sink.rabbitmq]\nmanagement_url = \"http://u:canary@mq\"\n");
+    let line = text.lines().count();
+    let variables = [("WALRELAY_SINK__RABBITMQ__MANAGEMENT_URL", "http://u:canary@mq")];
+    let faults =
+        load_with(&text, &variables, &["sink.rabbitmq.management_url=canary"]).unwrap_err();
+    let told = rendered(&faults);
+    assert_eq!(faults.len(), 3, "{told}");
+    for (fault, named) in faults.iter().zip([
+        "sink.rabbitmq.management_url",
+        "WALRELAY_SINK__RABBITMQ__MANAGEMENT_URL",
+        "sink.rabbitmq.management_url",
+    ]) {
+        assert_eq!(fault.code, "config.removed-key", "{told}");
+        assert!(fault.what.starts_with(&format!("{named} was removed: ")), "{told}");
+        assert!(fault.mend.starts_with("remove the key; an event for which no queue"), "{told}");
+    }
+    assert!(faults[0].place.ends_with(&format!(".toml:{line}:1")), "{told}");
+    assert!(!told.contains("canary"), "{told}");
+}
+
 /// Kubernetes gives every pod of a namespace variables for each Service in it.
 #[test]
 fn variables_of_a_service_named_like_the_relay_are_ignored() {
@@ -452,9 +474,9 @@ fn contradictions_of_polling_are_refused() {
             "40 workers with 500 rows each are more than window_events_max = 16384",
         ),
         (
-            "[source]\nmode = \"polling\"\n[source.polling.words]\npublished = \"pending\"",
+            "[source]\nmode = \"polling\"\n[source.polling.status_values]\npublished = \"pending\"",
             "config.conflict",
-            "the same word as source.polling.words.pending",
+            "the same value as source.polling.status_values.pending",
         ),
     ];
     assert_each_is_refused(&cases);

@@ -35,7 +35,7 @@ pub(crate) struct FilterText {
     /// Error class, as in kafka.message-size-too-large.
     #[arg(long, value_name = "CLASS")]
     pub(crate) error_class: Option<String>,
-    /// Part of the id, key, topic, error class or error message, in upper or lower case.
+    /// Part of the id, key, topic, error class or error message, ignoring upper and lower case.
     #[arg(long, visible_alias = "contains", value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Failed at this time or later: 2026-11-21T14:00:00Z, 2026-11-21, or an age (15m, 2h, 3d).

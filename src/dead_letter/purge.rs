@@ -19,7 +19,7 @@ use super::record::{
 use super::writer::KeyHash;
 use crate::base::error::Fault;
 
-/// What a record is about, and when it was written.
+/// The subject of a record, and the time when it was written.
 #[derive(Clone, Copy, Debug)]
 struct PurgedRecord {
     position: PartitionOffset,
@@ -37,7 +37,7 @@ enum About {
     Stop,
 }
 
-/// What is deleted of one partition.
+/// The records of one partition that are deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct PartitionPurge {
     pub(crate) partition: i32,
@@ -48,7 +48,7 @@ pub(crate) struct PartitionPurge {
     pub(crate) kept: &'static str,
 }
 
-/// What a purge of records that are older than this would delete; changes nothing.
+/// Plans a purge of records that are older than this; changes nothing.
 pub(crate) fn plan(
     topic: &DeadLetterTopic<'_>,
     before_unix_us: i64,

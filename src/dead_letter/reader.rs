@@ -42,8 +42,8 @@ impl<'a> DeadLetterTopic<'a> {
         DeadLetterTopic { broker, address, relay_address: address, stop, letters_max }
     }
 
-    /// What is replayed goes to a consumer, which may write its dead letter again much later than
-    /// the broker has confirmed the event.
+    /// Whether a replayed event goes to a consumer, which may write its dead letter again much
+    /// later than the broker has confirmed the event.
     pub(super) fn is_of_consumer(&self) -> bool {
         self.address != self.relay_address
     }

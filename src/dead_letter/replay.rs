@@ -124,7 +124,7 @@ struct Replay<'a> {
     index: DeadLetterIndex,
     /// The dead letters; none once all of them have been read.
     letters: Option<LogReader>,
-    /// What is written meanwhile.
+    /// The reader of records that are written meanwhile.
     tail: LogReader,
     /// The next dead letter, while it must wait.
     held: Option<DeadLetter>,

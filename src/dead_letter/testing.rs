@@ -1,18 +1,17 @@
 //! A dead-letter topic at the memory broker, and a clock that only goes on when it is looked at.
 
 use std::cell::Cell;
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::finding::Finding;
+use crate::base::log::AUDIT;
+use crate::base::log::testing::{TEXT, written};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::writer::{
@@ -118,6 +117,8 @@ impl TopicFixture {
             flaw,
             sinks: AtomicUsize::new(0),
             logs: AtomicUsize::new(0),
+            polls: Mutex::default(),
+            inspections: AtomicUsize::new(0),
         }
     }
 
@@ -165,7 +166,7 @@ impl TopicFixture {
         arrived.map(|event| event.id).collect()
     }
 
-    /// What has been written to the log behind the first `letters` records.
+    /// The records that were written to the log behind the first `letters`.
     pub(super) fn written_behind(&self, letters: usize) -> Vec<Arrived> {
         let arrived = self.broker.arrived().into_iter();
         arrived.filter(|event| event.topic == self.address.topic).skip(letters).collect()
@@ -196,8 +197,8 @@ pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
     found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
 }
 
-/// What is wrong with a broker. A replay opens the sink of its resolutions before that of its
-/// events, and the log for what comes meanwhile, for the index, and for the letters.
+/// The flaw of a broker. A replay opens the sink of its resolutions before that of its events, and
+/// the log for what comes meanwhile, for the index, and for the letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Nothing,
@@ -207,6 +208,8 @@ pub(super) enum Flaw {
     Forgets(usize),
     /// Behind the first letter nothing comes, and no end.
     Pauses,
+    /// It answers an inspection once both sinks were polled meanwhile.
+    AnswersLate,
 }
 
 /// A memory broker with a flaw, which counts what is opened.
@@ -216,6 +219,9 @@ pub(super) struct Flawed {
     flaw: Flaw,
     pub(super) sinks: AtomicUsize,
     logs: AtomicUsize,
+    /// How often each sink was polled.
+    polls: Mutex<Vec<Arc<AtomicUsize>>>,
+    pub(super) inspections: AtomicUsize,
 }
 
 impl Broker for Flawed {
@@ -228,11 +234,27 @@ impl Broker for Flawed {
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         match self.flaw {
             Flaw::EventsBreak if is_second => Ok(Box::new(Breaking(inner))),
+            Flaw::AnswersLate => {
+                let polls = Arc::new(AtomicUsize::new(0));
+                self.polls.lock().unwrap().push(Arc::clone(&polls));
+                Ok(Box::new(Counted(inner, polls)))
+            }
             _ => Ok(inner),
         }
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
+        if self.flaw == Flaw::AnswersLate {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            for polls in self.polls.lock().unwrap().iter() {
+                let before = polls.load(Ordering::Relaxed);
+                while polls.load(Ordering::Relaxed) == before {
+                    assert!(Instant::now() < deadline, "a sink is not polled meanwhile");
+                    std::thread::yield_now();
+                }
+            }
+            self.inspections.fetch_add(1, Ordering::Relaxed);
+        }
         self.inner.inspect(wanted)
     }
 
@@ -284,6 +306,32 @@ impl Sink for Breaking {
     }
 }
 
+struct Counted(Box<dyn Sink>, Arc<AtomicUsize>);
+
+impl Sink for Counted {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        self.0.publish(sequence, event)
+    }
+
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.poll(now, patience, reports);
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.0.retry(sequence);
+    }
+
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.0.replace_with_dead_letter(sequence, writer, cause);
+    }
+}
+
 struct FlawedLog {
     inner: Box<dyn DeadLetterLog>,
     flaw: Flaw,
@@ -306,31 +354,9 @@ impl DeadLetterLog for FlawedLog {
     }
 }
 
-/// Where log lines go.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The audit lines that are written meanwhile.
 pub(super) fn audit(work: impl FnOnce()) -> Vec<String> {
-    let lines = Lines::default();
-    let own = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || own.clone())
-        .finish()
-        .with(Targets::new().with_target("audit", Level::INFO));
-    tracing::subscriber::with_default(subscriber, work);
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let audit_lines = Targets::new().with_target(AUDIT, Level::INFO);
+    let text = written(audit_lines, TEXT, work);
     text.lines().map(str::to_owned).collect()
 }

@@ -171,7 +171,7 @@ pub(crate) fn find(
     Ok(FoundDeadLetters { letters: found.collect(), records })
 }
 
-/// What a record adds to the history of the event, and about which dead letter it is.
+/// The entry that a record adds to the history of the event, and the dead letter that it is about.
 fn history_entry(record: &LogRecord, event_ids: &[String]) -> Option<(DeadLetterId, HistoryEntry)> {
     let entry = |at, what, by: &str, position| HistoryEntry {
         at: rfc3339(at),

@@ -1,4 +1,4 @@
-//! What changes under a running relay.
+//! Tests with changes under a running relay.
 
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,7 @@ async fn look(
     PublicationLook { system_id, wal_end, found: take(client, settings).await }
 }
 
-/// What a process leaves to the next one.
+/// The publication that a process leaves to the next one.
 #[derive(Clone, Debug, Default)]
 struct Left(Arc<Mutex<Option<KeptPublication>>>);
 

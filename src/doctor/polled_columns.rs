@@ -27,7 +27,7 @@ struct WorkColumn<'a> {
     name: &'a str,
     /// Its SQL type in `sql/polling.sql`.
     wanted: &'static str,
-    /// What follows the type there.
+    /// The part of the definition that follows the type.
     rest: &'static str,
     use_: ColumnUse,
 }
@@ -83,13 +83,13 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
         let column = quote_ident(name);
         let mut add = format!("ADD COLUMN {column} {wanted}{rest}");
         if *use_ == ColumnUse::Status {
-            let words = &polling.words;
-            add.push_str(&format!(" DEFAULT {}", quote_literal(&words.published)));
+            let values = &polling.status_values;
+            add.push_str(&format!(" DEFAULT {}", quote_literal(&values.published)));
             // In one transaction: a row written between the two would count as published.
             begin = "BEGIN; ";
             then = format!(
                 " ALTER TABLE {quoted} ALTER COLUMN {column} SET DEFAULT {}; COMMIT; (rows that are there count as published)",
-                quote_literal(&words.pending)
+                quote_literal(&values.pending)
             );
         }
         adds.push(add);

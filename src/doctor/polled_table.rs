@@ -53,7 +53,7 @@ pub(crate) async fn inspect(
     problems.extend(unfit_columns(&table));
     if problems.is_empty() {
         let doubted = status_values::inspect(client, &table).await;
-        problems = doubted.map_err(|error| query_fault(&error, "trying the status words"))?;
+        problems = doubted.map_err(|error| query_fault(&error, "trying the status values"))?;
     }
     let mut findings = vec![Finding::ok("source.version", format!("PostgreSQL {}", facts.version))];
     if problems.is_empty() {
@@ -154,7 +154,7 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
 
 fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let PolledTable { facts, outbox, polling } = table;
-    let (columns, words) = (&polling.columns, &polling.words);
+    let (columns, values) = (&polling.columns, &polling.status_values);
     let quoted = table.quoted();
     let indexed = |word: &str| {
         let word = quote_literal(word);
@@ -167,10 +167,10 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     let create = if facts.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
     let cleans = polling.cleanup.enabled && polling.on_published == OnPublished::Update;
     let mut served = vec![
-        ("claim", &words.pending, &columns.order),
-        ("claim", &words.in_progress, &columns.locked_by),
+        ("claim", &values.pending, &columns.order),
+        ("claim", &values.in_progress, &columns.locked_by),
     ];
-    served.extend(cleans.then_some(("clean-up", &words.published, &columns.created_at)));
+    served.extend(cleans.then_some(("clean-up", &values.published, &columns.created_at)));
     let missing = served.into_iter().filter(|(_, word, _)| !indexed(word));
     let mut texts: Vec<String> = missing
         .map(|(what, word, by)| {
@@ -194,7 +194,7 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
 
 /// Rows with the default status would never be polled.
 fn unpolled_default(table: &PolledTable<'_>) -> Option<Finding> {
-    let (name, pending) = (&table.polling.columns.status, &table.polling.words.pending);
+    let (name, pending) = (&table.polling.columns.status, &table.polling.status_values.pending);
     let default = table.facts.column(name)?.default.as_deref();
     let word = quote_literal(pending);
     if default.is_some_and(|default| default == pending || default.starts_with(&word)) {

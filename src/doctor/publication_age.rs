@@ -29,8 +29,8 @@ enum ReadThrough {
     Unknown(String),
 }
 
-/// What `run` would find in the WAL of the slot; nothing if the slot is in use, if it has delivered
-/// everything, or if its WAL begins after the publication was created.
+/// Finds the events of the WAL of the slot that `run` would refuse; none if the slot is in use, if
+/// it has delivered everything, or if its WAL begins after the publication was created.
 pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> Vec<Finding> {
     let (Some(publication), Some(slot)) = (&facts.published.publication, &facts.slot) else {
         return Vec::new();

@@ -67,7 +67,7 @@ fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
 #[derive(Debug)]
 pub(crate) struct SeenSource {
     pub(crate) facts: SourceFacts,
-    /// What the slot has delivered so far, as Postgres counts it.
+    /// The count of what the slot has delivered so far, as Postgres counts it.
     pub(crate) decoded: Option<i64>,
 }
 

@@ -465,7 +465,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     assert_eq!(found.first_fault().unwrap().code, "slot.lost");
 }
 
-/// What PostgreSQL 19 answers, which has the level that is in effect.
+/// PostgreSQL 19 answers with the level that is in effect.
 #[tokio::test]
 async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
     let (client, settings) = prepared(testing::logical(), "wal_levels").await;
@@ -490,7 +490,7 @@ async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
     assert_eq!(judged("minimal", Some("minimal")).0, Level::Fail);
 }
 
-/// What PostgreSQL 19 says of FOR ALL TABLES EXCEPT: no entry for the outbox.
+/// PostgreSQL 19 answers for FOR ALL TABLES EXCEPT with no entry for the outbox.
 #[tokio::test]
 async fn a_table_that_all_tables_leave_out_is_a_fault() {
     let (client, settings) = prepared(testing::logical(), "all_but").await;

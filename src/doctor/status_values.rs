@@ -48,20 +48,22 @@ pub(super) async fn inspect(
     let checks = client.query(CHECKS_SQL, &[&facts.oid, name]).await?;
     let check = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
     let checks = checks.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
-    let words = &polling.words;
-    let mut written = vec![&words.pending, &words.in_progress, &words.failed];
+    let values = &polling.status_values;
+    let mut written = vec![&values.pending, &values.in_progress, &values.failed];
     let names_published = polling.on_published == OnPublished::Update || polling.cleanup.enabled;
-    written.extend(names_published.then_some(&words.published));
+    written.extend(names_published.then_some(&values.published));
     let mut findings = Vec::new();
     for word in written {
         if let Some((why, change)) = refusal(client, &table.quoted(), status, &checks, word).await?
         {
             findings.push(Finding::fail(Fault::new(
                 Exit::Source,
-                "table.word",
+                "table.status-value",
                 format!("{name} does not take {}: {why}", quote_literal(word)),
-                "source.polling.words",
-                format!("name the table's own word in [source.polling.words], or: {change}"),
+                "source.polling.status_values",
+                format!(
+                    "set the value of the table in [source.polling.status_values], or: {change}"
+                ),
             )));
         }
     }

@@ -40,7 +40,7 @@ pub(super) fn letters(
     let mut is_cut = false;
     let name = &topic.address.topic;
     loop {
-        if let Some(limit) = limits.reached(records) {
+        if let Some(limit) = limits.reached() {
             let what = format!("the rest of the dead letters in {name}, behind {records} records");
             report.not_searched.push(format!("{what}: {limit}"));
             break;

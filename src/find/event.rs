@@ -33,7 +33,6 @@ pub(crate) struct OutboxRow {
     pub(crate) traceparent: Option<String>,
     /// Where its route leads; none where a column of the template is NULL.
     pub(crate) topic: Option<String>,
-    pub(crate) exchange: Option<String>,
     pub(crate) partition: Option<i32>,
     /// The transaction that wrote it.
     pub(crate) xmin: Option<u32>,

@@ -3,8 +3,8 @@
 //! Three places are asked, one after the other, and nothing is changed in any: the outbox tables and
 //! the slot ([`rows`]), the dead-letter topic ([`dead_letters`]), and what the broker holds
 //! ([`crate::sink::search`]). The slot is read before the broker, so that what it has passed must be
-//! there. [`event`] says what follows from it. A search is bounded in time and records, and what it
-//! could not look into is part of the answer.
+//! there. [`event`] says what follows from it. A search is bounded in time, and what it could not look
+//! into is part of the answer.
 
 mod dead_letters;
 mod event;
@@ -47,8 +47,6 @@ use crate::source::settings::SourceSettings;
 const POSTGRES_WITHIN: Duration = Duration::from_secs(15);
 /// Clocks differ, and a row is created before its transaction is committed.
 const MARGIN_US: i64 = 60_000_000;
-/// Records that are read at most.
-const READ_MAX: u64 = 100_000_000;
 
 /// The places where events of one configuration can be.
 #[derive(Clone, Debug)]
@@ -80,7 +78,7 @@ impl EventFinder {
         observe: &mut dyn FnMut(u64),
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
-        let limits = SearchLimits { deadline, records_max: READ_MAX, stop };
+        let limits = SearchLimits { deadline, stop };
         let SourceView { rows, slot, searched, not_searched } = self.source(request)?;
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
@@ -91,21 +89,16 @@ impl EventFinder {
         let mut searched_all = false;
         if !is_away {
             let mut count = 0;
-            let scope = SearchScope {
-                routes: &self.routes(request, &rows),
-                dead_letters: self.dead_letters.as_ref().map(|address| address.topic.as_str()),
-                from_unix_us,
-                limits,
-            };
+            let scope = SearchScope { routes: &self.routes(request, &rows), from_unix_us, limits };
             let read = self.broker.search(&scope, &mut |record| {
                 count += 1;
                 observe(count);
-                filter.take(record)
+                filter.take(record);
             });
             searched_all = read.not_searched.is_empty();
             add(&mut report, Ok(read)).ok();
         }
-        let (records, is_cut) = filter.finish();
+        let RecordFilter { found: records, is_cut, .. } = filter;
         if is_cut {
             let what = format!("more records: the newest {} are shown", records::RECORDS_MAX);
             report.not_searched.push(what);
@@ -142,43 +135,37 @@ impl EventFinder {
         }
     }
 
-    /// Where the events may have gone: for a known row where its route leads, else wherever any
-    /// route could.
+    /// Where the events may have gone: where the routes of the rows lead, and for a key, whose rows
+    /// may be deleted, where any route leads.
     fn routes(&self, request: &FindRequest, rows: &[OutboxRow]) -> Vec<SearchRoute> {
-        let of_rows =
-            |rows: &[OutboxRow]| rows.iter().filter_map(|row| self.route_of(row)).collect();
-        if let (Wanted::Id(_), false) = (&request.wanted, rows.is_empty()) {
-            let routes: Vec<SearchRoute> = of_rows(rows);
-            if !routes.is_empty() {
-                return routes;
+        let mut routes: Vec<SearchRoute> = Vec::new();
+        for route in rows.iter().filter_map(route_of) {
+            if !routes.contains(&route) {
+                routes.push(route);
             }
         }
-        let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route);
-        let messages = self.source.messages.iter().map(|messages| &messages.route);
-        outboxes.chain(messages).map(|route| any_of(route, request)).collect()
-    }
-
-    fn route_of(&self, row: &OutboxRow) -> Option<SearchRoute> {
-        let by_partition = self.source.outboxes.iter().any(|it| it.route.partition.is_some());
-        let key = row.key.as_ref().filter(|_| !by_partition);
-        Some(SearchRoute {
-            exchange: row.exchange.as_deref().map(Template::literal),
-            topic: Template::literal(row.topic.as_deref()?),
-            key: key.map(|key| key.as_bytes().to_vec()),
-            partition: row.partition,
-        })
+        if let Wanted::Key(key) = &request.wanted {
+            let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route);
+            let messages = self.source.messages.iter().map(|messages| &messages.route);
+            let of_any = outboxes.chain(messages).map(|route| route_of_key(route, key));
+            routes.extend(of_any);
+        }
+        routes
     }
 }
 
-/// Whatever a route could lead to.
-fn any_of(route: &Route, request: &FindRequest) -> SearchRoute {
-    let key = match &request.wanted {
-        // A column may have given another partition.
-        Wanted::Key(key) if route.partition.is_none() => Some(key.as_bytes().to_vec()),
-        Wanted::Key(_) | Wanted::Id(_) => None,
-    };
-    let (exchange, topic) = (route.exchange.clone(), route.topic.clone());
-    SearchRoute { exchange, topic, key, partition: None }
+fn route_of(row: &OutboxRow) -> Option<SearchRoute> {
+    Some(SearchRoute {
+        topic: Template::literal(row.topic.as_deref()?),
+        key: row.key.as_ref().map(|key| key.as_bytes().to_vec()),
+        partition: row.partition,
+    })
+}
+
+fn route_of_key(route: &Route, key: &str) -> SearchRoute {
+    // Another column may have given another partition.
+    let key = route.partition.is_none().then(|| key.as_bytes().to_vec());
+    SearchRoute { topic: route.topic.clone(), key, partition: None }
 }
 
 /// Since when the broker is searched.

@@ -7,7 +7,7 @@ use crate::base::text::shown;
 use crate::base::time::parse_rfc3339;
 use crate::sink::search::StoredRecord;
 
-/// Records that are kept, the newest. One event may have several: it was published again.
+/// Records that are kept, those that were read last. One event may have several: it was published again.
 pub(super) const RECORDS_MAX: usize = 200;
 /// The event id is the header `id`; in CloudEvents of other producers only the second or third.
 const ID_HEADERS: [&str; 3] = ["id", "ce_id", "cloudEvents_id"];
@@ -35,8 +35,8 @@ impl<'a> RecordFilter<'a> {
         RecordFilter { wanted, found: Vec::new(), is_cut: false }
     }
 
-    /// Keeps the record if it is one of those that are looked for, and returns whether it is.
-    pub(super) fn take(&mut self, record: &StoredRecord<'_>) -> bool {
+    /// Keeps the record if it is one of those that are looked for.
+    pub(super) fn take(&mut self, record: &StoredRecord<'_>) {
         let header = |wanted: &str| {
             let found = record.headers.iter().find(|(name, _)| name == wanted)?;
             Some(String::from_utf8_lossy(&found.1).into_owned())
@@ -51,7 +51,7 @@ impl<'a> RecordFilter<'a> {
         let id = record.headers.iter().find(|(name, _)| ID_HEADERS.contains(&name.as_str()));
         let Some(id) = id.and_then(|(_, id)| std::str::from_utf8(id).ok()).filter(|id| is_it(id))
         else {
-            return false;
+            return;
         };
         self.found.push(FoundRecord {
             event_id: id.to_owned(),
@@ -66,22 +66,8 @@ impl<'a> RecordFilter<'a> {
                 written_unix_us: record.written_unix_us,
             },
         });
-        if self.found.len() > 2 * RECORDS_MAX {
-            self.keep_newest();
-        }
-        true
-    }
-
-    /// The newest records, in the order of their times.
-    pub(super) fn finish(mut self) -> (Vec<FoundRecord>, bool) {
-        self.keep_newest();
-        (self.found, self.is_cut)
-    }
-
-    fn keep_newest(&mut self) {
-        self.found.sort_by_key(|found| found.record.written_unix_us);
-        if let Some(more) = self.found.len().checked_sub(RECORDS_MAX).filter(|more| *more > 0) {
-            self.found.drain(..more);
+        if self.found.len() > RECORDS_MAX {
+            self.found.remove(0);
             self.is_cut = true;
         }
     }

@@ -59,8 +59,7 @@ impl RowQuery<'_> {
     fn columns(&self) -> Vec<String> {
         let OutboxTable { columns, route, .. } = self.outbox;
         let key = route.key(columns);
-        let exchange = route.exchange.iter().flat_map(|template| template.columns());
-        let routed = route.topic.columns().chain(key.columns()).chain(exchange);
+        let routed = route.topic.columns().chain(key.columns());
         let own = [columns.id.as_str(), columns.traceparent.as_str()].into_iter();
         let mut names: Vec<String> =
             own.chain(routed).chain(route.partition.as_deref()).map(str::to_owned).collect();
@@ -156,20 +155,11 @@ impl RowQuery<'_> {
             )),
             Some(code) if *code == SqlState::QUERY_CANCELED => {
                 let seconds = STATEMENT_LIMIT.as_secs();
-                let is_indexed = |name: &str| {
-                    self.facts.indexes.iter().any(|index| index.leads.as_deref() == Some(name))
-                };
-                let why = match column.filter(|name| !is_indexed(name)) {
-                    Some(name) => {
-                        let table = quote_table(&self.outbox.schema, &self.outbox.table);
-                        let name = quote_ident(name);
-                        format!(
-                            "no index begins with the column: CREATE INDEX ON {table} ({name});"
-                        )
-                    }
-                    None => "Postgres is busy, or no index can serve".to_owned(),
-                };
-                Unread::Reason(format!("they were not found within {seconds} s; {why}"))
+                let of = column.map(|name| format!(" of {}", quote_ident(name)));
+                Unread::Reason(format!(
+                    "they were not found within {seconds} s: Postgres is busy, or lacks an index{}",
+                    of.unwrap_or_default()
+                ))
             }
             _ => Unread::Reason(said(error)),
         }
@@ -192,7 +182,6 @@ impl RowQuery<'_> {
             created_unix_us: row.get(2).and_then(parse_rfc3339),
             traceparent: owned(&columns.traceparent),
             topic: route.topic.render(value),
-            exchange: route.exchange.as_ref().and_then(|exchange| exchange.render(value)),
             partition: route.partition.as_deref().and_then(value).and_then(|it| it.parse().ok()),
             is_published: true,
             polled: self.polling.and_then(|polling| {
@@ -210,12 +199,12 @@ impl RowQuery<'_> {
 }
 
 fn polled_state(polling: &PollingSettings, status: &str) -> EventState {
-    let words = &polling.words;
+    let values = &polling.status_values;
     match status {
-        it if it == words.pending => EventState::Waiting,
-        it if it == words.in_progress => EventState::InFlight,
-        it if it == words.published => EventState::Published,
-        it if it == words.failed => EventState::DeadLettered,
+        it if it == values.pending => EventState::Waiting,
+        it if it == values.in_progress => EventState::InFlight,
+        it if it == values.published => EventState::Published,
+        it if it == values.failed => EventState::DeadLettered,
         _ => EventState::Unknown,
     }
 }

@@ -18,11 +18,19 @@ fn the_broker_is_searched_since_the_row_was_written_unless_a_time_is_given() {
 }
 
 #[test]
-fn a_key_leads_to_a_partition_unless_a_column_does() {
+fn a_row_and_a_key_lead_to_a_partition_unless_a_column_does() {
+    let row = OutboxRow {
+        topic: Some("t".to_owned()),
+        key: Some("k".to_owned()),
+        partition: Some(3),
+        ..OutboxRow::default()
+    };
+    let found = route_of(&row).unwrap();
+    assert_eq!((found.topic, found.key.as_deref()), (Template::literal("t"), Some(&b"k"[..])));
+    assert_eq!(found.partition, Some(3));
+    assert_eq!(route_of(&OutboxRow { topic: None, ..row }), None);
     let mut route = Route::default();
-    let key = request(Wanted::Key("k".to_owned()), false);
-    assert_eq!(any_of(&route, &key).key.as_deref(), Some(&b"k"[..]));
-    assert_eq!(any_of(&route, &request(Wanted::Id("e".to_owned()), false)).key, None);
+    assert_eq!(route_of_key(&route, "k").key.as_deref(), Some(&b"k"[..]));
     route.partition = Some("p".to_owned());
-    assert_eq!(any_of(&route, &key).key, None);
+    assert_eq!(route_of_key(&route, "k").key, None);
 }

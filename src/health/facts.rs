@@ -98,13 +98,13 @@ impl Facts {
         *held(&self.unanswered_since_ms) = None;
     }
 
-    /// What keeps the slot's `restart_lsn` from moving.
+    /// The reason that keeps the slot's `restart_lsn` from moving.
     pub(crate) fn pin(&self) -> Option<SlotPin> {
         held(&self.pin).clone()
     }
 
-    /// What a time without a reader does to the slot at `now_ms`. Without a session the relay does not
-    /// read it, and may not be able to look either.
+    /// The effect of a time without a reader on the slot at `now_ms`. Without a session the relay
+    /// does not read it, and may not be able to look either.
     pub(crate) fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
         let SlotIdle { timeout, seen_ms } = (*held(&self.idle))?;
         use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused};
@@ -150,7 +150,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What is known of a loop that begins at `now_ms`.
+/// The facts that are known of a loop that begins at `now_ms`.
 fn begun(now_ms: u64) -> Snapshot {
     let pass = Pass { sink_reachable: true, ..Pass::default() };
     Snapshot {

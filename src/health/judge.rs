@@ -108,7 +108,7 @@ impl Judge {
     }
 }
 
-/// What speaks against readiness, and the state that follows. The first one leads.
+/// The reasons against readiness, and the state that follows. The first one leads.
 fn against_readiness(
     facts: &Snapshot,
     limits: HealthLimits,

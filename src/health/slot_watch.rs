@@ -36,7 +36,7 @@ const TRANSACTION_EVERY: Duration = Duration::from_secs(5);
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Limit for one query.
 const QUERY_WITHIN: Duration = Duration::from_secs(10);
-/// What was read is unknown when a query has had no answer for this long.
+/// The time without an answer after which the last reading counts as unknown.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
 const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
     (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";

@@ -176,16 +176,16 @@ fn full(hold: IntakeHold, for_ms: u64) -> StateReason {
 #[test]
 fn a_relay_that_takes_in_nothing_is_held_and_after_long_not_ready_although_nothing_is_in_flight() {
     let (mut recorder, facts) = facts(0);
-    let held = Pass { hold: Some(IntakeHold::LettersUnread), ..streaming() };
+    let held = Pass { hold: Some(IntakeHold::DeadLettersUnread), ..streaming() };
     recorder.pass(&held, 1_000);
     recorder.pass(&held, 31_001);
     assert_eq!(judged(&facts, 6_000).state, HealthState::Streaming);
     let health = judged(&facts, 31_000);
     assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
-    assert_eq!(health.reason, Some(unread(IntakeHold::LettersUnread, 30_000)));
+    assert_eq!(health.reason, Some(unread(IntakeHold::DeadLettersUnread, 30_000)));
     let health = judged(&facts, 31_001);
     assert_eq!(health.state, HealthState::Held);
-    assert_eq!(health.reasons, [unread(IntakeHold::LettersUnread, 30_001)]);
+    assert_eq!(health.reasons, [unread(IntakeHold::DeadLettersUnread, 30_001)]);
     recorder.pass(&streaming(), 32_000);
     assert_eq!(judged(&facts, 70_000).reasons, []);
 }
@@ -235,10 +235,10 @@ fn another_hold_begins_anew() {
     let (mut recorder, facts) = facts(0);
     let hold = |hold| Pass { hold: Some(hold), ..streaming() };
     recorder.pass(&hold(IntakeHold::CatalogUnread), 1_000);
-    recorder.pass(&hold(IntakeHold::LettersUnread), 5_000);
+    recorder.pass(&hold(IntakeHold::DeadLettersUnread), 5_000);
     assert_eq!(judged(&facts, 10_000).state, HealthState::Streaming);
     let health = judged(&facts, 10_001);
-    assert_eq!(health.reason, Some(unread(IntakeHold::LettersUnread, 5_001)));
+    assert_eq!(health.reason, Some(unread(IntakeHold::DeadLettersUnread, 5_001)));
     recorder.pass(&hold(IntakeHold::CatalogUnread), 11_000);
     let health = judged(&facts, 16_001);
     assert_eq!(health.reason, Some(unread(IntakeHold::CatalogUnread, 5_001)));

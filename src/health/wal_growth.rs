@@ -9,7 +9,7 @@ use super::Phase;
 use super::facts::Snapshot;
 use crate::base::lsn::Lsn;
 
-/// What moves as long as the relay works.
+/// The positions that move as long as the relay works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Moving {
     settled_events: u64,

@@ -1,4 +1,4 @@
-//! What a metric can be: a scalar, or one scalar per value of a fixed label.
+//! Kinds of a metric: a scalar, or one scalar per value of a fixed label.
 //!
 //! A labelled family registers each child with a constant label, so that all series exist (at 0)
 //! from the start and no label value can be made up at run time.

@@ -71,9 +71,9 @@ macro_rules! table {
 
 table! {
     events: Family<IntCounter, Outcome> = "outbox_events_total", "events", NONE,
-        "Events settled, by what became of them.";
+        "Events that are settled: published, or written as dead letters.";
     known_events: Family<IntCounter, KnownFrom> = "outbox_events_known_total", "events", NONE,
-        "Events that came again and were not published again, because an earlier process has published them, by where that is known from.";
+        "Events that were received again and not published again, because an earlier process has published them; the label says where that is known from.";
     retries: IntCounter = "outbox_retries_total", "attempts", NONE,
         "Attempts to publish after the first.";
     retry_exhaustions: IntCounter = "outbox_retry_exhaustions_total", "events", NONE,
@@ -85,7 +85,7 @@ table! {
     dlq_publish_failed: IntCounter = "outbox_dlq_publish_failed_total", "attempts", NONE,
         "Attempts to write a dead letter that failed; the slot is held until one succeeds.";
     dlq_breaker_open: IntGauge = "outbox_dlq_breaker_open", "0 or 1", NONE,
-        "1 while dead_letter.burst_max letters were written within dead_letter.burst_window: one more stops the relay, and then it stays.";
+        "1 while dead_letter.burst_max dead letters were written within dead_letter.burst_window; one more stops the relay. It stays 1 after such a stop.";
     dlq_parked_keys: IntGauge = "outbox_dlq_parked_keys", "keys", NONE,
         "Keys whose events go to the dead-letter topic until they are released.";
     dlq_depth: Gauge = "outbox_dlq_depth", "events", NONE,
@@ -93,19 +93,19 @@ table! {
     dlq_oldest_age_seconds: Gauge = "outbox_dlq_oldest_age_seconds", "seconds", NONE,
         "Age of the oldest open dead letter; 0 without one, NaN before the dead-letter topic was read.";
     publish_latency_seconds: Histogram = "outbox_publish_latency_seconds", "seconds", LATENCY_SECONDS,
-        "From commit in Postgres to confirmation by the broker.";
+        "Time from the commit in Postgres to the confirm by the broker.";
     stage_seconds: Family<Histogram, Stage> = "outbox_stage_seconds", "seconds", STAGE_SECONDS,
-        "Time one pass of the data loop spends in each stage; passes that skip a stage are not counted, nor is waiting between passes. Only where the slot is read.";
+        "Time that one pass of the data loop spends in each stage. Passes that skip a stage and the time between passes are not counted. Only with a slot.";
     in_flight_events: IntGauge = "outbox_in_flight_events", "events", NONE,
         "Events admitted and not yet settled.";
     in_flight_bytes: IntGauge = "outbox_in_flight_bytes", "bytes", NONE,
         "Bytes of the events admitted and not yet settled.";
     in_flight_limit: IntGauge = "outbox_in_flight_limit", "events", NONE,
-        "Events that may be in flight now: as many as keep the broker busy, found by measuring, at most delivery.window_events_max.";
+        "Events that may be in flight now. The relay measures how many keep the broker busy; the maximum is delivery.window_events_max.";
     ignored_rows: Family<IntCounter, Ignored> = "outbox_ignored_rows_total", "rows", NONE,
-        "Changes that arrived and are no events: operations other than INSERT, tables and message prefixes that are not configured.";
+        "Changes that were received and are not events: operations other than INSERT, and tables and message prefixes that are not configured.";
     headers_dropped: IntCounter = "outbox_headers_dropped_total", "headers", NONE,
-        "Headers of rows that were not published, because their names begin with dlq- or x-retry-.";
+        "Headers in rows that were left out of the record, because their names begin with dlq- or x-retry-.";
     source_reconnects: IntCounter = "outbox_source_reconnects_total", "connections", NONE,
         "Replication streams opened after the first.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
@@ -115,13 +115,13 @@ table! {
     intake_held: Family<IntGauge, IntakeHold> = "outbox_intake_held", "0 or 1", NONE,
         "1 for the reason why no event is taken in, 0 for the others; all 0 while events are taken in.";
     state_since_timestamp_seconds: Gauge = "outbox_state_since_timestamp_seconds", "seconds", NONE,
-        "When the relay came into its state, in seconds since the Unix epoch.";
+        "Time at which the present state of the relay began, in seconds since the Unix epoch.";
     backlog: Gauge = "outbox_backlog", "rows", NONE,
         "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
         "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read.";
     expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,
-        "Polling: claimed rows that were freed because their process has not renewed the claim.";
+        "Polling: claimed rows that were given back because their process did not renew the claim.";
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,
         "Polling: published rows that the clean-up has deleted.";
     slot_lag_bytes: Family<Gauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
@@ -141,9 +141,9 @@ table! {
     slot_pinned_seconds: Gauge = "outbox_slot_pinned_seconds", "seconds", NONE,
         "Age of the transaction that keeps the slot's restart_lsn, and with it WAL, from moving; 0 without one, NaN while the slot is not read.";
     spans_exported: IntCounter = "outbox_spans_exported_total", "spans", NONE,
-        "Spans that the collector has taken.";
+        "Spans that the collector has accepted.";
     spans_dropped: IntCounter = "outbox_spans_dropped_total", "spans", NONE,
-        "Spans that the collector has refused, or for which there was no room while it was slow or away.";
+        "Spans that the collector refused, or that were dropped because the queue was full.";
     info: Family<IntGauge, Version> = "outbox_info", "1", NONE,
         "Always 1; the version is in the label.";
     process_resident_memory_bytes: Gauge = "process_resident_memory_bytes", "bytes", NONE,

@@ -23,7 +23,7 @@ impl BucketCounts {
         }
     }
 
-    /// What was observed since `earlier`, a reading of the same histogram.
+    /// The counts that were observed since `earlier`, a reading of the same histogram.
     pub fn since(&self, earlier: &BucketCounts) -> BucketCounts {
         let pairs = self.buckets.iter().zip(&earlier.buckets);
         BucketCounts {

@@ -62,7 +62,11 @@ pub(crate) struct AdminRows<'a> {
 
 impl<'a> AdminRows<'a> {
     pub(crate) fn new(outbox: &'a OutboxTable, polling: &PollingSettings) -> AdminRows<'a> {
-        AdminRows { outbox, names: polling.columns.quoted(), values: polling.words.quoted() }
+        AdminRows {
+            outbox,
+            names: polling.columns.quoted(),
+            values: polling.status_values.quoted(),
+        }
     }
 
     /// Passes the rows of one status to `take`, the oldest first, one by one: there may be millions.

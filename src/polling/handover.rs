@@ -97,7 +97,7 @@ impl TableHandover<'_> {
         let turn = |function| self.statements.turn.replace("pg_advisory_xact_lock", function);
         // Marking a million rows takes longer than a role's settings may allow.
         client.batch_execute(NO_TIMEOUTS_SQL).await.map_err(query_failed)?;
-        self.outwait().await?;
+        self.await_open_transactions().await?;
         client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
         // Another handover may have been first.
         let marked = match state(client, self.statements).await {
@@ -111,7 +111,7 @@ impl TableHandover<'_> {
 
     /// Creating a slot waits for every open transaction. Creating one first, before claims are held
     /// up, waits for the long ones.
-    async fn outwait(&self) -> Result<(), Fault> {
+    async fn await_open_transactions(&self) -> Result<(), Fault> {
         let mut control = self.control().await?;
         let waited = format!("{} NOEXPORT_SNAPSHOT", create(&temporary_name()));
         control.query(&waited).await.map(drop).map_err(|error| self.refused(&error))

@@ -32,7 +32,7 @@ pub(crate) struct Claim {
     pub(crate) rows: Vec<PolledRow>,
     /// Ready rows among those that were examined.
     pub(crate) ready: usize,
-    /// Those of them whose key was not busy, up to the size of a batch.
+    /// The rows of them whose key was not busy, up to the size of a batch.
     pub(crate) free: usize,
 }
 

@@ -14,22 +14,22 @@ settings! {
     /// The `[source.polling]` section.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct PollingSettings {
-        /// How often the table is asked for new rows. While a claim comes back full, the next
-        /// follows at once.
+        /// How often the table is queried for new rows. After a claim of `batch_max` rows the next
+        /// one follows at once.
         pub interval: Duration = duration(1, HOUR_MS).default("500ms"),
-        /// Batches under way at once, each on a connection of its own.
+        /// Number of workers. Each publishes one batch at a time, over a connection of its own.
         pub workers: usize = integer(1, 256).default("4"),
-        /// Most rows of one claim.
+        /// Maximum number of rows of one claim.
         pub batch_max: usize = integer(1, 10_000).default("500"),
-        /// A claimed row is free again when its process has not renewed the claim for this long. A
-        /// crashed process holds its rows, and their keys, until then.
+        /// A claim expires when its process has not renewed it for this long. After a crash the
+        /// claimed rows, and later rows of their keys, wait until then.
         pub lease: Duration = duration(SECOND_MS, DAY_MS).default("30s"),
-        /// What becomes of a published row: its status changes, or it is deleted.
+        /// The change of a published row: its status is updated, or the row is deleted.
         pub on_published: OnPublished = choice().default("update"),
         /// Columns that polling reads and writes, beside those of the event.
         pub columns: WorkColumns = section(),
-        /// What stands in the status column.
-        pub words: StatusValues = section(),
+        /// Values of the status column.
+        pub status_values: StatusValues = section(),
         /// Deleting published rows.
         pub cleanup: Cleanup = section(),
     }
@@ -50,31 +50,31 @@ settings! {
     /// Columns that polling reads and writes, beside those of the event.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct WorkColumns {
-        /// Column that rises in the order in which the rows of one key are to be published. Not a
-        /// random uuid.
+        /// Column that increases in the order in which the rows of one key are to be published. A
+        /// random uuid does not.
         pub order: String = text(IDENTIFIER).default("id"),
-        /// Column of the status word.
+        /// Column of the status.
         pub status: String = text(IDENTIFIER).default("status"),
         /// Column that counts failed attempts.
         pub retry_count: String = text(IDENTIFIER).default("retry_count"),
-        /// Column of the time before which a row is not tried again.
+        /// Column of the time before which a row is not retried.
         pub next_retry_at: String = text(IDENTIFIER).default("next_retry_at"),
         /// Column of the time of the claim, or of its last renewal.
         pub locked_at: String = text(IDENTIFIER).default("locked_at"),
         /// Column that names the process which claimed the row last.
         pub locked_by: String = text(IDENTIFIER).default("locked_by"),
-        /// Column of the last failure, for people.
+        /// Column of the text of the last failure.
         pub failure_reason: String = text(IDENTIFIER).default("failure_reason"),
         /// Column of the time when a row was given up.
         pub failed_at: String = text(IDENTIFIER).default("failed_at"),
-        /// Column of the time when a row was written: the event's time, and its age for the
-        /// clean-up.
+        /// Column of the time when a row was inserted. It is the time of the event, and the
+        /// clean-up goes by it.
         pub created_at: String = text(IDENTIFIER).default("created_at"),
     }
 }
 
 settings! {
-    /// What stands in the status column.
+    /// Values of the status column.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct StatusValues {
         /// To be published.
@@ -94,11 +94,11 @@ settings! {
     pub struct Cleanup {
         /// Delete rows that were published long ago. Others are never deleted.
         pub enabled: bool = flag().default("true"),
-        /// Published rows go when they were written longer ago than this.
+        /// Published rows are deleted when they were inserted longer ago than this.
         pub older_than: Duration = duration(0, 3650 * DAY_MS).default("7d"),
-        /// Most rows of one DELETE.
+        /// Maximum number of rows of one DELETE.
         pub batch_max: usize = integer(1, 100_000).default("1000"),
-        /// Between two clean-ups.
+        /// Time between two clean-ups.
         pub interval: Duration = duration(SECOND_MS / 10, DAY_MS).default("1m"),
     }
 }

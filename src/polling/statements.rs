@@ -90,7 +90,7 @@ impl Statements {
             is: facts.equality_of(&outbox.columns.id),
             reason_type: type_of(&polling.columns.failure_reason),
             names: polling.columns.quoted(),
-            values: polling.words.quoted(),
+            values: polling.status_values.quoted(),
             slot_exists: format!(
                 "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
                 quote_literal(&source.slot)
@@ -276,7 +276,7 @@ impl StatementWriter<'_> {
         format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.id_type)
     }
 
-    /// Those rows of a list that still belong to the claim.
+    /// The rows of a list that still belong to the claim.
     fn mine_among(&self, list: &str) -> String {
         format!("{list} WHERE {} AND t.{} {} f.id", checked(&self.mine()), self.id, self.is)
     }

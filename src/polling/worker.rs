@@ -37,7 +37,7 @@ pub(crate) struct PassedBatch {
     pub(crate) answer: oneshot::Sender<Verdicts>,
 }
 
-/// What the workers of a process share.
+/// The state that the workers of a process share.
 pub(crate) struct PollingShared {
     pub(crate) source: SourceSettings,
     pub(crate) polling: PollingSettings,
@@ -302,7 +302,7 @@ pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
     let mend = match &error.cause {
         ConnectCause::Server(error) if !error.context.is_empty() => in_function(error),
-        _ => "walrelay check; where a CHECK or a type refuses a status value, name the table's own in [source.polling.words]".to_owned(),
+        _ => "walrelay check; where a CHECK or a type refuses a status value, set the value of the table in [source.polling.status_values]".to_owned(),
     };
     Fault::new(
         Exit::Source,

@@ -11,7 +11,7 @@ use crate::pgoutput::relation::{Column, Relation};
 use crate::source::publication::{ColumnFacts, TableFacts};
 use crate::source::settings::SourceSettings;
 
-/// What the configuration and this machine lack for a loop.
+/// Finds the preconditions of a loop that the configuration and this machine lack.
 pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
     let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
     let fault = outboxes.err();

@@ -1,4 +1,4 @@
-//! What Postgres says when a stop is acknowledged.
+//! State of Postgres when a stop is acknowledged.
 
 use tokio_postgres::Client;
 use walrelay_core::relay::stops::Present;

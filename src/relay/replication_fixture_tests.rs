@@ -146,7 +146,7 @@ impl Fixture {
         };
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
-        let claim = down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        let claim = down.admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
         claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
@@ -227,7 +227,7 @@ impl Fixture {
 
     pub(crate) fn restart_state_file(&mut self) {
         self.reopen_state_file();
-        self.down().admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        self.down().admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
     }
 
     /// The process is killed; the next one has its state file and its broker.

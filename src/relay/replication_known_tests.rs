@@ -1,4 +1,4 @@
-//! What a process has marked as confirmed, and the next one receives again.
+//! Tests with events that a process has marked as confirmed, and that the next one receives again.
 
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
 
@@ -180,7 +180,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
-        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
         assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }

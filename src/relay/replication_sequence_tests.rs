@@ -136,6 +136,23 @@ fn an_event_in_the_place_of_another_is_not_passed_over() {
 }
 
 #[test]
+fn another_transaction_without_events_in_the_place_of_a_known_one_stops_the_relay() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.begins_at(50);
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.rebuild();
+    // WHEN Postgres has gone back, and what commits there now has no event
+    fixture.begins_at(50);
+    fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(9).0).unwrap();
+    let commit = Encoder::tag(b'C').u8(0).u64(100).u64(101).u64(0);
+    let fault = fixture.give(&commit.0).unwrap_err();
+    // THEN nothing is read again as if only the publication were another one
+    assert_eq!(fault.code, "slot.went-back");
+    assert!(fault.what.contains("transaction 9 at 0/64"), "{fault}");
+    assert_eq!(fixture.forgotten(), 0);
+}
+
+#[test]
 fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_reported() {
     let mut fixture = Fixture::new(&[]);
     fixture.begins_at(50);

@@ -1,4 +1,4 @@
-//! What becomes of events that cannot be published, over a broker in the process.
+//! Tests with events that cannot be published, over a broker in the process.
 
 #[path = "replication_catalog_tests.rs"]
 mod catalog;
@@ -215,7 +215,7 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     fixture.settle().unwrap();
     // What is no event holds up those behind it.
-    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap(), held(IntakeHold::LettersUnread));
+    assert_eq!(fixture.commit(&[("e3", "", "k")]).unwrap(), held(IntakeHold::DeadLettersUnread));
     assert_eq!((fixture.published(), fixture.letters().len()), (vec!["e2".to_owned()], 0));
     // WHEN one was written by an earlier process THEN there is room for one more
     let failed_unix_us = fixture.now.unix_us;
@@ -227,7 +227,7 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     assert_eq!(fault.code, "dead-letter.breaker-open");
 }
 
-/// What an earlier process has left in the topic, or somebody since.
+/// A stop that an earlier process, or a person since, has left in the topic.
 fn breaker(fixture: &Fixture, kind: StopRecordKind) -> TailEvent {
     let stop = Stop { code: BREAKER_OPEN.to_owned(), ..Stop::default() };
     let unix_us = fixture.now.unix_us;

@@ -34,7 +34,7 @@ use crate::source::facts::system_id;
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
-/// What stops are made of.
+/// The configuration from which stops are made.
 pub(crate) struct StopsConfig<'a> {
     pub(crate) source: &'a SourceSettings,
     pub(crate) delivery: &'a DeliverySettings,
@@ -89,7 +89,7 @@ pub(crate) fn open(config: StopsConfig<'_>) -> Result<Arc<StandingStops>, Fault>
     Ok(Stops::with(config, memory, None).kept)
 }
 
-/// Nothing is kept.
+/// Stops of which none is kept.
 #[cfg(test)]
 pub(crate) fn unkept(source: &SourceSettings) -> Arc<StandingStops> {
     let delivery = DeliverySettings { state_file: None, ..DeliverySettings::default() };
@@ -170,7 +170,7 @@ impl Stops {
         Ok(found)
     }
 
-    /// What would end a relay at its start, for `check`.
+    /// Finds the stops that would end a relay at its start, for `check`.
     pub(crate) fn inspect(&self, seen: Option<&SeenSource>, reads_topic: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut in_topic = TopicStops::default();
@@ -209,7 +209,7 @@ impl Stops {
         Ok(())
     }
 
-    /// What has happened while no relay ran.
+    /// Finds the gap that arose while no relay ran.
     fn gap(&self, seen: &SeenSource, in_topic: &TopicStops) -> Option<Finding> {
         let SeenSource { facts, decoded } = seen;
         let (source, server) = (&self.surroundings.source, &facts.server);

@@ -23,7 +23,7 @@ impl Site {
         Site { file, broker: MemoryBroker::default(), config }
     }
 
-    /// What the next process finds in its file, which is made if it is missing.
+    /// The stops that the next process finds in its file, which is made if it is missing.
     fn process(&mut self, has_file: bool, has_topic: bool) -> Stops {
         self.config.delivery.state_file = has_file.then(|| self.file.clone());
         let broker: Arc<dyn Broker> = Arc::new(self.broker.clone());

@@ -1,4 +1,5 @@
-//! What the rest of the relay knows of a kind of broker, and of a configured broker of that kind.
+//! Traits by which the rest of the relay knows a kind of broker, and a configured broker of that
+//! kind.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -61,7 +62,7 @@ pub struct SinkKind {
     pub(crate) errors: fn() -> Vec<ErrorRow>,
 }
 
-/// What a kind of broker allows in `[route]`.
+/// The rules of a kind of broker for `[route]`.
 pub(crate) struct RouteRules {
     /// Checks a topic without columns; the error is what is wrong and what to write instead.
     pub(crate) check_topic: fn(&str) -> Result<(), (String, String)>,
@@ -134,18 +135,16 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         ))
     }
 
-    /// What tells which events a topic holds already; none where published events cannot be read
-    /// without taking them away.
+    /// The reader that finds which events a topic holds already; none where published events cannot
+    /// be read without taking them away.
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
         Ok(None)
     }
 
     /// Passes the records that may be the events looked for to `take`.
     fn search(&self, _scope: &SearchScope<'_>, _take: &mut TakeRecord<'_>) -> SearchReport {
-        SearchReport::not_possible(format!(
-            "{} keeps nothing that could be read",
-            self.kind().title
-        ))
+        let title = self.kind().title;
+        SearchReport::not_possible(format!("{title} is not searched: only topics of Kafka are"))
     }
 
     /// The same broker, configured to publish to the
@@ -170,7 +169,7 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// What [`Broker::open`] checks before the first event.
+/// The checks that [`Broker::open`] makes before the first event.
 #[derive(Clone, Copy, Debug)]
 pub struct StartupCheck<'a> {
     pub required: &'a Requirements,
@@ -178,7 +177,8 @@ pub struct StartupCheck<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What must exist at the broker before the first event, as far as the configuration tells.
+/// The topics, exchanges and queues that must exist at the broker before the first event, as far as
+/// the configuration names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requirements {
     /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.

@@ -20,7 +20,7 @@ pub enum LogRead<T = LogEntry> {
     Entry(T),
     /// Everything that was there when the log was opened has been read. Returned once.
     End,
-    /// Nothing new within the patience.
+    /// No new record within the patience.
     Nothing,
 }
 

@@ -1,7 +1,8 @@
-//! Looks for published events in what a broker holds, without taking them away.
+//! Looks for published events in what a broker holds, without taking them away, and never in more
+//! than the partition of their key.
 //!
-//! A search is bounded by time and by records, and says in sentences what it has read and what it
-//! could not read: an answer that leaves this out would be taken for "it is not there".
+//! A search is bounded in time, and says in sentences what it has read and what it could not read: an
+//! answer that leaves this out would be taken for "it is not there".
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,11 +12,9 @@ use crate::base::template::Template;
 /// Where the events went that are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchRoute {
-    /// None where the sink has no exchanges.
-    pub exchange: Option<Template>,
-    /// A template with columns stands for every topic that it could become.
+    /// A template with columns, where no row is known.
     pub topic: Template,
-    /// Ordering key, if it is known and decides the partition.
+    /// Ordering key, which decides the partition if the row does not name it.
     pub key: Option<Vec<u8>>,
     /// Partition that the row itself names.
     pub partition: Option<i32>,
@@ -24,8 +23,6 @@ pub struct SearchRoute {
 /// What is looked for where, and for how long.
 pub struct SearchScope<'a> {
     pub routes: &'a [SearchRoute],
-    /// The dead-letter topic, which is not searched; none if nothing is ever written to it.
-    pub dead_letters: Option<&'a str>,
     /// Records that were written at this time or later; microseconds since the Unix epoch.
     pub from_unix_us: i64,
     pub limits: SearchLimits<'a>,
@@ -35,7 +32,6 @@ pub struct SearchScope<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits<'a> {
     pub deadline: Instant,
-    pub records_max: u64,
     /// Set when nobody waits for the answer any more.
     pub stop: &'a AtomicBool,
 }
@@ -45,13 +41,10 @@ impl SearchLimits<'_> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Why nothing more is read after so many records, if that is so.
-    pub(crate) fn reached(&self, records: u64) -> Option<&'static str> {
+    /// Why nothing more is read, if that is so.
+    pub(crate) fn reached(&self) -> Option<&'static str> {
         if self.stop.load(Ordering::Relaxed) {
             return Some("it was stopped");
-        }
-        if records >= self.records_max {
-            return Some("the limit of records was reached");
         }
         self.left().is_zero().then_some("the time limit was reached")
     }
@@ -60,10 +53,8 @@ impl SearchLimits<'_> {
 /// A record as the broker holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredRecord<'a> {
-    /// Kafka topic, RabbitMQ stream queue, or the topic in a line of a file.
     pub topic: &'a str,
     pub partition: i32,
-    /// Offset in the partition; in a file, that of the line in bytes.
     pub offset: i64,
     /// By the record's own timestamp; microseconds since the Unix epoch.
     pub written_unix_us: i64,
@@ -71,8 +62,8 @@ pub struct StoredRecord<'a> {
     pub headers: &'a [(String, Vec<u8>)],
 }
 
-/// Takes a record; returns whether it is one of those that are looked for.
-pub type TakeRecord<'t> = dyn FnMut(&StoredRecord<'_>) -> bool + 't;
+/// Takes a record that may be one of those that are looked for.
+pub type TakeRecord<'t> = dyn FnMut(&StoredRecord<'_>) + 't;
 
 /// What was searched, and what could not be, a sentence each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! What a sink needs beside its own section to check its settings, and what it reports.
+//! Settings beside its own section that a sink needs to check its own, and the problems that it
+//! reports.
 
 use crate::dead_letter::writer::DeadLetterAddress;
 
@@ -19,7 +20,7 @@ pub(crate) struct InvalidSetting {
     /// `config.bad-value`, `config.conflict` or `config.unsafe-property`.
     pub(crate) code: &'static str,
     pub(crate) what: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub(crate) mend: String,
 }
 

@@ -56,7 +56,7 @@ const NEUTRAL: [(&str, &[&str]); 5] = [
     ("sslnegotiation", &["postgres"]),
 ];
 
-/// Those of them about the safety of a connection, and their variables: what a variable demands is
+/// The parameters about the safety of a connection, and their variables: what a variable demands is
 /// refused, too, if it is not what happens.
 const DEMANDED: [(&str, &str); 3] = [
     ("gssencmode", "PGGSSENCMODE"),

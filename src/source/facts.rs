@@ -1,4 +1,5 @@
-//! What Postgres says about itself, the role, the slot, the publication and the outbox tables.
+//! Facts that Postgres states about itself, the role, the slot, the publication and the outbox
+//! tables.
 //!
 //! The statements are pipelined, so that all of it takes one round trip. Nothing is judged here.
 

@@ -22,7 +22,7 @@ pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
     )
 }
 
-/// What a failed statement on slot `name` means. `slots` are those of the server.
+/// The fault of a failed statement on slot `name`. `slots` are those of the server.
 pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
     let Some(db) = error.as_db_error() else { return query_fault(error, "working on the slot") };
     let message = db.message();

@@ -1,4 +1,4 @@
-//! What `idle_replication_slot_timeout` (18 and later) does to a slot that nobody reads.
+//! Effect of `idle_replication_slot_timeout` (18 and later) on a slot that nobody reads.
 //!
 //! Postgres compares at checkpoints only, so a time that is left is the earliest.
 

@@ -49,7 +49,7 @@ impl InitStep {
         self.hint.then_some(self.who)
     }
 
-    /// Nothing is missing without it.
+    /// Whether the relay works without this step.
     pub(crate) fn is_optional(&self) -> bool {
         self.who == TABLE_OWNER
     }
@@ -66,8 +66,8 @@ const PUBLISHER: &str = "the owner of the tables who may also CREATE in the data
      DATABASE … TO …;), or a superuser";
 const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
 
-/// What is missing. `relay` is the role that `walrelay run` logs in as. Fails when a missing table
-/// needs columns whose types are not known here.
+/// Plans the steps that make what is missing. `relay` is the role that `walrelay run` logs in as.
+/// Fails when a missing table needs columns whose types are not known here.
 pub(crate) fn plan(
     facts: &SourceFacts,
     settings: &SourceSettings,
@@ -113,7 +113,8 @@ pub(crate) fn plan(
     Ok(steps)
 }
 
-/// What adds the order to a table that exists. It is never run: it rewrites the table.
+/// The statement that adds the order to a table that exists. It is never run: it rewrites the
+/// table.
 fn order_step(table: &TableFacts, outbox: &OutboxTable) -> Option<InitStep> {
     let sql = add_order_sql(table, outbox)?;
     let what = format!(

@@ -179,10 +179,10 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
 FROM publication p";
 
-/// What a publication with an EXCEPT clause publishes of the outboxes and their partitions, as the
-/// server itself says. Sent only to a server that has such a publication (19 and later); it waits for
-/// an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way. `waits` is
-/// evaluated before there is a table to be locked.
+/// Asks what a publication with an EXCEPT clause publishes of the outboxes and their partitions, as
+/// the server itself says. Sent only to a server that has such a publication (19 and later); it
+/// waits for an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way.
+/// `waits` is evaluated before there is a table to be locked.
 const ENTRIES_BESIDE_EXCEPT_SQL: &str = "outbox AS MATERIALIZED (
   SELECT DISTINCT c.oid
   FROM waits CROSS JOIN ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)

@@ -67,8 +67,8 @@ impl SlotFacts {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
     }
 
-    /// What the time without a reader does to it; none where that is without limit, as it is for a slot
-    /// that a standby synchronizes.
+    /// The effect of the time without a reader on the slot; none where that is without limit, as it
+    /// is for a slot that a standby synchronizes.
     pub(crate) fn idle_timeout(&self) -> Option<IdleTimeout> {
         let applies = !self.is_lost() && self.synced != Some(true);
         let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && applies);

@@ -1,4 +1,4 @@
-//! What Postgres waits for while it makes a slot, seen from a second connection.
+//! Waits of Postgres while it makes a slot, seen from a second connection.
 //!
 //! It waits for every transaction that is open when the creation begins, and where the first logical
 //! slot raises `effective_wal_level` (19 and later) for each process of the server.
@@ -61,7 +61,7 @@ pub(crate) async fn session_pid(client: &Client) -> Result<i32, Error> {
     row.try_get(0)
 }
 
-/// What the session of process `pid` waits for, as a sentence.
+/// Asks what the session of process `pid` waits for, as a sentence.
 pub(crate) async fn waits_for(client: &Client, pid: i32) -> Result<String, Error> {
     let wait: Option<Wait> = document_opt(client, SQL, &[(&pid, Type::INT4)]).await?;
     let wait = wait.unwrap_or_default();

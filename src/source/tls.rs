@@ -36,7 +36,8 @@ pub fn verifies(info: &ConnInfo) -> bool {
     verification(info).is_some()
 }
 
-/// What is verified: nothing, the chain of certificates (false), or the name as well (true).
+/// The verification of a server: none, the chain of certificates (false), or the name as well
+/// (true).
 fn verification(info: &ConnInfo) -> Option<bool> {
     match info.sslmode {
         SslMode::Disable => None,

@@ -1,4 +1,4 @@
-//! What the walsender of the stream does, seen from a second connection: a walsender that decodes a
+//! State of the walsender of the stream, seen from a second connection: a walsender that decodes a
 //! large transaction neither sends nor reads.
 //!
 //! A walsender reads status updates in every turn of its loop: while it waits (for WAL, for room in
@@ -33,8 +33,8 @@ pub(crate) struct WalsenderObserver {
 }
 
 impl WalsenderObserver {
-    /// What the walsender with this process id does, which streams from `slot`, and the position that it
-    /// has confirmed there.
+    /// Observes the walsender with this process id, which streams from `slot`, and the position
+    /// that it has confirmed there.
     pub(crate) async fn observe(
         &mut self,
         client: &Client,

@@ -144,7 +144,7 @@ struct Exporting {
     metrics: Arc<Metrics>,
 }
 
-/// What follows from a request.
+/// The consequence of a request.
 enum Delivery {
     /// The collector has the batch, except so many spans.
     Taken { rejected: u64 },

@@ -14,7 +14,7 @@ use crate::base::lsn::Lsn;
 use crate::base::testing::{self_signed, tls_acceptor};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// What a relay that stops may wait for a collector, on a machine that is busy.
+/// The longest that a relay that stops may wait for a collector, on a machine that is busy.
 const STOPPED_WITHIN: Duration = Duration::from_secs(3);
 
 struct Fixture {

@@ -16,7 +16,7 @@ const STATUS_ERROR: u64 = 2;
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
-/// What all spans of the process have in common.
+/// The attributes that all spans of the process have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct SpanSource {
     pub(crate) service_name: String,
@@ -77,7 +77,7 @@ impl SpanSource {
         out.fixed32(16, u32::from(span.context.flags) | HAS_IS_REMOTE);
     }
 
-    /// Those of the semantic conventions for messaging, and our own.
+    /// Writes the attributes of the semantic conventions for messaging, and our own.
     fn attributes(&self, finished: &FinishedSpan, out: &mut Protobuf) {
         let FinishedSpan { span, retries, dead_letter, .. } = finished;
         let mut text = |name: &str, value: &str| out.text_attribute(9, name, value);

@@ -4,8 +4,6 @@
 //! Logins that are refused at the same level: `server.rs`, `kafka_rights.rs`, `rabbitmq.rs`,
 //! `rabbitmq_tls.rs`.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -107,21 +105,6 @@ fn assert_answers_hide(relay: &RelayProcess, id: &str) {
     let (status, body) = request(relay, "GET /api/nothing", Some(SECRET), "");
     assert_eq!(status, 404);
     assert_hidden("/api/nothing", &body.to_string());
-    assert_hidden("/events", &events(relay));
-}
-
-/// What `/events` sends at once, and after a second.
-fn events(relay: &RelayProcess) -> String {
-    let mut stream = TcpStream::connect(relay.admin()).unwrap();
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    write!(stream, "GET /events HTTP/1.1\r\nhost: {}\r\n\r\n", relay.admin()).unwrap();
-    let (mut sent, mut part) = (String::new(), [0; 4096]);
-    while sent.matches("event: status").count() < 2 || !sent.ends_with("\n\r\n") {
-        let bytes = stream.read(&mut part).unwrap();
-        assert!(bytes > 0, "{sent}");
-        sent.push_str(&String::from_utf8_lossy(&part[..bytes]));
-    }
-    sent
 }
 
 fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {

@@ -1,5 +1,5 @@
-//! What a user can get wrong: each is told with its code, its words and what mends it, and nothing
-//! moves.
+//! Tests with mistakes of a user: each is reported with its code, its message and its remedy, and
+//! no event moves.
 
 mod canary;
 mod config;

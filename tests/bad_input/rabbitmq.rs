@@ -129,7 +129,8 @@ fn a_section_that_contradicts_itself_is_told_at_once_and_quotes_no_url() {
         "did you mean \"external\"?",
         "sink.rabbitmq.heartbeat",
         "did you mean `queue_type`?",
-        "sink.rabbitmq.management_url: does not begin with http",
+        "sink.rabbitmq.management_url was removed: walrelay does not use the management API",
+        "remove the key; an event for which no queue is bound is returned by the broker",
     ];
     let ended = scene.assert_refused(2, "config.bad-value", &words);
     assert!(!ended.all().contains("canary"), "{ended}");

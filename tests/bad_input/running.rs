@@ -1,4 +1,4 @@
-//! What is taken away while the relay runs: it stops rather than lose events.
+//! Tests with an object that is taken away while the relay runs: it stops rather than lose events.
 
 use crate::support::faults::{CliFixture, Relay, read};
 

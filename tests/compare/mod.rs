@@ -46,7 +46,7 @@ fn announced(relay: &Relay) -> String {
     name_of(&relay.said())
 }
 
-/// What is left in Postgres of any comparison in this database.
+/// The objects of any comparison that are left in this database.
 fn left(scene: &CliFixture<'_>) -> String {
     scene.sql(
         "SELECT coalesce(string_agg(name, ' '), '') FROM (

@@ -144,7 +144,7 @@ async fn asking(address: IpAddr, request: Vec<u8>) -> (u16, Arc<Mutex<Vec<u8>>>)
     (port, heard)
 }
 
-/// What such a server hears when both sides log in, and how they end.
+/// The messages that such a server gets when both sides log in, and their errors.
 async fn asked(address: IpAddr, request: &[u8], parameters: &str) -> (String, Vec<ConnectError>) {
     let (port, heard) = asking(address, request.to_vec()).await;
     let info = info(port, &format!("host={address} {parameters}"));

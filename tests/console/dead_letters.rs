@@ -129,7 +129,7 @@ fn replay_a_topic_slowly(console: &Console) {
     assert_eq!(held(case.site.reader_of(&lost)).len(), 30);
 }
 
-/// What comes between the question and the answer is not discarded.
+/// A dead letter that comes between the question and the answer is not discarded.
 fn discard_what_was_seen(console: &Console) {
     let Console { case, browser, .. } = console;
     browser.click("#filter-clear");

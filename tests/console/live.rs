@@ -1,9 +1,5 @@
 //! State and figures are those of now, also when the broker or the relay is gone.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::TcpStream;
-
-use serde_json::Value;
 use walrelay_harness::{Broker, BrokerKind};
 
 use super::browser::Browser;
@@ -74,38 +70,4 @@ fn read_a_plot(browser: &Browser) {
     browser.click(&format!("{plot} summary"));
     browser.wait("return document.querySelectorAll('#plot-throughput tbody tr').length > 0");
     assert_eq!(browser.text(&format!("{plot} thead")), "Time (UTC)publisheddead-letteredState");
-}
-
-#[test]
-#[ignore = "soak"]
-fn where_the_stream_is_refused_the_page_asks_and_says_so() {
-    let site = Fixture::on(BrokerKind::RabbitMq, "console_refused");
-    let mut relay = site.relay();
-    // GIVEN as many that follow as may
-    let follow = || {
-        let mut stream = BufReader::new(TcpStream::connect(relay.admin()).unwrap());
-        stream.get_mut().set_read_timeout(Some(LIMIT)).unwrap();
-        write!(stream.get_mut(), "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut head = String::new();
-        stream.read_line(&mut head).unwrap();
-        assert!(head.contains(" 200 "), "{head}");
-        stream
-    };
-    let followers: Vec<_> = (0..8).map(|_| follow()).collect();
-    // WHEN the page is opened THEN it asks, and says so
-    let browser = Browser::open(&site.name);
-    browser.go(&format!("http://{}/", relay.admin()));
-    browser.wait_text("#link", |text| text == "asked every 2 s");
-    // THEN it shows what happens all the same
-    site.insert_event("k", 1);
-    site.wait_confirmed(&mut relay, LIMIT);
-    browser.wait_text("[data-path='/events/published']", |text| text == "1");
-    browser.click("#plot-throughput summary");
-    browser.wait("return document.querySelector('#plot-throughput details').open");
-    // WHEN there is room again THEN it follows by itself
-    drop(followers);
-    browser.wait_text("#link", |text| text == "live");
-    let told = browser.complaints();
-    let is_refusal = |told: &Value| told["message"].as_str().unwrap().contains("status of 503");
-    assert!(told.iter().all(is_refusal), "{told:#?}");
 }

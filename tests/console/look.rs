@@ -1,4 +1,5 @@
-//! What it looks like: widths, light and dark, contrast, names for screen readers; and the search.
+//! Looks of the console: widths, light and dark, contrast, names for screen readers; and the
+//! search.
 
 use walrelay_harness::BrokerKind;
 
@@ -70,7 +71,7 @@ fn assert_fits(browser: &Browser, width: u32) {
     assert!(wide.as_u64().unwrap() <= u64::from(width), "{wide} of {width}");
 }
 
-/// What this relay answers is shown whole: every field has the name that the page asks for.
+/// The answer of this relay is shown whole: every field has the name that the page asks for.
 fn search_the_relay(console: &mut Console) {
     let Console { case, relay, browser } = console;
     // A key of which no other test on this broker has events.

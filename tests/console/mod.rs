@@ -50,7 +50,8 @@ impl Console {
         self.browser.wait_text("#letters-count", |text| text.contains("dead letters match"));
     }
 
-    /// What the browser has complained about, without the answers that the test has provoked.
+    /// Asserts that the browser has complained about no answer but those that the test has
+    /// provoked.
     #[track_caller]
     fn assert_no_complaints(&self, provoked: &[&str]) {
         let told = self.browser.complaints();

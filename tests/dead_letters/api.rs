@@ -50,7 +50,7 @@ pub(crate) fn request_at(
     (status, serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}")))
 }
 
-/// What is answered with 200.
+/// The body of an answer with 200.
 #[track_caller]
 pub(crate) fn get(relay: &RelayProcess, path: &str) -> Value {
     let (status, body) = request(relay, &format!("GET {path}"), Some(TOKEN), "");

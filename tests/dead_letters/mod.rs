@@ -1,5 +1,5 @@
-//! What becomes of events that cannot be published, and how they are replayed: the real relay and
-//! the real commands, on Kafka and on RabbitMQ.
+//! Tests with events that cannot be published, and of their replay: the real relay and the real
+//! commands, on Kafka and on RabbitMQ.
 //!
 //! An event of aggregate type `NAME` has a route, one
 //! of `NAME.lost` has none until a test makes it.

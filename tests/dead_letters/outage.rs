@@ -1,4 +1,4 @@
-//! What only takes time makes no dead letter.
+//! Tests of outages: an event that only takes time makes no dead letter.
 
 use std::time::{Duration, Instant};
 

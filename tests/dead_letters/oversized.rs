@@ -6,7 +6,7 @@ use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::{LIMIT, metric, until};
 
 const PARK_KEY: &str = "on_dead_letter = \"park_key\"\n";
-/// What `walrelay dlq` calls a key or an id that is cut.
+/// The prefix by which `walrelay dlq` names a key or an id that is cut.
 const SHA256: &str = "sha256:";
 
 /// Each row by its id: type of the aggregate, key, type, payload, headers. Nothing of it fits into

@@ -10,7 +10,7 @@ use super::fixture::{DlqFixture, SECOND, Spec};
 use crate::support::{LIMIT, half_machine, on_both_brokers, volume};
 
 const KEYS: usize = 1_000;
-/// What a replay has handed over and not resolved when it is killed.
+/// The most events that a replay has handed over and not resolved when it is killed.
 const WINDOW: u64 = 64;
 
 on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill, both in soak);

@@ -15,7 +15,7 @@ use crate::dead_letters::fixture::{held, ids};
 use crate::support::faults::{CliFixture, read};
 use crate::support::{LIMIT, on_both_brokers, shared_kafka, shared_rabbitmq};
 
-/// What one service has made for itself, as `walrelay-inbox` makes it.
+/// The topics that one service has made for itself, as `walrelay-inbox` makes it.
 struct Service {
     name: String,
     bench: DlqFixture,

@@ -9,7 +9,7 @@ use crate::support::on_both_brokers;
 /// Enough for a word about the progress, which comes every five seconds.
 const LETTERS: usize = 240;
 const PER_SECOND: usize = 30;
-/// What a tenth of a second allows may go at once.
+/// The events of a tenth of a second, which may go at once.
 const AT_ONCE: usize = PER_SECOND / 10;
 
 on_both_brokers!(a_replay_keeps_to_its_rate_and_reports_its_progress, rabbitmq in soak);

@@ -33,7 +33,7 @@ use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, until, volume,
 };
 
-/// What a kill finds in flight, at most: small, because an outage fills any window.
+/// The most events that a kill finds in flight: small, because an outage fills any window.
 const WINDOW_EVENTS: u64 = 1_000;
 /// A relay withdraws what is in flight when it has no session for half of it: a crash of Postgres must
 /// be over by then.

@@ -14,11 +14,11 @@ fn window_bytes() -> u64 {
     volume(16, 64) << 20
 }
 
-/// What the process may need beside its window and its code.
+/// The memory that the process may need beside its window and its code.
 const ALLOWANCE_BYTES: u64 = 32_000_000;
 /// As large as the default window.
 const HUGE_BYTES: u64 = 64 << 20;
-/// What may stay of it.
+/// The memory that may stay of it.
 const LEFT_BYTES_MAX: u64 = 16 << 20;
 const KEYS: u64 = 1_000;
 /// Events of as many keys reach every partition.

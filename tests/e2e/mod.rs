@@ -1,6 +1,7 @@
 //! The relay as a process, between a real PostgreSQL and a real Kafka that break on purpose.
 
 mod crash;
+mod debezium;
 mod failover;
 pub(crate) mod fencing;
 mod idle;

@@ -1,4 +1,5 @@
-//! What one broker has confirmed says nothing of another, nor of a topic that was made anew.
+//! Tests with another broker: confirms of one broker say nothing of another, nor of a topic that
+//! was made anew.
 
 use walrelay_harness::consumer::{delete_topic, end_offsets, topics_of};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};

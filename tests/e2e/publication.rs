@@ -1,5 +1,5 @@
-//! What happens to a publication while nobody looks: rows that Postgres leaves out are told, and
-//! tables that are no outbox cost nothing.
+//! Tests with changes of a publication while no relay runs: rows that Postgres leaves out are
+//! reported, and tables that are no outbox cost nothing.
 
 use walrelay_harness::{Postgres, PostgresOptions};
 

@@ -1,5 +1,5 @@
-//! What a topic holds when a process starts is not published again by it, though nothing is known
-//! of the process before: no state file, and no position in the slot.
+//! Tests of reading back: a process does not publish again what a topic holds when it starts,
+//! though nothing is known of the process before: no state file, and no position in the slot.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -21,7 +21,7 @@ const KAFKA_REPEATED_WITH_STATE_FILE: u64 = 5;
 const RABBITMQ_REPEATED: u64 = 50;
 const RABBITMQ_REPEATED_ONCE: u64 = 150;
 
-/// What ends together with the relay.
+/// The service that ends together with the relay.
 #[derive(Clone, Copy, Debug)]
 enum With {
     Nothing,

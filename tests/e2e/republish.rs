@@ -1,4 +1,5 @@
-//! What is published again from the table, as after a lost slot, keeps the order of each key.
+//! Tests of events that are published again from the table, as after a lost slot: they keep the
+//! order of each key.
 
 use std::collections::BTreeMap;
 

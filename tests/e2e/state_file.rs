@@ -1,4 +1,5 @@
-//! What the broker confirmed before a `kill -9` is not published again by the next process.
+//! Tests of the state file: an event that the broker confirmed before a `kill -9` is not published
+//! again by the next process.
 //!
 //! The file says how many marks were written. An event is marked when it is confirmed and not when it
 //! is passed over: with more marks than events a marked event was published again.

@@ -15,7 +15,7 @@ use crate::support::{
 
 /// How long a state may take to be told.
 const TOLD_WITHIN: Duration = Duration::from_secs(5);
-/// What stands still without a word is told 3 s later.
+/// The longest until a standstill is reported, which happens after 3 s.
 const STANDSTILL_TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 #[track_caller]

@@ -210,7 +210,7 @@ fn stand_by(tour: &Tour, mut second: RelayProcess) {
     tour.scraped(&alerts(&second, "alertname=\"WalrelayGone\""), true);
 }
 
-/// What was read of the slot before may no longer be true, and is not shown.
+/// Facts of the slot that were read before may no longer be true, and are not shown.
 fn nothing_is_known_of_the_slot(tour: &Tour) {
     let slot = until("unknown figures", LIMIT, || {
         let slot = status(&tour.relay)["slot"].take();

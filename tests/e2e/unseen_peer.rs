@@ -11,7 +11,7 @@ use crate::support::{Fixture, LIMIT, start, state, until, wait_looks};
 const WITHIN: Duration = Duration::from_secs(10);
 const EVENTS: u64 = 10;
 
-/// What happens to Postgres before the relay that was frozen goes on.
+/// The event of Postgres before the relay that was frozen goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
     Lives,

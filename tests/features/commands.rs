@@ -9,7 +9,7 @@ use crate::support::faults::{CliFixture, Ended, brokers};
 use crate::support::session::Session;
 use crate::support::shared_postgres;
 
-/// What `check --json` found, as level and topic.
+/// The findings of `check --json`, as level and topic.
 fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
     let ended = scene.walrelay(&["check", "--json"]);
     let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));

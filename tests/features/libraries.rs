@@ -141,7 +141,7 @@ fn a_declared_row_filter_is_the_one_of_the_publication_and_no_other() {
         .assert_says(&["publication.row-filter", "declare it in [[source.outbox]]"]);
 }
 
-/// What stands in the fences of docs/existing-outbox.md behind this mark, in order.
+/// The texts in the fences of docs/existing-outbox.md behind this mark, in order.
 fn fences(mark: &str) -> Vec<String> {
     let page = include_str!("../../docs/existing-outbox.md");
     let mark = format!("<!-- example: {mark} -->");

@@ -1,4 +1,4 @@
-//! What is published, command by command and column by column.
+//! Tests of the published records, command by command and column by column.
 
 mod columns;
 mod commands;

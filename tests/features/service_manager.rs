@@ -1,4 +1,5 @@
-//! What systemd hears of a relay that it has started, on a socket in its place; and the health check.
+//! Tests of the messages that systemd gets from a relay that it has started, on a socket in its
+//! place; and the health check.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -8,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::support::faults::{CliFixture, LIMIT, OUTBOX_SQL};
 
-/// What the relay is told of its service manager, and the socket of that.
+/// The socket of a service manager, whose address the relay gets.
 struct ServiceManager(UnixDatagram);
 
 impl ServiceManager {

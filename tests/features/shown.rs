@@ -1,5 +1,5 @@
-//! What rows hold is shown, and obeyed by nobody: neither
-//! by who reads the log line by line, nor by a terminal.
+//! Tests of contents of rows that are shown, and obeyed by no reader: neither by who reads the log
+//! line by line, nor by a terminal.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ const FORGED_SQL: &str =
     "\\n{\"level\":\"INFO\",\"message\":\"forged\"}\\n\\r\\x1b[2J\\u009b2J\\u202e";
 const FORGED: &str = "\n{\"level\":\"INFO\",\"message\":\"forged\"}\n\r\x1b[2J\u{9b}2J\u{202e}";
 
-/// Nothing in it moves a cursor, but the ends of its lines.
+/// Asserts that no character of the text moves a cursor, but the ends of its lines.
 #[track_caller]
 fn assert_harmless(text: &str) {
     let hidden = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';

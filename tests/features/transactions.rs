@@ -1,4 +1,4 @@
-//! What a transaction does to its rows, and which of them become events.
+//! Tests of changes of a transaction to its rows, and of the events that they become.
 
 use std::net::TcpListener;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a search leaves out, and says so.
+//! Tests of the parts that a search leaves out, and names.
 
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -14,64 +14,49 @@ use crate::sinks::kafka_log::{broker, producer, write};
 use crate::support::LIMIT;
 use crate::support::faults::{CliFixture, HALT, brokers};
 
-/// Searches a topic for anything; also the number of records that were read.
-fn search(topic: &str, records_max: u64, within: Duration) -> (SearchReport, u64) {
-    let topic = Template::literal(topic);
-    let route = SearchRoute { exchange: None, topic, key: None, partition: None };
+/// Searches a partition for anything; also the number of records that were read.
+fn search(topic: &str, key: Option<&str>, within: Duration) -> (SearchReport, u64) {
+    let (topic, key) = (Template::literal(topic), key.map(|key| key.as_bytes().to_vec()));
+    let partition = key.is_none().then_some(0);
     let stop = AtomicBool::new(false);
-    let limits = SearchLimits { deadline: Instant::now() + within, records_max, stop: &stop };
-    let scope = SearchScope { routes: &[route], dead_letters: None, from_unix_us: 0, limits };
+    let limits = SearchLimits { deadline: Instant::now() + within, stop: &stop };
+    let routes = [SearchRoute { topic, key, partition }];
+    let scope = SearchScope { routes: &routes, from_unix_us: 0, limits };
     let mut count = 0;
-    let report = broker().search(&scope, &mut |_| {
-        count += 1;
-        false
-    });
+    let report = broker().search(&scope, &mut |_| count += 1);
     (report, count)
 }
 
 #[test]
-fn what_a_limit_or_retention_leaves_out_of_a_topic_is_said() {
+fn what_a_limit_or_retention_leaves_out_of_a_partition_is_said() {
     const NAME: &str = "find-limits";
     create_topic(&brokers(), NAME, 2, &[]).unwrap();
     write(&producer(&[]), NAME, 1..21);
-    let (report, count) = search(NAME, 1000, LIMIT);
-    assert_eq!((report.searched, count), (vec![format!("topic {NAME}: 20 records")], 20));
-    assert!(report.not_searched.is_empty(), "{:?}", report.not_searched);
-    let (report, count) = search(NAME, 3, LIMIT);
-    let rest =
-        format!("the rest of topic {NAME}, behind 3 records: the limit of records was reached");
-    assert_eq!((report.not_searched, count), (vec![rest], 3));
-    let (report, count) = search(NAME, 1000, Duration::ZERO);
+    // GIVEN a partition that the row names THEN no other is read
+    let (report, in_first) = search(NAME, None, LIMIT);
+    assert_eq!(report.searched, [format!("partition 0 of topic {NAME}: {in_first} records")]);
+    assert!((1..20).contains(&in_first) && report.not_searched.is_empty(), "{report:?}");
+    // GIVEN a key THEN the partition to which the producer sends it is read
+    let (report, of_key) = search(NAME, Some("1"), LIMIT);
+    assert!([in_first, 20 - in_first].contains(&of_key), "{report:?}");
+    // GIVEN an empty key, which some partitioners spread THEN none is read
+    let (report, count) = search(NAME, Some(""), LIMIT);
+    let unknown = format!("topic {NAME}: the partition is not known");
+    assert_eq!((report.not_searched, count), (vec![unknown], 0));
+    let (report, count) = search(NAME, None, Duration::ZERO);
     assert!(report.not_searched[0].contains("the time limit was reached"), "{report:?}");
     assert_eq!(count, 0);
     // GIVEN records that retention has removed
     let config = ClientConfig::new().set("bootstrap.servers", brokers()).clone();
     let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
     let mut before = TopicPartitionList::new();
-    before.add_partition_offset(NAME, 0, Offset::Offset(2)).unwrap();
+    before.add_partition_offset(NAME, 0, Offset::Offset(1)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(admin.delete_records(&before, &AdminOptions::new())).unwrap();
-    let (report, count) = search(NAME, 1000, LIMIT);
-    let removed = format!("older records of topic {NAME}: they have been removed by retention");
-    assert_eq!((report.not_searched, count), (vec![removed], 18));
-}
-
-#[test]
-fn a_topic_that_is_compacted_is_named() {
-    for (name, policy, is_named) in [
-        ("find-compacted", "compact", true),
-        ("find-compacted-2", "compact,delete", true),
-        ("find-not-compacted", "delete", false),
-    ] {
-        create_topic(&brokers(), name, 1, &[("cleanup.policy", policy)]).unwrap();
-        write(&producer(&[]), name, 1..3);
-        let (SearchReport { searched, not_searched }, _) = search(name, 1000, LIMIT);
-        assert_eq!(searched, [format!("topic {name}: 2 records")]);
-        let removed = format!(
-            "records of topic {name} that compaction has removed: it keeps the last one of a key"
-        );
-        assert_eq!(not_searched.first(), is_named.then_some(&removed), "{not_searched:?}");
-    }
+    let (report, count) = search(NAME, None, LIMIT);
+    let removed =
+        format!("older records of partition 0 of topic {NAME}: retention has removed them");
+    assert_eq!((report.not_searched, count), (vec![removed], in_first - 1));
 }
 
 #[test]
@@ -103,13 +88,11 @@ fn what_the_login_or_the_publication_leaves_out_is_said() {
 
 #[test]
 fn a_cluster_that_cannot_be_reached_is_told_with_its_error() {
-    // GIVEN a waiting event, any topic to look into, and no broker
+    // GIVEN a waiting event, whose row says the topic, and no broker
     let mut scene = CliFixture::waiting("find_unreachable");
     scene.extra = HALT.into();
     let port = walrelay_harness::free_port().unwrap();
     scene.sink = format!("[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n");
     let ended = scene.walrelay(&["find", "--key", "1", "--within", "2s"]);
-    ended.assert_done().assert_says(&["they cannot be listed", "Connection refused"]);
-    // THEN nothing is said of topics that nobody has seen
-    assert!(!ended.out.contains("sees none"), "{ended}");
+    ended.assert_done().assert_says(&["no Kafka broker answers", "Connection refused"]);
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a polled table is told before a row moves.
+//! Tests with faults of a polled table, each of which is reported before a row moves.
 
 use crate::support::faults::{CliFixture, HALT};
 
@@ -125,10 +125,10 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
         assert_eq!(scene.sql("SELECT status, count(*) FROM outbox GROUP BY 1"), "pending|1");
     };
     // GIVEN words that a CHECK does not know
-    scene.source += "[source.polling.words]\nfailed = \"dead\"\n";
+    scene.source += "[source.polling.status_values]\nfailed = \"dead\"\n";
     fault(
         &scene,
-        "table.word",
+        "table.status-value",
         &["status does not take 'dead': CHECK outbox_status_check", "DROP CONSTRAINT"],
     );
     scene.source.clone_from(&shipped);
@@ -148,11 +148,11 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
     scene.sql("ALTER TABLE outbox ALTER locked_by TYPE text, ADD PRIMARY KEY (id)");
     // GIVEN a status that is too short, an enum without the word
     scene.sql("ALTER TABLE outbox DROP CONSTRAINT outbox_status_check");
-    scene.source += "[source.polling.words]\npublished = \"published by walrelay\"\n";
+    scene.source += "[source.polling.status_values]\npublished = \"published by walrelay\"\n";
     scene.sql("ALTER TABLE outbox ALTER status TYPE varchar(15)");
     fault(
         &scene,
-        "table.word",
+        "table.status-value",
         &["does not take 'published by walrelay': it is longer than character varying(15)"],
     );
     scene.source = shipped;
@@ -166,7 +166,7 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
         "invalid input value for enum public.state",
         "ALTER TYPE public.state ADD VALUE 'published';",
     ];
-    fault(&scene, "table.word", &words);
+    fault(&scene, "table.status-value", &words);
     // THEN without that word it is well where rows are deleted, and what nobody would poll is said
     scene.source = "mode = \"polling\"\n[source.polling]\non_published = \"delete\"\ncleanup = { enabled = false }\n\
                     [[source.outbox]]\ntable = \"public.outbox\"\n"

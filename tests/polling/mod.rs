@@ -14,8 +14,8 @@ use walrelay_harness::relay::RelayConfig;
 
 use crate::support::{Fixture, until};
 
-/// What an outbox of the loads needs to be polled. Order comes from a column of its own, because
-/// its ids are random.
+/// The columns that an outbox of the loads needs to be polled. Order comes from a column of its
+/// own, because its ids are random.
 const WORK_COLUMNS: &str = "
     alter table outbox add column position bigint generated always as identity,
         add column status text not null default 'pending',

@@ -1,4 +1,4 @@
-//! What becomes of a row, and of the record that it makes.
+//! Tests of the state of a row, and of the record that it makes.
 
 use crate::support::faults::CliFixture;
 
@@ -80,7 +80,7 @@ fn a_table_of_other_names_and_words_is_polled_as_it_is() {
         failure_reason = "error"
         failed_at = "failedAt"
         created_at = "createdAt"
-        [source.polling.words]
+        [source.polling.status_values]
         pending = "NEW"
         in_progress = "CLAIMED"
         published = "PROCESSED"

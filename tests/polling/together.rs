@@ -88,7 +88,7 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
 }
 
 #[test]
-fn a_database_that_crashes_is_come_back_to() {
+fn polling_goes_on_after_the_database_has_crashed() {
     let _alone = half_machine();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = polled_site(Fixture::new(&postgres, shared_kafka(), "polling_crash"));

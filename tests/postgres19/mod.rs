@@ -1,5 +1,5 @@
-//! What only PostgreSQL 19 does. `make matrix` fetches that version and runs these tests; every other
-//! test may run on any version (`WALRELAY_TEST_POSTGRES`).
+//! Tests of what only PostgreSQL 19 does. `make matrix` fetches that version and runs these tests;
+//! every other test may run on any version (`WALRELAY_TEST_POSTGRES`).
 
 mod repack;
 

@@ -1,5 +1,5 @@
-//! What tests, demo and benchmarks rely on: that the services which the harness starts end, come
-//! back and keep what they had, and that its writers, readers and comparisons tell the truth.
+//! Tests of the harness, on which tests, demo and benchmarks rely: the services that it starts end,
+//! come back and keep what they had, and its writers, readers and comparisons report the truth.
 
 mod kafka;
 mod kit_kafka;

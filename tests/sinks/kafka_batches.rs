@@ -1,5 +1,5 @@
-//! What the Kafka client gives back as failed: whole
-//! batches, for one of them, and without the time.
+//! Tests with failed events of the Kafka client: whole batches, for one of them, and without the
+//! time.
 
 use std::collections::BTreeSet;
 

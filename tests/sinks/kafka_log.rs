@@ -247,7 +247,7 @@ fn block_on<T>(answer: impl Future<Output = T>) -> T {
     runtime.block_on(answer)
 }
 
-/// What the topic itself sets, whatever the broker's defaults are.
+/// The setting of the topic itself, whatever the broker's defaults are.
 fn config_of(topic: &str, name: &str) -> Option<String> {
     let (admin, resources) = (admin(), [ResourceSpecifier::Topic(topic)]);
     let found = block_on(admin.describe_configs(&resources, &AdminOptions::new()));

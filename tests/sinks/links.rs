@@ -72,12 +72,12 @@ fn a_host_that_accepts_and_never_greets_costs_one_deadline() {
     assert_eq!(relay.confirmed, [0]);
 }
 
-/// What a broker that hangs up saw.
+/// The log of a broker that hangs up.
 #[derive(Default)]
 struct Log {
     /// By key, the numbers in the order in which they came.
     came: BTreeMap<String, Vec<u64>>,
-    /// What was wrong, if anything was.
+    /// The problem, if there was one.
     wrong: Vec<String>,
     connections: usize,
 }

@@ -19,7 +19,7 @@ const IMPATIENCE: &str = "application:set_env(rabbit, consumer_timeout, 1000),
 /// More than are on their way at once.
 const RECORDS: usize = 300;
 
-/// What it logs when it has lost it.
+/// The log line of the broker when it has lost its patience.
 const LOST: &str = "delivery acknowledgement on channel";
 
 /// From 4.3 on RabbitMQ waits for the readers of streams without end.

@@ -1,4 +1,4 @@
-//! What only a real RabbitMQ can confirm: that the relay's view and the queue's are one.
+//! Tests that only a real RabbitMQ can confirm: that the relay's view and the queue's are one.
 
 use std::collections::HashSet;
 use std::sync::Arc;

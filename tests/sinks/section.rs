@@ -7,7 +7,7 @@ use std::time::Duration;
 use walrelay::config::{self, Request};
 use walrelay::sink::Broker;
 
-/// What is given of a section; everything else has its default.
+/// The values that are given of a section; every other key has its default.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values(BTreeMap<String, String>);
 

@@ -4,12 +4,12 @@
 //! and nothing else. What the skeletons need from package registries is fetched by `scripts/setup`.
 
 mod page;
-mod tools;
+pub(crate) mod tools;
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use self::page::{block, project};
-use self::tools::{Program, cached, run};
+use self::tools::{Program, Set, link_modules, run};
 use crate::support::faults::{CliFixture, TopicRecord};
 
 const EMIT_SQL: &str = include_str!("../../sql/emit.sql");
@@ -144,7 +144,7 @@ fn go() {
     let folder = project("go", &["go.mod", "go.sum"], &["main.go"]);
     let build = Program::new("go", &folder)
         .with(&["build", "-o", "place-order", "."])
-        .env("GOMODCACHE", cached("go", "go.sum", "mod"))
+        .env("GOMODCACHE", Set::Snippets.cached("go", "go.sum", "mod"))
         .env("GOCACHE", folder.join("cache"))
         .env("GOFLAGS", "-mod=readonly")
         .env("GOPROXY", "off");
@@ -156,7 +156,7 @@ fn go() {
 #[ignore = "scripts/test, when it has changed"]
 fn java() {
     let folder = project("java", &[], &["PlaceOrder.java"]);
-    let jars = format!("{}/*", cached("java", "pom.xml", "lib").display());
+    let jars = format!("{}/*", Set::Snippets.cached("java", "pom.xml", "lib").display());
     let compile =
         Program::new("javac", &folder).with(&["-d", "classes", "-cp", &jars, "PlaceOrder.java"]);
     run(&compile.slow()).assert_done();
@@ -175,7 +175,7 @@ fn java() {
 fn python() {
     let files = ["place_order_django.py", "place_order_sqlalchemy.py"];
     let folder = project("python", &[], &files);
-    let library = cached("python", "requirements.txt", "lib");
+    let library = Set::Snippets.cached("python", "requirements.txt", "lib");
     for (name, file) in ["snippet_django", "snippet_sqlalchemy"].iter().zip(files) {
         let python = Program::new("python3", &folder).with(&[file]).env("PYTHONPATH", &library);
         assert_emits(name, &python);
@@ -186,11 +186,7 @@ fn python() {
 #[ignore = "scripts/test, when it has changed"]
 fn node() {
     let folder = project("node", &[], &["place-order.mjs"]);
-    let modules = folder.join("node_modules");
-    if !modules.exists() {
-        std::os::unix::fs::symlink(cached("node", "package-lock.json", "node_modules"), &modules)
-            .unwrap();
-    }
+    link_modules(Set::Snippets, &folder);
     assert_emits("snippet_node", &Program::new("node", &folder).with(&["place-order.mjs"]));
 }
 

@@ -1,7 +1,8 @@
 //! The fenced blocks of docs/writing-events.md that a comment before them names, and the projects they are put into.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use super::tools::{Set, write};
 
 const PAGE: &str = include_str!("../../docs/writing-events.md");
 const MARK: &str = "<!-- snippet: ";
@@ -27,31 +28,15 @@ pub(super) fn block(name: &str) -> String {
     format!("{code}\n")
 }
 
-/// A folder with manifests of the skeleton and programs of the page. It stays from run to run, so that
-/// only what has changed is built again.
+/// A folder with manifests of the skeleton and programs of the page.
 #[track_caller]
 pub(super) fn project(language: &str, manifests: &[&str], programs: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("snippets").join(language);
+    let folder = Set::Snippets.place(language);
     for file in manifests {
-        write(&folder.join(file), &skeleton(language, file));
+        write(&folder.join(file), &Set::Snippets.file(language, file));
     }
     for file in programs {
         write(&folder.join(file), &block(&format!("{language}/{file}")));
     }
     folder
-}
-
-pub(super) fn skeleton(language: &str, file: &str) -> String {
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snippets");
-    let path = tree.join(language).join(file);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// Leaves a file alone that is so already: compilers look at its time.
-fn write(path: &Path, text: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    if fs::read_to_string(path).is_ok_and(|found| found == text) {
-        return;
-    }
-    fs::write(path, text).unwrap();
 }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use walrelay_harness::cache_folder;
 use walrelay_harness::proc::{spawn_tied, tied_command};
 
-use super::page::skeleton;
 use crate::support::LIMIT;
 use crate::support::faults::CliFixture;
 
@@ -21,7 +20,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const MISSING: &str = "scripts/setup installs the compilers, or says which is missing";
 
 #[derive(Clone)]
-pub(super) struct Program {
+pub(crate) struct Program {
     words: Vec<OsString>,
     env: Vec<(&'static str, OsString)>,
     folder: PathBuf,
@@ -29,7 +28,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    pub(super) fn new(program: impl Into<OsString>, folder: &Path) -> Program {
+    pub(crate) fn new(program: impl Into<OsString>, folder: &Path) -> Program {
         Program {
             words: vec![program.into()],
             env: Vec::new(),
@@ -38,25 +37,25 @@ impl Program {
         }
     }
 
-    pub(super) fn with(mut self, words: &[&str]) -> Program {
+    pub(crate) fn with(mut self, words: &[&str]) -> Program {
         self.words.extend(words.iter().map(OsString::from));
         self
     }
 
-    pub(super) fn env(mut self, name: &'static str, value: impl Into<OsString>) -> Program {
+    pub(crate) fn env(mut self, name: &'static str, value: impl Into<OsString>) -> Program {
         self.env.push((name, value.into()));
         self
     }
 
     /// A build: it has more time, and gives way to the tests beside it, some of which measure times.
-    pub(super) fn slow(mut self) -> Program {
+    pub(crate) fn slow(mut self) -> Program {
         self.words.splice(0..0, ["nice", "-n", "19"].map(OsString::from));
         self.limit = BUILD_LIMIT;
         self
     }
 
     /// The same as one of the page's programs: with an order, and the database as its library wants it named.
-    pub(super) fn placing(
+    pub(crate) fn placing(
         &self,
         scene: &CliFixture<'_>,
         order: &str,
@@ -86,30 +85,84 @@ impl Program {
     }
 }
 
-/// What `scripts/setup` has fetched for the manifest that is in the tree now.
-#[track_caller]
-pub(super) fn cached(language: &str, manifest: &str, part: &str) -> PathBuf {
-    let folder = cache_folder().unwrap().join("snippets").join(language);
-    let fetched = fs::read_to_string(folder.join(manifest)).unwrap_or_default();
-    let place = folder.display();
-    assert!(
-        fetched == skeleton(language, manifest),
-        "what tests/snippets/{language}/{manifest} names is not in {place}: run scripts/setup"
-    );
-    folder.join(part)
+/// Programs whose libraries come from package registries, each with its folder in `tests` and in the cache.
+#[derive(Clone, Copy)]
+pub(crate) enum Set {
+    Snippets,
+    Libraries,
 }
 
-pub(super) struct Ended {
+impl Set {
+    fn name(self) -> &'static str {
+        match self {
+            Set::Snippets => "snippets",
+            Set::Libraries => "libraries",
+        }
+    }
+
+    /// A file as it is in the tree now.
+    #[track_caller]
+    pub(crate) fn file(self, language: &str, file: &str) -> String {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(self.name());
+        let path = tree.join(language).join(file);
+        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The folder in which programs of a language are built and run. It stays from run to run, so that
+    /// only what has changed is built again.
+    pub(crate) fn place(self, language: &str) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name()).join(language)
+    }
+
+    /// What `scripts/setup` has fetched for the manifest that is in the tree now.
+    #[track_caller]
+    pub(crate) fn cached(self, language: &str, manifest: &str, part: &str) -> PathBuf {
+        let name = self.name();
+        let folder = cache_folder().unwrap().join(name).join(language);
+        let fetched = fs::read_to_string(folder.join(manifest)).unwrap_or_default();
+        let place = folder.display();
+        let fetch = match self {
+            Set::Snippets => "scripts/setup",
+            Set::Libraries => "scripts/setup --libraries",
+        };
+        assert!(
+            fetched == self.file(language, manifest),
+            "what tests/{name}/{language}/{manifest} names is not in {place}: run {fetch}"
+        );
+        folder.join(part)
+    }
+}
+
+/// Writes a file of a project. Leaves it alone if it is so already: compilers look at its time.
+pub(crate) fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    if fs::read_to_string(path).is_ok_and(|found| found == text) {
+        return;
+    }
+    fs::write(path, text).unwrap();
+}
+
+/// Lets programs of Node find the modules that were fetched.
+#[track_caller]
+pub(crate) fn link_modules(set: Set, folder: &Path) {
+    let modules = folder.join("node_modules");
+    if !modules.exists() {
+        let fetched = set.cached("node", "package-lock.json", "node_modules");
+        std::os::unix::fs::symlink(fetched, &modules).unwrap();
+    }
+}
+
+pub(crate) struct Ended {
     command: String,
-    pub(super) code: i32,
+    pub(crate) code: i32,
     out: String,
-    pub(super) err: String,
+    pub(crate) err: String,
 }
 
 impl Ended {
-    /// What it printed.
+    /// The output of the program.
     #[track_caller]
-    pub(super) fn assert_done(self) -> String {
+    pub(crate) fn assert_done(self) -> String {
         assert_eq!(self.code, 0, "{self}");
         self.out
     }
@@ -124,7 +177,7 @@ impl fmt::Display for Ended {
 
 /// Output goes to files, so that no pipe can fill.
 #[track_caller]
-pub(super) fn run(program: &Program) -> Ended {
+pub(crate) fn run(program: &Program) -> Ended {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let command_line = format!("{:?} in {}", program.words, program.folder.display());

@@ -17,7 +17,7 @@ pub(crate) enum Destination {
     },
     RabbitMq {
         url: String,
-        /// What the relay is given instead: the same broker through a [`Tap`].
+        /// The URL that the relay gets instead: the same broker through a [`Tap`].
         relay_url: String,
         /// A queue of each kind, all bound to the fixture's exchange.
         queues: Vec<Queue>,

@@ -202,7 +202,7 @@ impl<'p> CliFixture<'p> {
         read(topics)
     }
 
-    /// What its topic holds.
+    /// The records of its topic.
     pub(crate) fn records(&self) -> Vec<TopicRecord> {
         read(&[&self.topic()])
     }

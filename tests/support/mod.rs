@@ -1,5 +1,5 @@
-//! What the tests share: one Postgres and one broker of
-//! each kind per run, and a [`Fixture`] for each test.
+//! Parts that the tests share: one Postgres and one broker of each kind per run, and a [`Fixture`]
+//! for each test.
 //!
 //! A fixture has a database, a slot and a topic or queue of its own, so tests do not affect each
 //! other. A test that harms a service starts its own. Waiting is polling for a fact, with a limit

@@ -19,7 +19,7 @@ use super::faults::CliFixture;
 pub(crate) struct Broker {
     pub(crate) node: RabbitMq,
     pub(crate) tls_port: u16,
-    pub(crate) management_port: u16,
+    management_port: u16,
     folder: PathBuf,
 }
 
@@ -87,7 +87,7 @@ management.tcp.port = {management_port}
     #[track_caller]
     pub(crate) fn tenant(&self, name: &str, rights: [&str; 3]) {
         self.api("PUT", &format!("vhosts/{name}"), "{}");
-        let user = format!(r#"{{"password": {name:?}, "tags": "management,policymaker"}}"#);
+        let user = format!(r#"{{"password": {name:?}, "tags": ""}}"#);
         self.api("PUT", &format!("users/{name}"), &user);
         self.allow(name, rights);
         self.allow_user(name, "guest", ALL);
@@ -122,10 +122,6 @@ management.tcp.port = {management_port}
     pub(crate) fn tls_sink(&self, name: &str) -> String {
         let url = format!("amqps://{name}:{name}@localhost:{}/{name}", self.tls_port);
         format!("{}ca_file = {:?}\n", sink(&url), self.file("ca.crt"))
-    }
-
-    pub(crate) fn management(&self) -> String {
-        format!("management_url = \"http://127.0.0.1:{}\"\n", self.management_port)
     }
 
     /// Waits until a tenant's queue holds this many messages: a quorum queue counts late.

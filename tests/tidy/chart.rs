@@ -1,5 +1,5 @@
-//! What the Helm chart repeats of the program: keys of the configuration, alerts, the version. What the chart
-//! renders is tested by `packaging/chart/test`.
+//! Checks of the parts of the program that the Helm chart repeats: keys of the configuration,
+//! alerts, the version. What the chart renders is tested by `packaging/chart/test`.
 
 use serde_json::Value;
 

@@ -20,7 +20,7 @@ const EACH_SELECTOR: &str = "{job=\"$job\", instance=~\"$instance\"";
 /// Functions over a window, which must fit the scrape interval of whoever looks.
 const WINDOW: &str = "[$__rate_interval]";
 
-/// What is wrong with a dashboard.
+/// The problems of a dashboard.
 pub(crate) fn violations(path: &str, text: &str) -> Vec<String> {
     let board: Value = match serde_json::from_str(text) {
         Ok(board) => board,

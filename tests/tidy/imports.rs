@@ -59,11 +59,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 /// Folders beside the core that are pure: time comes in as an argument, bytes as slices.
 const PURE: &[&str] = &["src/compare/page/", "src/dead_letter/", "src/health/", "src/trace/"];
 
-/// What a pure file may not mention.
+/// The names that a pure file may not mention.
 const IMPURE: &[&str] =
     &["tokio", "std::net", "std::fs", "std::thread", "Instant::now", "SystemTime"];
 
-/// What the core may not mention either: everything that differs from run to run.
+/// The names that the core may not mention either: all that differs from run to run.
 const IMPURE_IN_CORE: &[&str] = &["std::env", "std::process", "RandomState"];
 
 /// Its maps, whose hasher is the same in each run.
@@ -157,7 +157,7 @@ pub(crate) fn idle_impurities(sources: &[Source]) -> Vec<String> {
     idle.map(|(file, _)| format!("{file} is pure: delete its exception")).collect()
 }
 
-/// What a file that should be pure mentions, with its line.
+/// The impure names that a file that should be pure mentions, with their lines.
 fn mentions(source: &Source) -> Vec<(usize, &'static str)> {
     let path = source.path.as_str();
     let is_core = path.starts_with(CORE);
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::graph::Tree;
 
-    /// What every group has, and the file that is checked.
+    /// The imports that every group has, and those of the file that is checked.
     fn imports(path: &str, text: &str) -> Vec<Import> {
         let plain = "pub struct X;";
         let folders = GROUPS.iter().flat_map(|group| group.members).chain(COMPOSITION);

@@ -18,7 +18,7 @@ pub(crate) fn code_only(text: &str) -> String {
     out
 }
 
-/// What stands in each string literal, with the line on which it begins. Escapes that matter to no
+/// The text of each string literal, with the line on which it begins. Escapes that matter to no
 /// reader of words are blanks.
 pub(crate) fn strings(text: &str) -> Vec<(usize, String)> {
     let chars: Vec<char> = text.chars().collect();

@@ -1,4 +1,4 @@
-//! What a span tells of an event that was published, and what the record of it carries.
+//! Tests of the span of a published event, and of the trace context that its record carries.
 
 use walrelay_harness::BrokerKind;
 use walrelay_harness::collector::{Span, SpanKind, attribute};
@@ -49,7 +49,7 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
     );
 }
 
-/// What was sent where, when it was committed, and how that went.
+/// Asserts that the span names the destination, the time of the commit and the outcome.
 #[track_caller]
 fn says_what_was_sent(case: &TraceFixture, span: &Span, id: &str) {
     let name = &case.site.name;

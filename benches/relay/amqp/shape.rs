@@ -1,4 +1,4 @@
-//! What the bare publisher publishes: byte for byte as much as the relay.
+//! Messages of the bare publisher: byte for byte as much as the relay.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -59,7 +59,7 @@ fn split(bytes: &[u8]) -> (Frame<'_>, usize) {
     Frame::split(bytes).unwrap().unwrap()
 }
 
-/// What the other codec reads of a method that is sent here.
+/// The method as the other codec reads it.
 fn read(method: ClientMethod<'_>, channel: u16) -> AMQPClass {
     let mut out = Vec::new();
     method.put(channel, &mut out);
@@ -313,6 +313,18 @@ proptest! {
             ServerMethod::read(split(&written).0.payload),
             Ok(ServerMethod::Start { cluster_name })
         );
+    }
+
+    #[test]
+    fn a_string_is_found_behind_a_value_of_an_unknown_type(
+        kind in any::<u8>().prop_filter("known", |kind| !b"SxFAVtbBsuUIifDlLdT".contains(kind)),
+        value in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let mut table = b"\x01a".to_vec();
+        table.push(kind);
+        table.extend(value);
+        table.extend(b"\x0ccluster_nameS\0\0\0\x02mq");
+        prop_assert_eq!(find_string(&table, "cluster_name"), Some(&b"mq"[..]));
     }
 
     #[test]

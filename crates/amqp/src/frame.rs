@@ -12,7 +12,7 @@ const HEARTBEAT: u8 = 8;
 const END: u8 = 0xCE;
 /// Type, channel and length.
 const HEAD_BYTES: usize = 7;
-/// What a frame has besides its payload.
+/// The bytes of a frame besides its payload.
 pub const COST_BYTES: usize = HEAD_BYTES + 1;
 /// A larger frame is refused. RabbitMQ's default is 128 KiB, but another one may be configured, and
 /// on delivery it adds to the headers of a message.

@@ -1,7 +1,7 @@
 //! AMQP 0-9-1 for a publisher that waits for confirms: the frames, the login, and the state of an
 //! open connection.
 //!
-//! Nothing here has a socket, a thread or a clock. [`login::Login`] and [`session::Session`] take
+//! The crate has no socket, no thread and no clock. [`login::Login`] and [`session::Session`] take
 //! the frames that have arrived, append the bytes that are to be sent, and get the time as an
 //! argument. Declarations and consumers are not part of it.
 

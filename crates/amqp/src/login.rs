@@ -4,7 +4,7 @@ use crate::frame::{Frame, FrameKind, PROTOCOL_HEADER};
 use crate::method::{ClientMethod, Mechanism, ServerMethod, Tuning};
 use crate::wire::Malformed;
 
-/// What a client wants.
+/// The request of a client for a login.
 #[derive(Clone, Debug)]
 pub struct LoginRequest {
     pub mechanism: Mechanism,
@@ -16,7 +16,7 @@ pub struct LoginRequest {
     pub connection_name: String,
 }
 
-/// What a login has agreed on.
+/// The facts that a login has agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The name of the server's cluster, which may be empty.
@@ -44,7 +44,7 @@ impl From<Malformed> for LoginError {
 pub struct Login {
     request: LoginRequest,
     cluster_name: String,
-    /// What the server has offered.
+    /// The limits that the server has offered.
     offered: Option<Tuning>,
 }
 
@@ -99,18 +99,18 @@ impl Login {
         Ok(None)
     }
 
-    /// The lower limit of both sides counts, where both set one.
     fn agreed(&self, offered: Tuning) -> Tuning {
         let LoginRequest { frame_max, heartbeat_s, .. } = self.request;
         Tuning {
             channel_max: if offered.channel_max == 0 { u16::MAX } else { offered.channel_max },
-            frame_max: lower(frame_max, offered.frame_max),
-            heartbeat_s: lower(heartbeat_s, offered.heartbeat_s),
+            frame_max: agreed_limit(frame_max, offered.frame_max),
+            heartbeat_s: agreed_limit(heartbeat_s, offered.heartbeat_s),
         }
     }
 }
 
-fn lower<T: Ord + Default + Copy>(ours: T, theirs: T) -> T {
+/// The lower limit of both sides, or the only one: 0 is none.
+fn agreed_limit<T: Ord + Default + Copy>(ours: T, theirs: T) -> T {
     let none = T::default();
     if ours == none || theirs == none { ours.max(theirs) } else { ours.min(theirs) }
 }

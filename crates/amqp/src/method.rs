@@ -8,8 +8,8 @@ use crate::wire::{Malformed, Reader, find_string, put_length, put_numbers, put_s
 /// Of the properties with which a server introduces itself.
 const CLUSTER_NAME: &str = "cluster_name";
 const LOCALE: &[u8] = b"en_US";
-/// What the server may send to this client: the reason of a refused login, confirms of all kinds,
-/// and that it is short of memory or disk.
+/// The capabilities that let the server send more to this client: the reason of a refused login,
+/// confirms of all kinds, and that it is short of memory or disk.
 const CAPABILITIES: [&[u8]; 4] =
     [b"authentication_failure_close", b"basic.nack", b"connection.blocked", b"publisher_confirms"];
 const MANDATORY: u8 = 1;
@@ -85,7 +85,7 @@ pub enum ServerMethod<'a> {
     Other(u16, u16),
 }
 
-/// What is agreed on in the login. 0 is no limit, or no heartbeat.
+/// The limits that a login agrees on. 0 is no limit, or no heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     pub channel_max: u16,

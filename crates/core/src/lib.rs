@@ -1,4 +1,4 @@
-//! What walrelay decides.
+//! The decisions of walrelay.
 
 pub mod base;
 pub mod dead_letter;

@@ -21,7 +21,7 @@ macro_rules! mutants {
                 }
             }
 
-            /// What the relay does then.
+            /// A description of what the relay does with this mutant.
             #[must_use]
             pub fn what(self) -> &'static str {
                 match self {
@@ -59,6 +59,7 @@ mutants! {
     ReportedTimeRenewed: "everything before a report that the slot has forgotten counts as committed until the session begins",
     WalEndUnchecked: "a WAL that ends before what was read is not noticed",
     OverlapUnseen: "a transaction that commits within the commit record of another counts as new",
+    EmptyTakenForKnown: "another transaction without events, in the place of one with events, is taken for that one",
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.
     PeerConfirmsOnly: "after a peer only what it has confirmed counts, and what it has published is not received again",
@@ -86,6 +87,7 @@ mutants! {
     MarkOnEnqueue: "an event is marked before it is confirmed",
     MarksOfOtherBroker: "marks are believed that another broker has confirmed",
     MarksAfterPeer: "marks are believed although another relay has had the slot",
+    MarksAfterRestore: "marks are believed although a restore of Postgres may have taken back a peer's trace",
     MarksAfterReboot: "marks are believed after a restart of the machine",
     MarksOutOfOrder: "a mark counts although an earlier event of its key was published after it",
     MarkOverrulesTopic: "a mark counts although the topic does not hold the event",
@@ -125,7 +127,6 @@ mutants! {
     RabbitTagsOfOldConnection: "answers on a new connection count for what was sent on the old one",
     RabbitLossIsConfirm: "what is in flight on a lost connection counts as confirmed",
     RabbitLossForgotten: "what is in flight on a lost connection is not sent again",
-    RabbitLastAnswersDropped: "answers that have arrived before a loss count for nothing",
     RabbitSuspectsTogether: "after a close over a message all are sent together again",
     RabbitCloseBlamesFirst: "a close over a message is taken for one over the oldest in flight",
     RabbitMissingExchangeForgotten: "a close over a missing exchange names no message",

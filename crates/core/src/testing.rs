@@ -1,4 +1,4 @@
-//! What unit tests share.
+//! Parts that unit tests share.
 
 /// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
 pub(crate) fn volume<T>(usual: T, soak: T) -> T {

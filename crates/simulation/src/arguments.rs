@@ -41,7 +41,7 @@ pub struct Arguments {
     pub keep: Option<String>,
 }
 
-/// What is wrong with the arguments, as a sentence, is the error.
+/// Reads the arguments; the error is a sentence about the wrong one.
 pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut read = Arguments {

@@ -35,7 +35,7 @@ pub(crate) struct Record {
     pub(crate) by: (usize, u64),
 }
 
-/// What does not change on the way of a record: all its copies share it.
+/// The content of a record, which does not change on its way: all its copies share it.
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) topic: String,
@@ -107,7 +107,7 @@ impl Record {
     }
 }
 
-/// What the broker says of a publish.
+/// The answer of the broker to a publish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Stored,
@@ -232,7 +232,7 @@ impl Broker {
         (0..reached).filter(|index| self.is_reached(*index))
     }
 
-    /// What has been under way for so long has arrived.
+    /// Lets the records arrive that have been under way for so long.
     pub(crate) fn arrive(&mut self, sent_before_us: u64) {
         if self.is_away {
             return;
@@ -268,7 +268,7 @@ impl Broker {
         self.rabbitmq.freeze(relay, is_frozen);
     }
 
-    /// Nothing is under way to it.
+    /// Whether no record is under way to the topic.
     pub(crate) fn is_quiet(&self) -> bool {
         self.inbox.is_empty() && self.kafka.is_quiet() && self.rabbitmq.is_quiet()
     }
@@ -525,7 +525,7 @@ impl Sink for DirectSink {
 }
 
 impl Drop for DirectSink {
-    /// What is not sent is gone; what is sent may still arrive.
+    /// Drops the records that are not sent; those that are sent may still arrive.
     fn drop(&mut self) {
         let sent = self.items.values().filter(|item| item.state == State::Sent).count();
         let mut broker = locked(&self.broker);

@@ -1,4 +1,5 @@
-//! What consumers saw, compared with what was committed. Knows nothing of the relay.
+//! Checker that compares the records that consumers saw with the committed events. It knows nothing
+//! of the relay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +8,7 @@ use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::numbers::Numbers;
 use crate::postgres::{Postgres, TOPICS};
 
-/// What is wrong, as a sentence, and the events that it concerns.
+/// A violation, as a sentence, and the events that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub what: String,
@@ -26,14 +27,14 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a topic has of a key.
+/// The records of a key in a topic.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     last: u64,
     newest: u64,
 }
 
-/// What parks a key.
+/// The dead letter that parks a key.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
     event: u64,
@@ -216,8 +217,8 @@ impl Checker {
         self.confirmed_until = 0;
     }
 
-    /// What was moved over by something else.
-    /// True if some of it is stored nowhere.
+    /// Excuses the events over which another client has moved the slot. True if some of it is
+    /// stored nowhere.
     pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) -> bool {
         let before = postgres.wal.iter().take_while(|it| it.commit_lsn < position);
         let events = before.flat_map(|transaction| transaction.events().map(|it| it.number));

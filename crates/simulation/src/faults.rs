@@ -1,4 +1,4 @@
-//! What may go wrong in a schedule.
+//! Faults of a schedule.
 
 use crate::options::SinkKind;
 
@@ -44,7 +44,7 @@ pub enum FaultKind {
     /// Connections to RabbitMQ are lost, with the answers to what is stored; and logins are refused for
     /// a while, or not.
     AmqpConnectionLost,
-    /// Nothing gets through in one direction, or in both.
+    /// No byte gets through in one direction, or in both.
     AmqpHalfOpen,
     /// RabbitMQ takes no messages for a while.
     BrokerAlarm,
@@ -78,7 +78,7 @@ impl FaultKind {
     }
 }
 
-/// Those of the broker come last, from [`FaultKind::BrokerAway`] on.
+/// All kinds of faults. Those of the broker come last, from [`FaultKind::BrokerAway`] on.
 pub const FAULTS: [FaultKind; 34] = [
     FaultKind::Kill,
     FaultKind::Stop,
@@ -147,11 +147,11 @@ pub(crate) enum Theme {
     All,
     /// Two relays that do not know of each other.
     Takeover,
-    /// What the next process finds.
+    /// Faults of the memory that the next process finds.
     Memory,
-    /// What Postgres has gone back behind.
+    /// Faults of the history behind which Postgres has gone back.
     History,
-    /// What the broker says, or does not.
+    /// Faults of the answers of the broker.
     Broker,
 }
 

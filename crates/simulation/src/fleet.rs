@@ -24,7 +24,7 @@ pub struct Fleet {
     pub keeps_digests: bool,
 }
 
-/// What all seeds together have shown.
+/// The counts of all seeds together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub seeds: u64,
@@ -38,7 +38,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Nothing was violated, and what must be reached in so many seeds was.
+    /// Whether no rule was violated, and every state was reached that must be in so many seeds.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.violations.is_empty() && self.missing().is_empty()
@@ -61,7 +61,7 @@ impl Totals {
     }
 }
 
-/// What a run tells while it goes on.
+/// The progress of a run.
 pub enum Progress<'a> {
     /// So many seeds were played.
     Played(u64),

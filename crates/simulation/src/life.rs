@@ -11,6 +11,8 @@ use walrelay_core::relay::ports::Clock;
 /// When every simulation begins, by the clocks of the processes.
 const BEGINS_UNIX_US: i64 = 1_800_000_000_000_000;
 const NO_FUSE: u32 = u32::MAX;
+/// A step that waits more often does not end.
+const WAITS_MAX: u32 = 100_000;
 
 /// The time of the world, in microseconds since its beginning.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,8 @@ pub(crate) struct Life {
     origin: Instant,
     /// How far the process has waited within its present step.
     waited_us: AtomicU64,
+    /// And how often.
+    waits: AtomicU32,
     /// The clock of its system is ahead by this much.
     ahead_us: AtomicI64,
     /// The clock of its machine stood while that was suspended, so long in all.
@@ -57,6 +61,7 @@ impl Life {
             world: world.clone(),
             origin: origin(),
             waited_us: AtomicU64::new(0),
+            waits: AtomicU32::new(0),
             ahead_us: AtomicI64::new(ahead_us),
             behind_us: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
@@ -104,13 +109,18 @@ impl Life {
         self.behind_us.fetch_add(us, Ordering::Relaxed);
     }
 
+    /// Whoever waits until a time has come finds that it has.
     pub(crate) fn wait(&self, length: Duration) {
-        self.waited_us.fetch_add(length.as_micros() as u64, Ordering::Relaxed);
+        let us = length.as_nanos().div_ceil(1_000) as u64;
+        self.waited_us.fetch_add(us, Ordering::Relaxed);
+        let waits = self.waits.fetch_add(1, Ordering::Relaxed);
+        assert!(waits < WAITS_MAX, "a step of a relay does not end");
     }
 
     /// The next step begins.
     pub(crate) fn forget_waits(&self) {
         self.waited_us.store(0, Ordering::Relaxed);
+        self.waits.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn now_us(&self) -> u64 {

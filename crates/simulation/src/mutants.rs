@@ -19,7 +19,7 @@ pub struct Verdict {
     pub mutant: Mutant,
     /// The number of the seed that caught it, in each attempt.
     pub seeds: Vec<Option<u64>>,
-    /// What the checker said first.
+    /// The first sentence of the checker.
     pub said: String,
     /// A run that shows it.
     pub options: Options,

@@ -48,7 +48,7 @@ impl Bytes {
     }
 }
 
-/// What both ends share.
+/// The state that both ends share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Connection(Arc<Mutex<State>>);
 
@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub(crate) closed_by_server: bool,
     /// The relay's end reports an error at once.
     pub(crate) is_reset: bool,
-    /// Nothing gets through in this direction any more.
+    /// Whether no byte gets through in this direction any more.
     pub(crate) down_is_cut: bool,
     pub(crate) up_is_cut: bool,
     /// A proxy acknowledges what the relay sends. Where it cannot pass that on, nothing else gets through
@@ -94,7 +94,7 @@ impl State {
         if arrives { self.updates_sent } else { self.updates_arrived }
     }
 
-    /// Nothing gets through any more, in one direction or in both.
+    /// Lets no byte through any more, in one direction or in both.
     pub(crate) fn cut(&mut self, down: bool, up: bool) {
         self.down_is_cut |= down || self.has_proxy;
         self.up_is_cut |= up || self.has_proxy;

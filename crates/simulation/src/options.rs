@@ -1,8 +1,8 @@
-//! What a run is made of: a seed, and what of its schedule is left out.
+//! Options of a run: a seed, and the parts of its schedule that are left out.
 
 use std::fmt;
 
-/// What the relays publish through.
+/// The sink through which the relays publish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkKind {
     /// A sink without a protocol: one event of a key at a time.

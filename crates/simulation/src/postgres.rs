@@ -61,7 +61,7 @@ impl Transaction {
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) confirmed: u64,
-    /// What a crash leaves.
+    /// The position that a crash leaves.
     pub(crate) on_disk: u64,
     pub(crate) active: Option<i32>,
     /// Transactions decoded since the start of the statistics.
@@ -107,7 +107,7 @@ pub(crate) struct Postgres {
     pub(crate) publishes: bool,
     /// How often the table was taken out and put back.
     pub(crate) publication_changes: u32,
-    /// What the standby knows of the slot.
+    /// The position of the slot that the standby knows.
     pub(crate) synced: u64,
     /// The newest position that was ever confirmed of this history.
     highest: u64,
@@ -338,7 +338,8 @@ impl Postgres {
         self.synced = self.slot.as_ref().map_or(self.synced, |slot| slot.confirmed);
     }
 
-    /// Nothing that was committed is lost; what was not written of the slot is.
+    /// Crashes the server. No committed transaction is lost; positions of the slot that were not
+    /// written are.
     pub(crate) fn crash(&mut self) {
         self.runs = false;
         self.drop_walsenders();
@@ -461,7 +462,7 @@ fn row(to: Encoder, change: &Change) -> Encoder {
     }
 }
 
-/// What consumers know an event by.
+/// The id by which consumers know an event.
 fn id(row: Encoder, number: u64) -> Encoder {
     let mut digits = [b'0'; 21];
     let (mut first, mut left) = (digits.len(), number);

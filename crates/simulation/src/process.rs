@@ -60,7 +60,7 @@ const LATE_READER: u64 = 32;
 pub(crate) const ATTEMPTS_MAX: u32 = 3;
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a relay has beyond the life of its processes.
+/// The belongings of a relay beyond the life of its processes.
 pub(crate) struct Machine {
     pub(crate) index: usize,
     pub(crate) state_file: Option<MemoryFile>,
@@ -99,7 +99,7 @@ pub(crate) struct Process {
 /// How a process has ended.
 pub(crate) type Ended = Result<(), Fault>;
 
-/// What a process is made in.
+/// The surroundings in which a process is made.
 pub(crate) struct Site<'a> {
     pub(crate) clock: &'a WorldClock,
     pub(crate) postgres: &'a SharedPostgres,
@@ -109,7 +109,7 @@ pub(crate) struct Site<'a> {
     pub(crate) is_cut_off: bool,
 }
 
-/// What the relays of all schedules have in common.
+/// The settings that the relays of all schedules have in common.
 pub(crate) struct Settings {
     pub(crate) source: Arc<SourceSettings>,
     delivery: DeliverySettings,
@@ -290,7 +290,8 @@ impl Process {
         self.flags.stop.store(true, Ordering::Relaxed);
     }
 
-    /// What the control runtime and the readers of topics do next. True if anything was done.
+    /// Does the next work of the control runtime and of the readers of topics. True if anything was
+    /// done.
     pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
         let mut has_done = false;
         if let Some(ends) = &mut *locked(&self.ends) {

@@ -94,7 +94,7 @@ fn facts(postgres: &Postgres) -> PublishedFacts {
     serde_json::from_value(facts).unwrap_or_else(|error| panic!("the facts: {error}"))
 }
 
-/// What Postgres says to a person who acknowledges a stop.
+/// The state of Postgres for a person who acknowledges a stop.
 pub(crate) fn present(postgres: &Postgres) -> Result<Present, Fault> {
     if let Some(fault) = holds_back(postgres) {
         return Err(fault);

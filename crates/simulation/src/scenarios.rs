@@ -158,7 +158,7 @@ pub(crate) struct Step {
     pub(crate) act: Act,
 }
 
-/// What a scenario chooses of a world.
+/// The choices of a scenario for its world.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stage {
     pub(crate) relays: Option<usize>,
@@ -170,14 +170,14 @@ pub(crate) struct Stage {
     pub(crate) poison: Option<u64>,
     pub(crate) burst: Option<(usize, Duration)>,
     pub(crate) reads_letters_late: bool,
-    /// Nothing else goes wrong.
+    /// Whether no other fault happens.
     pub(crate) is_calm: bool,
-    /// Nothing is committed but by the script, from its begin on.
+    /// Whether no transaction is committed but by the script, from its begin on.
     pub(crate) is_still: bool,
     /// Inside a transaction, a keepalive has the position of its end.
     pub(crate) keeps_alive_ahead: bool,
     pub(crate) window: Option<usize>,
-    /// Nothing is committed behind the script.
+    /// Whether no transaction is committed behind the script.
     pub(crate) is_last: bool,
     /// The script begins behind so many events.
     pub(crate) begins_at: u64,
@@ -264,7 +264,7 @@ impl Script<'_> {
         self.then(Until::Stored(stored), act);
     }
 
-    /// What is published from here on is not reported.
+    /// Loses the reports of events that are published from here on.
     fn lose_reports(&mut self) {
         self.at_once(Act::LosesReports(true));
         self.at_once(Act::Fault(FaultKind::CutUp));

@@ -1,4 +1,4 @@
-//! What happens in a schedule, for a person.
+//! Story of a schedule, for a person.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,7 +8,7 @@ use crate::checker::Violation;
 /// Lines of a story that fit on a page.
 const PAGE: usize = 60;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// It concerns all.

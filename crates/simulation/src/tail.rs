@@ -1,4 +1,4 @@
-//! What the thread does that reads the dead-letter topic.
+//! Work of the thread that reads the dead-letter topic.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 

@@ -1,8 +1,13 @@
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
+
+use walrelay_core::relay::ports::Clock as _;
 
 use crate::arguments::{self, Arguments};
 use crate::checker::Violation;
+use crate::life::{Life, WorldClock};
 use crate::story::{About, Line, page};
 use crate::{Fleet, Options, run};
 
@@ -84,6 +89,16 @@ fn what_was_mended_stays_mended() {
             assert_eq!(what.as_deref(), Some(showed.trim()), "{}", path.display());
         }
     }
+}
+
+#[test]
+fn a_wait_is_over_when_its_time_has_come_and_a_step_that_waits_for_ever_is_found() {
+    let life = Life::new(&WorldClock::default(), 0);
+    let until = life.instant() + Duration::from_nanos(1_500);
+    life.wait(until - life.instant());
+    assert!(life.instant() >= until);
+    let waits_for_ever = || (0..1_000_000).for_each(|_| life.wait(Duration::ZERO));
+    assert!(catch_unwind(AssertUnwindSafe(waits_for_ever)).is_err());
 }
 
 #[test]

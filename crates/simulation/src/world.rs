@@ -65,7 +65,7 @@ const SYNC_STANDBY: u64 = 12;
 /// After some faults timeouts pass: rounds are long, and rarely commit.
 const SLOW_ROUND_US: u64 = 200_000;
 const SLOW_COMMIT: u64 = 32;
-/// What goes wrong then lasts longer than a lease.
+/// The duration of a fault that lasts longer than a lease.
 const LONG_US: u64 = 16_000_000;
 const SLOW_ROUNDS_MAX: u64 = 100;
 pub(crate) const RELAYS_MAX: usize = 3;
@@ -80,7 +80,7 @@ const QUIET_ROUNDS: u32 = 20;
 /// So long a stop that a relay must make is waited for.
 const OWED_ROUNDS: u32 = 400;
 
-/// What a run has seen.
+/// The report of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub events: u64,
@@ -159,14 +159,14 @@ pub struct World {
     stored_until: usize,
     /// Rounds in which little is committed and timeouts pass.
     slow_rounds: u64,
-    /// Nothing else goes wrong before.
+    /// The time before which no other fault happens.
     quiet_until_us: u64,
     /// How often each relay was started.
     starts: Vec<u32>,
     /// Relay, its start, and the timeline of the last session; and how many sinks there were then.
     last_session: Option<(usize, u32, u32)>,
     last_sinks: u64,
-    /// What was found outside of the look at the broker.
+    /// The violation that was found outside of the look at the broker.
     violation: Option<Violation>,
     /// The first event that should go on.
     standing: Option<Standing>,
@@ -390,7 +390,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing goes wrong any more: all must come to its end.
+    /// Lets no fault happen any more: all must come to its end.
     fn settle(&mut self) -> Result<(), Violation> {
         self.tell(|| "nothing goes wrong from here on".to_owned());
         self.mend(u64::MAX);

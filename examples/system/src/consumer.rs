@@ -1,4 +1,5 @@
-//! What the two consumers have in common: options, and an inbox that runs beside their HTTP side.
+//! Parts that the two consumers have in common: options, and an inbox that runs beside their HTTP
+//! side.
 
 use std::net::SocketAddr;
 use std::time::Duration;

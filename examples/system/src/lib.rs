@@ -1,4 +1,5 @@
-//! What the three services share: the event they exchange, their options, `/metrics`, and spans.
+//! Parts that the three services share: the event they exchange, their options, `/metrics`, and
+//! spans.
 //!
 //! The interesting files are `order_service/orders.rs`, which writes an event in the transaction of
 //! its order, and `billing_service/billing.rs`, which handles one in the transaction of its invoice.
@@ -15,5 +16,5 @@ pub use http::serve;
 pub use shutdown::Shutdown;
 pub use telemetry::{Telemetry, http_parent, traceparent};
 
-/// What ends a service. People read it; no code looks into it.
+/// An error that ends a service. People read it; no code looks into it.
 pub type Failed = Box<dyn std::error::Error + Send + Sync>;

@@ -164,7 +164,8 @@ fn producer(
         .map_err(|error| client_error("the producer of copies", error))
 }
 
-/// What a record alone can cause is refused; everything else is waited for.
+/// Judges an error: one that a record alone can cause refuses the record; every other one is waited
+/// for.
 fn judge(error: &KafkaError, fatal: Option<(Code, String)>) -> Unconfirmed {
     match error.rdkafka_error_code() {
         Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord) => {

@@ -53,8 +53,8 @@ impl Kafka {
     }
 
     /// A property of librdkafka for all clients, such as `security.protocol` or `sasl.password`.
-    /// What decides on offsets, order and confirmation cannot be changed: a new consumer begins with
-    /// the oldest messages of its topics.
+    /// Properties that decide on offsets, order and confirmation cannot be changed: a new consumer
+    /// begins with the oldest messages of its topics.
     #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Kafka {
         self.properties.push((name.into(), value.into()));

@@ -1,4 +1,4 @@
-//! What one assigned partition has under way, and which offset may be committed.
+//! Messages that one assigned partition has under way, and the offset that may be committed.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ pub(super) struct OffsetTracker {
     under_way: VecDeque<(i64, bool)>,
     /// Where reading goes on after everything that is settled so far.
     next: Option<i64>,
-    /// What was returned by `committable` last.
+    /// The offset that `committable` has returned last.
     committed: Option<i64>,
 }
 
@@ -44,7 +44,8 @@ impl OffsetTracker {
         Some(next)
     }
 
-    /// What was returned by `committable` last may not have been committed: it is returned again.
+    /// Forgets the offset that `committable` has returned last: it may not have been committed, and
+    /// is returned again.
     pub(super) fn forget_committed(&mut self) {
         self.committed = None;
     }

@@ -43,7 +43,7 @@ const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 const TURN_RECORDS: usize = 256;
 /// A message that takes long holds back the offset to commit, and this much behind it.
 const UNDER_WAY_MAX: usize = 10_000;
-/// What closing may take beyond waiting for handlers, while the broker is away.
+/// The time that closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs the thread, and makes another consumer where one is of no more use.
@@ -275,7 +275,7 @@ impl Reader {
         }
     }
 
-    /// What is not known to be committed is committed with it, at the end all.
+    /// Commits every offset that is not known to be committed; at the end all.
     fn commit(&mut self, mode: CommitMode) {
         let is_sync = matches!(mode, CommitMode::Sync);
         let is_repeated = self.consumer.context().take_commit_failed() || is_sync;

@@ -1,4 +1,4 @@
-//! What librdkafka tells of rebalances and commits, kept for the reader.
+//! Events of librdkafka about rebalances and commits, kept for the reader.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

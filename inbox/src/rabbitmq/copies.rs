@@ -28,9 +28,9 @@ const PERSISTENT: u8 = 2;
 const SHORT_BYTES_MAX: usize = 255;
 /// Headers go in one frame together with the other properties, of which three are short strings.
 const PROPERTIES_BYTES_MAX: usize = 1024;
-/// What the broker adds to the headers of a copy that comes back from a retry level, beside names:
-/// `x-death`, `x-first-death-…`, `x-last-death-…`, and counts of deliveries. They are delivered in
-/// the same frame.
+/// The bytes that the broker adds to the headers of a copy that comes back from a retry level,
+/// beside names: `x-death`, `x-first-death-…`, `x-last-death-…`, and counts of deliveries. They are
+/// delivered in the same frame.
 const DEATH_BYTES: usize = 400;
 /// How often the name of the queue, which is that of its exchange, is in them.
 const DEATH_NAMES: usize = 6;
@@ -46,7 +46,7 @@ pub(crate) struct RabbitCopies {
 
 struct CopyChannel {
     channel: Channel,
-    /// What a frame has room for, as client and broker have agreed.
+    /// The size of a frame, as client and broker have agreed.
     frame_bytes_max: usize,
 }
 

@@ -19,7 +19,8 @@ const KEY_HEADER: &str = "key";
 const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
 /// Where the broker writes through which queues a message has come.
 const DEATHS: &str = "x-death";
-/// What the broker itself writes about the way of a message; the last from RabbitMQ 4.3 on.
+/// The prefixes of headers that the broker itself writes about the way of a message; the last from
+/// RabbitMQ 4.3 on.
 const BROKER_PREFIXES: [&str; 5] =
     [DEATHS, "x-first-death-", "x-last-death-", "x-delivery-", "x-acquired-"];
 

@@ -75,7 +75,7 @@ fn message(id: &str, copy: i32, replays: i32) -> Message {
     })
 }
 
-/// What the delivery is. `is_handled`: if it is to be handled, it is.
+/// Claims the delivery. `is_handled`: if it is to be handled, it is.
 async fn claim(store: &mut Store, message: &Message, is_handled: bool) -> Claim {
     let claimed = store.begin().await.unwrap();
     let claim = claimed.claim(message).await.unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of one delivery.
+//! Tests of the outcome of one delivery.
 
 use super::fixture::{Fixture, shared_kafka};
 use crate::support::{Calls, Database, HANDLED, shared_postgres, until};

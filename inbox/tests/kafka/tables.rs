@@ -1,4 +1,4 @@
-//! What stands in the consumer's tables, and what is made of it: rows that came late or are gone.
+//! Tests of rows in the consumer's tables that came late or are gone.
 
 use std::time::Duration;
 

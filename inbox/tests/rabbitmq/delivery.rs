@@ -1,4 +1,4 @@
-//! What is delivered, how often it counts, and to whom.
+//! Tests of deliveries: how often one counts, and to whom it goes.
 
 use super::fixture::{Fixture, shared_rabbitmq, source};
 use crate::support::{Calls, LIMIT, Running, Script, runtime, shared_postgres, until};

@@ -13,7 +13,7 @@ const DATABASE: &str = "WALRELAY_INBOX_TEST_DATABASE";
 const BROKER: &str = "WALRELAY_INBOX_TEST_BROKER";
 const KEYS: usize = 12;
 
-/// What the process does: `inbox` gets the service, the URL of the database and the broker.
+/// The program of the process: `inbox` gets the service, the URL of the database and the broker.
 pub(crate) fn run(inbox: impl FnOnce(&str, &str, &str) -> Inbox) {
     let Some(service) = std::env::var(SERVICE).ok() else { return };
     let (url, broker) = (std::env::var(DATABASE).unwrap(), std::env::var(BROKER).unwrap());
@@ -30,7 +30,7 @@ pub(crate) fn run(inbox: impl FnOnce(&str, &str, &str) -> Inbox) {
     runtime(2).block_on(inbox.run(Script(Calls::new()), gone)).unwrap();
 }
 
-/// What starts the process.
+/// A consumer in a process of its own, which is killed.
 pub(crate) struct KilledConsumer<'a> {
     /// The ignored test.
     pub(crate) test: &'a str,

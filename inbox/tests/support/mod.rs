@@ -1,5 +1,5 @@
-//! What tests of all brokers share: services, a database, and a handler that does what a message
-//! says.
+//! Parts that tests of all brokers share: services, a database, and a handler that does what a
+//! message says.
 
 pub(crate) mod killed;
 mod script;
@@ -25,7 +25,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 pub(crate) const LEVELS: [Duration; 3] =
     [Duration::from_millis(300), Duration::from_millis(600), Duration::from_secs(1)];
 
-/// What handlers write to.
+/// The table that handlers write to.
 pub(crate) const HANDLED: &str = "CREATE TABLE handled
     (position bigint GENERATED ALWAYS AS IDENTITY, message_id text, message_key text)";
 

@@ -26,7 +26,7 @@ pub(crate) struct Call {
     pub(crate) at: Instant,
 }
 
-/// What handlers were called with, whether or not it was committed.
+/// The calls of handlers, whether or not they were committed.
 pub(crate) struct Calls {
     calls: Mutex<Vec<Call>>,
     gate: Semaphore,
@@ -54,7 +54,7 @@ impl Calls {
         self.gate.add_permits(Semaphore::MAX_PERMITS / 2);
     }
 
-    /// What the handler depends on, beside Postgres, is away or back.
+    /// Takes away, or brings back, a dependency of the handler other than Postgres.
     pub(crate) fn set_dependency_away(&self, is_away: bool) {
         self.is_dependency_away.store(is_away, Ordering::SeqCst);
     }
@@ -144,7 +144,7 @@ fn raise(code: &str) -> String {
     format!("DO $$ BEGIN RAISE EXCEPTION 'as the message says' USING ERRCODE = '{code}'; END $$")
 }
 
-/// What a message says, and its number.
+/// The word of a message, and its number.
 fn parts(message: &Message) -> (String, u32) {
     let text = String::from_utf8_lossy(message.value().unwrap_or(b"ok")).into_owned();
     let (what, count) = text.split_once(' ').unwrap_or((&text, "0"));

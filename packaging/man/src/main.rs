@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a block below the options becomes.
+/// The titles that blocks below the options get.
 const TITLES: [(&str, &str); 3] =
     [("Exit codes:\n", "EXIT STATUS"), ("Examples:\n", "EXAMPLES"), ("Example:\n", "EXAMPLES")];
 const ENVIRONMENT: &str = "\

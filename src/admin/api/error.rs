@@ -48,9 +48,7 @@ impl ApiError {
             ("api.body-too-large", _) => StatusCode::PAYLOAD_TOO_LARGE,
             ("api.not-json", _) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             ("api.broken", _) => StatusCode::INTERNAL_SERVER_ERROR,
-            ("api.busy" | "api.log-full" | "api.stopping", _) | (_, Exit::Sink) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            ("api.busy" | "api.stopping", _) | (_, Exit::Sink) => StatusCode::SERVICE_UNAVAILABLE,
             (_, Exit::Usage) => StatusCode::BAD_REQUEST,
             _ => StatusCode::CONFLICT,
         }

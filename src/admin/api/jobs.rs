@@ -30,16 +30,16 @@ const END_GRACE: Duration = Duration::from_secs(6);
 /// Dead letters that a reading inside the relay may hold: 10 MB of them.
 const LETTERS_MAX: usize = 100_000;
 
-/// What `/api` acts on.
+/// The dead-letter topic on which `/api` acts.
 #[derive(Clone)]
 pub(crate) struct DeadLetterAccess {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) address: DeadLetterAddress,
     /// Where a replay may go.
     pub(crate) destinations: Destinations,
-    /// What looks for events.
+    /// The finder of events.
     pub(crate) finder: Option<EventFinder>,
-    /// What acknowledges a stop.
+    /// The stops that a request may acknowledge.
     pub(crate) stops: Option<Arc<StandingStops>>,
     /// Without a token every request is refused.
     pub(crate) token: Option<Secret>,
@@ -83,13 +83,13 @@ impl Default for ReplayJobs {
 }
 
 impl ReplayJobs {
-    /// Begins a job, unless one is under way or `tell` fails, which writes the audit line.
+    /// Begins a job, unless one is under way. `write_audit_line` is called before.
     pub(super) fn begin(
         &self,
         access: DeadLetterAccess,
         job: ReplayJob,
         reason: String,
-        tell: impl FnOnce() -> Result<(), ApiError>,
+        write_audit_line: impl FnOnce(),
     ) -> Result<Arc<HttpJob>, ApiError> {
         let mut last = locked(&self.last);
         if let Some(job) = last.as_deref().filter(|job| locked(&job.outcome).is_none()) {
@@ -97,7 +97,7 @@ impl ReplayJobs {
             let mend = "wait for it (GET /api/dlq/job), or stop it (DELETE /api/dlq/job)";
             return Err(ApiError::new("api.job-under-way", what, "", mend));
         }
-        tell()?;
+        write_audit_line();
         let clock = (self.new_clock)();
         let job = Arc::new(HttpJob {
             number: last.as_deref().map_or(1, |job| job.number + 1),

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-use self::audit::audit;
 use self::error::{ApiError, json_answer};
 pub(crate) use self::jobs::DeadLetterAccess;
 use self::jobs::ReplayJobs;
@@ -38,7 +37,6 @@ use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, rel
 use crate::dead_letter::replay::{ReplayAction, ReplayJob};
 use crate::dead_letter::view;
 
-mod audit;
 mod error;
 mod find;
 mod jobs;
@@ -55,7 +53,7 @@ const LIST_BYTES_MAX: usize = 4 << 20;
 
 type ApiResult = Result<Response, ApiError>;
 
-/// What the handlers share.
+/// The state that the handlers share.
 pub(super) struct Api {
     access: DeadLetterAccess,
     token: TokenCheck,
@@ -206,9 +204,7 @@ async fn show(
     let payload = request::payload(&uri)?;
     if payload {
         let (who, id) = (who(&client), escaped(&id));
-        audit(|| {
-            tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
-        })?;
+        tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
     }
     api.on_topic(move |topic| {
         let ids = [id];
@@ -258,17 +254,15 @@ async fn begin_job(
     let (by, name, text) = (who(&client), action.name(), filter.to_string());
     let who = by.as_str();
     // The job itself logs how many dead letters it has found, and how many it has resolved.
-    let told = || {
-        audit(|| {
-            tracing::info!(
-                target: "audit", who, action = name, filter = text, any_destination, reason,
-                "dead letters: {name} requested over HTTP"
-            );
-        })
+    let write_audit_line = || {
+        tracing::info!(
+            target: "audit", who, action = name, filter = text, any_destination, reason,
+            "dead letters: {name} requested over HTTP"
+        );
     };
     let destinations = (!any_destination).then(|| api.access.destinations.clone());
     let job = ReplayJob { action, filter, rate, expected, destinations, by: by.clone() };
-    let job = api.jobs.begin(api.access.clone(), job, reason.clone(), told)?;
+    let job = api.jobs.begin(api.access.clone(), job, reason.clone(), write_audit_line)?;
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
@@ -281,7 +275,6 @@ async fn stop_job(
     ConnectInfo(client): ConnectInfo<AdminClient>,
 ) -> ApiResult {
     let job = api.jobs.last()?;
-    // Also where the log has no room for its line: to stop is always safe.
     job.stop();
     let who = who(&client);
     tracing::info!(target: "audit", who, action = "stop", "dead letters: stop of the job requested");
@@ -304,12 +297,10 @@ async fn release_keys(
         };
         return api.on_topic(parked).await;
     }
-    audit(|| {
-        tracing::info!(
-            target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
-            "dead letters: release requested over HTTP"
-        );
-    })?;
+    tracing::info!(
+        target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
+        "dead letters: release requested over HTTP"
+    );
     // A task of its own goes on to the end when the client leaves.
     let released = tokio::spawn(
         api.on_topic(move |topic| Ok(answer(release(topic, &request, &steady_clock())?))),
@@ -326,9 +317,7 @@ async fn resume(
     let reason = request::resume(request).await?;
     let stops = api.access.stops.clone().ok_or_else(not_here)?;
     let who = who(&client);
-    audit(|| {
-        tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
-    })?;
+    tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
     // A task of its own goes on to the end when the client leaves.
     let resumed = tokio::spawn(async move {
         let work = move |_: &AtomicBool| {

@@ -49,7 +49,7 @@ pub(super) struct ReleaseBody {
     reason: Option<String>,
 }
 
-/// What the body of a job has beside a filter.
+/// The options that the body of a job has beside a filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct JobOptions {

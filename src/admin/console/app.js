@@ -9,7 +9,6 @@ import { Plots } from "./plot.js";
 
 const TONES = { starting: "warn", connecting: "warn", standby: "warn", draining: "warn" };
 const SIGNS = { good: "✓", warn: "…", bad: "!" };
-const LINKS = { live: "live", polling: "asked every 2 s" };
 
 // The same as `state` in page.rs.
 export function toneOf(state, ready = true) {
@@ -64,7 +63,7 @@ function showLink(link, heardAt) {
   const lost = link === "lost";
   byId("link").className = `link ${link}`;
   byId("link").setAttribute("role", lost ? "alert" : "status");
-  say(byId("link"), lost ? `connection lost since ${clock(heardAt / 1000)} UTC` : LINKS[link]);
+  say(byId("link"), lost ? `connection lost since ${clock(heardAt / 1000)} UTC` : "live");
   document.body.classList.toggle("stale", lost);
 }
 
@@ -86,7 +85,6 @@ letters.onSession = showSession;
 showSession();
 follow({
   status: showStatus,
-  sample: (sample) => plots.add(sample),
-  history: (history) => plots.replace(history),
+  history: (history) => plots.add(history),
   link: showLink,
 });

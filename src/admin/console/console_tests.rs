@@ -3,7 +3,7 @@ use serde_json::json;
 use super::figure::{Figure, FigureKind as Kind};
 use super::*;
 
-/// What stands between two marks, each time.
+/// The texts between two marks.
 fn between<'t>(text: &'t str, start: &str, end: char) -> Vec<&'t str> {
     text.split(start).skip(1).filter_map(|rest| rest.split(end).next()).collect()
 }

@@ -29,7 +29,7 @@ pub(super) struct Figure {
     /// A JSON Pointer into `/status`.
     path: &'static str,
     kind: FigureKind,
-    /// What is written where the value is `null` or missing.
+    /// The text where the value is `null` or missing.
     absent: &'static str,
 }
 

@@ -1,69 +1,42 @@
-// Follows the relay: over the stream of events, or by asking again and again where the stream is refused.
+// Follows the relay: asks for its status, and for the samples that are new, every two seconds.
 
 const POLL_MS = 2000;
-const STREAM_AGAIN_MS = 30000;
-const SILENCE_MS = 4000;
-const HISTORY_EVERY_MS = 15000;
+// A relay counts as lost when a question fails and the last answer is older than this.
+const SILENCE_MS = 3000;
 
-export async function fetchJson(path) {
+async function fetchJson(path) {
   const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(SILENCE_MS) });
   if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
   return answer.json();
 }
 
-// `on.status`, `on.sample` and `on.history` take what came; `on.link` is told "live", "polling" or "lost", and
-// since when.
+// `on.status` and `on.history` take the answers; `on.link` takes "live" or "lost", and the time of the last answer.
 export function follow(on) {
   let heardAt = Date.now();
   let link = "";
-  let poll = 0;
+  let since = 0;
 
   const setLink = (next) => {
     if (next === link) return;
-    const wasLost = link === "lost";
     link = next;
     on.link(next, heardAt);
-    // What happened meanwhile is missing from the plots.
-    if (wasLost) history();
   };
-  const heard = (how, status) => {
-    heardAt = Date.now();
-    setLink(how);
-    on.status(status);
-  };
-  const history = () => fetchJson("/history").then(on.history, () => on.history(null));
 
   async function ask() {
-    try {
-      heard("polling", await fetchJson("/status"));
-    } catch {
-      // The clock below notices the silence.
+    const paths = ["/status", `/history?since=${since}`];
+    const [status, history] = await Promise.all(paths.map(fetchJson)).catch(() => []);
+    if (status) {
+      heardAt = Date.now();
+      since = history.samples.at(-1)?.at ?? since;
+      setLink("live");
+      on.status(status);
+      on.history(history);
+    } else if (Date.now() - heardAt > SILENCE_MS) {
+      setLink("lost");
     }
   }
 
-  function startPolling() {
-    if (poll) return;
-    ask();
-    const timers = [setInterval(ask, POLL_MS), setInterval(history, HISTORY_EVERY_MS)];
-    poll = timers;
-    setTimeout(() => { timers.forEach(clearInterval); poll = 0; stream(); }, STREAM_AGAIN_MS);
-  }
-
-  let events = null;
-  addEventListener("pagehide", () => events?.close());
-
-  function stream() {
-    const opened = new EventSource("/events");
-    events = opened;
-    opened.addEventListener("status", (event) => heard("live", JSON.parse(event.data)));
-    opened.addEventListener("sample", (event) => on.sample(JSON.parse(event.data)));
-    opened.onerror = () => {
-      // A refused stream is closed for good; one that broke is opened again by the browser.
-      if (opened.readyState === EventSource.CLOSED) startPolling();
-    };
-  }
-
-  history();
-  stream();
-  setInterval(() => { if (Date.now() - heardAt > SILENCE_MS) setLink("lost"); }, 500);
+  // The next question follows the answer, so that questions to a slow relay do not pile up.
+  const poll = () => ask().finally(() => setTimeout(poll, POLL_MS));
+  poll();
 }

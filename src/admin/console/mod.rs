@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use super::answer::{HTML, TEXT, answer};
-use super::events::Observer;
+use super::observer::Observer;
 
 mod figure;
 mod page;

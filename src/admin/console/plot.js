@@ -54,17 +54,13 @@ export class Plots {
     new ResizeObserver(() => this.draw()).observe(place);
   }
 
-  replace(history) {
-    this.samples = history?.samples ?? [];
-    this.interval = history?.interval_seconds ?? 5;
-    this.missing = history === null;
-    this.draw();
-  }
-
-  add(sample) {
-    if (sample.at <= (this.samples.at(-1)?.at ?? 0)) return;
-    this.samples.push(sample);
-    while (this.samples[0].at < sample.at - HOUR) this.samples.shift();
+  // Adds the samples of an answer of /history that are new.
+  add(history) {
+    const fresh = history.samples.filter((sample) => sample.at > this.end);
+    if (!fresh.length) return;
+    this.interval = history.interval_seconds;
+    const samples = [...this.samples, ...fresh];
+    this.samples = samples.filter((sample) => sample.at >= fresh.at(-1).at - HOUR);
     this.draw();
   }
 
@@ -72,8 +68,7 @@ export class Plots {
   get span() { return Math.min(Math.max(this.end - (this.samples[0]?.at ?? 0), SPAN_MIN), HOUR); }
 
   draw() {
-    const text = this.missing ? "The relay gives no history."
-      : this.samples.length < 2 ? "The first samples come within some seconds."
+    const text = this.samples.length < 2 ? "The first samples come within some seconds."
       : `Times are UTC, a sample every ${this.interval} s. Shaded: not ready.`;
     say(this.note, text);
     this.plots.forEach((plot) => plot.draw());

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 /// How the result of a command is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
-    /// For people.
+    /// Text with units.
     #[default]
     Text,
     /// One JSON document.

@@ -69,8 +69,8 @@ pub(crate) enum DlqAction {
     Release(ReleaseArgs),
     /// Delete old records of the dead-letter topic.
     ///
-    /// Deletes up to the oldest record that is open, parks a key or is younger. RabbitMQ deletes by age alone: there
-    /// the command prints the policy to set, and exits 1.
+    /// Deletes all records before the first one that is an open dead letter, parks a key, or is younger than
+    /// --older-than. RabbitMQ can delete only by age: there the command prints the policy to set, and exits 1.
     #[command(after_help = PURGE_HELP)]
     Purge(PurgeArgs),
 }
@@ -105,7 +105,7 @@ pub(crate) struct ShowArgs {
     /// Event ids.
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<String>,
-    /// Print the payloads, too.
+    /// Also print the payloads.
     #[arg(long)]
     pub(crate) payload: bool,
     #[command(flatten)]
@@ -115,7 +115,7 @@ pub(crate) struct ShowArgs {
 /// Which dead letters a job acts on, and how.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
-    /// All dead letters (of --state). Without it, an id or a filter is required.
+    /// Select all dead letters (of --state). Without it, an id or a filter is required.
     #[arg(long)]
     pub(crate) all: bool,
     /// Maximum rate, as in 50/s or 300/min.
@@ -133,8 +133,8 @@ pub(crate) struct WorkArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReplayArgs {
-    /// Publish also to topics and exchanges to which no route of the configuration leads. Whoever may write to the
-    /// dead-letter topic then decides where this login publishes.
+    /// Also publish to topics and exchanges that no route of the configuration can produce. Then everybody who
+    /// may write to the dead-letter topic decides where this login publishes.
     #[arg(long)]
     pub(crate) any_destination: bool,
     #[command(flatten)]
@@ -157,7 +157,7 @@ pub(crate) struct ReleaseArgs {
     /// All parked keys.
     #[arg(long, conflicts_with = "key")]
     pub(crate) all: bool,
-    /// Release keys that have open dead letters, too: later events are published before them.
+    /// Also release keys that have open dead letters. Later events are published before these.
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]

@@ -51,21 +51,21 @@ static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0 done · 1 failed · 2 wrong usage or configuration · 3 slot missing, lost or not ours
+  0 done · 1 failed · 2 wrong usage or configuration · 3 slot missing, lost or moved
   4 source unusable · 5 sink unusable · 6 halted by policy
 
 Examples:
   walrelay config example --sink kafka > walrelay.toml
   walrelay init --dry-run               show what is missing in Postgres and at the broker
-  walrelay check                        find every fault before the first event
-  walrelay run                          relay until stopped
+  walrelay check                        report every problem that would make run fail
+  walrelay run                          publish events until stopped
   walrelay -c prod.toml run             with another configuration file
   walrelay --set delivery.attempts_max=3 run
   walrelay status --watch               show lag and rates, each second
-  walrelay resume                       acknowledge why the relay has stopped
+  walrelay resume                       acknowledge a stop, so that the next start continues
   walrelay dlq list --since 2h          list events that could not be published
   walrelay find --key customer-7        find the events of a key
-  walrelay compare --html compare.html  measure the slot against polling";
+  walrelay compare --html compare.html  compare the slot with polling";
 
 const COMPARE_HELP: &str = "\
 Runs the slot, then polling at each interval, under the same load, in a scratch schema, slot and
@@ -183,9 +183,9 @@ impl Args {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Relay events until stopped. SIGTERM settles what is in flight and exits 0.
+    /// Publish events until stopped. After SIGTERM it settles the events in flight and exits 0.
     ///
-    /// The log, and the fault that ends the relay, are written to standard error.
+    /// The log, and the error that ends the relay, are written to standard error.
     #[command(after_help = "Example:\n  walrelay -c /etc/walrelay.toml run")]
     Run {
         #[command(flatten)]
@@ -193,7 +193,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         listen: ListenArg,
     },
-    /// Find every fault that would end `run`. Changes nothing; exits 1 if there is one.
+    /// Report every problem that would make `run` fail. Changes nothing; exits 1 if there is one.
     #[command(
         after_help = "Examples:\n  walrelay check\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
     )]
@@ -210,7 +210,7 @@ pub(crate) enum Command {
     Init(InitArgs),
     /// Show the state of running relays: lag, rates, latency, dead letters, WAL.
     Status(StatusArgs),
-    /// Acknowledge a stop that protects data. Until then, every start of the relay ends with it.
+    /// Acknowledge a stop that protects data. Until then every start of the relay fails with the same error.
     #[command(
         after_help = "Examples:\n  walrelay resume\n  walrelay resume --yes --reason 'compared, nothing is missing'"
     )]
@@ -234,7 +234,7 @@ pub(crate) enum Command {
     /// Find where events are: their rows, records and dead letters.
     #[command(after_help = find::FIND_HELP)]
     Find(FindArgs),
-    /// Measure the slot against polling, on your own Postgres and broker.
+    /// Compare the slot with polling, on your own Postgres and broker.
     #[command(after_help = COMPARE_HELP)]
     Compare(CompareArgs),
     /// The relay that `compare` measures.
@@ -283,10 +283,10 @@ impl Command {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct InitArgs {
-    /// Print the SQL instead of running it. What is missing at the broker is not created.
+    /// Print the SQL for Postgres instead of running it. Topics, exchanges and queues are not created.
     #[arg(long, conflicts_with_all = ["dry_run", "json", "output"])]
     pub(crate) sql: bool,
-    /// Role that `walrelay run` logs in as [default: that of `source.url`].
+    /// Role that `walrelay run` logs in as; it gets REPLICATION if it does not have it [default: that of `source.url`].
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<String>,
     #[command(flatten)]
@@ -311,7 +311,7 @@ pub(crate) struct ResumeArgs {
     listen: ListenArg,
 }
 
-/// What to print of the configuration.
+/// The part of the configuration to print.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Print the effective configuration with the origin of each value. Secrets are hidden.
@@ -327,10 +327,10 @@ pub(crate) enum ConfigAction {
         #[arg(long, value_enum, default_value_t = ExampleSink::Kafka)]
         sink: ExampleSink,
     },
-    /// Print the [[source.outbox]] sections for the tables that are recognised. Changes nothing.
+    /// Print the [[source.outbox]] sections for the tables of known libraries. Changes nothing.
     ///
-    /// Reads the catalog of the database at source.url; no other key is needed. What it prints can be
-    /// appended to a configuration that has source.url and a sink.
+    /// Reads the catalog of the database at source.url; no other key is needed. Append the output to a
+    /// configuration that has source.url and a sink.
     #[command(
         after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
     )]
@@ -365,7 +365,7 @@ pub(crate) struct CompareArgs {
     /// Rates in events per second; each mode is run once at each rate.
     #[arg(long, value_name = "LIST", default_value = "100,1000")]
     pub(crate) rates: String,
-    /// Polling intervals; an empty list measures only the slot.
+    /// Polling intervals; none measures only the slot.
     #[arg(long, value_name = "LIST", default_value = "100ms,500ms,2s")]
     pub(crate) intervals: String,
     /// Duration of each run.

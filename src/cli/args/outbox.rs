@@ -18,8 +18,8 @@ Examples:
 
 const HANDOVER_HELP: &str = "\
 Creates the publication and the slot, and divides the rows: relays that poll publish the rows that
-the slot does not carry, and then stop. Writers need not stop. Then set source.mode = \"cdc\" and
-start the relay again.
+the slot does not deliver, and then stop. Writers can continue. Afterwards set source.mode = \"cdc\"
+and start the relay again.
 
 Examples:
   walrelay outbox handover --dry-run
@@ -30,7 +30,7 @@ pub(crate) enum OutboxAction {
     /// List rows; by default those that have failed.
     #[command(after_help = LIST_HELP)]
     List(ListRows),
-    /// Make failed rows pending again, with all their attempts.
+    /// Make failed rows pending again. Each gets delivery.attempts_max new attempts.
     #[command(after_help = RETRY_HELP)]
     Retry(RetryRows),
     /// Move the table from polling to a replication slot, without losing or repeating an event.
@@ -49,7 +49,7 @@ impl OutboxAction {
     }
 }
 
-/// The states of a row, in the words of the shipped table.
+/// The states of a row, under the names of the shipped table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RowState {
     Pending,
@@ -98,7 +98,7 @@ pub(crate) struct RetryRows {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HandoverArgs {
-    /// Do not wait until the relays that poll have published the rows that are left to them.
+    /// Do not wait until the relays that poll have published their remaining rows.
     #[arg(long)]
     pub(crate) no_wait: bool,
     #[command(flatten)]

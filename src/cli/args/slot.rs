@@ -4,10 +4,10 @@ use clap::{Args, Subcommand};
 
 use super::common::{OutputArgs, YesArg};
 
-/// What to do with the slot.
+/// The action on the slot.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SlotAction {
-    /// Create a slot. Postgres keeps the events that are committed from then on.
+    /// Create a slot. From then on Postgres retains the WAL of all events that are not confirmed.
     #[command(after_help = "Example:\n  walrelay slot create")]
     Create {
         #[command(flatten)]
@@ -18,7 +18,7 @@ pub(crate) enum SlotAction {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Drop a slot. Postgres no longer keeps the events that were not relayed.
+    /// Drop a slot. Events that are not published can then no longer be read from the WAL.
     #[command(after_help = "Examples:\n  walrelay slot drop\n  walrelay slot drop walrelay --yes")]
     Drop {
         #[command(flatten)]

@@ -40,7 +40,7 @@ const TABLE_LINES: usize = 1000;
 /// Set by the first signal: what reads or writes the topic ends.
 type StopFlag = Arc<AtomicBool>;
 
-/// What an action does on the dead-letter topic.
+/// The work of an action on the dead-letter topic.
 type TopicWork<'a> = &'a dyn Fn(&DeadLetterTopic<'_>, &StopFlag) -> Result<Exit, Vec<Fault>>;
 
 /// `from` is the dead-letter topic of a consumer. All but a replay need the sections of the broker alone: the

@@ -195,7 +195,7 @@ impl<'a> Plots<'a> {
         svg(172.0, &about, &parts)
     }
 
-    /// What each mode cost, one figure per measure.
+    /// Draws the cost of each mode, one figure per measure.
     pub(super) fn costs(&self, measures: &[CostMeasure]) -> Markup {
         figures(measures.iter().map(|measure| {
             let bar = |run: &&Run| (run.result.mode, (measure.of)(&run.result));

@@ -1,4 +1,4 @@
-//! What the loop needs from Postgres beside its stream: sessions, the catalog, a position confirmed
+//! Requests of the loop to Postgres beside its stream: sessions, the catalog, a position confirmed
 //! over SQL, and what the walsender is doing.
 //!
 //! All of it takes connections, with name resolution, TLS, authentication and queries, for which

@@ -117,7 +117,8 @@ struct SessionOpener<'a> {
     history: SlotHistory,
     /// Warnings of the last preflight, which are not logged again.
     warned: Vec<String>,
-    /// What the slot had delivered before this relay read it; the inner one as Postgres says.
+    /// The count of what the slot had delivered before this relay read it; the inner one as
+    /// Postgres says.
     decoded_before: Option<Option<i64>>,
     in_doubt: Option<(Fault, String)>,
 }

@@ -1,5 +1,5 @@
-//! What the walsender is doing while the stream is silent, asked over a connection of its own to
-//! the server that the stream comes from: so an answer also shows that this server can be reached.
+//! State of the walsender while the stream is silent, asked over a connection of its own to the
+//! server that the stream comes from: so an answer also shows that this server can be reached.
 
 use std::sync::Arc;
 use std::time::Duration;

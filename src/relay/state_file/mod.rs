@@ -24,7 +24,7 @@ use crate::base::os_ffi::SharedWords;
 /// Set by systemd for a service with `StateDirectory=`: absolute paths, separated by colons.
 const DIRECTORY_VARIABLE: &str = "STATE_DIRECTORY";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What a relay without the file does.
+/// The consequence of a relay without the file.
 const WITHOUT: &str = "no state file: after a crash, what the broker confirmed last is published again, and an event that kills the process is not recognised; delivery.state_file names one";
 
 /// Opens the file. Only a file that was configured must be usable.

@@ -12,9 +12,9 @@ use rustix::fs::{Access, access};
 use super::append::{AppendFile, lock_within};
 use super::bench_target::FileBenchTarget;
 use super::dead_letters::FileLog;
+use super::fault;
 use super::publish::FileSink;
 use super::settings::{FileSettings, RelayLock, folder, lock_path};
-use super::{fault, search};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -23,7 +23,6 @@ use crate::sink::bench_target::BenchTarget;
 use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
-use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 
 /// How long a lock is waited for: a relay that is ending holds it for some moments, and so does a
 /// child process until it runs its own program.
@@ -125,10 +124,6 @@ impl Broker for FileSettings {
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         let log = FileLog::open(&self.dead_letters, &from);
         Ok(Box::new(log.map_err(|error| fault::unusable(&self.dead_letters, &error))?))
-    }
-
-    fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
-        search::search(&self.path, scope, take)
     }
 
     fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {

@@ -12,7 +12,6 @@ mod dead_letters;
 mod fault;
 mod publish;
 mod record;
-mod search;
 pub(super) mod settings;
 
 #[cfg(test)]

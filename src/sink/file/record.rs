@@ -72,21 +72,12 @@ pub(super) fn write(event: &Outbound<'_>, now_unix_us: i64) -> Result<Vec<u8>, s
 
 /// The record that stands at `offset`; empty if the line is not one of ours.
 pub(super) fn read(line: &[u8], offset: u64) -> LogEntry {
-    let position = position(offset);
-    let read = parse(line, position).map(|(_, entry)| entry);
-    read.unwrap_or(LogEntry { position, ..LogEntry::default() })
+    let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+    let position = PartitionOffset { partition: 0, offset };
+    parse(line, position).unwrap_or(LogEntry { position, ..LogEntry::default() })
 }
 
-/// The record that stands at `offset`, with its topic; none if the line is not one of ours.
-pub(super) fn read_event(line: &[u8], offset: u64) -> Option<(String, LogEntry)> {
-    parse(line, position(offset))
-}
-
-fn position(offset: u64) -> PartitionOffset {
-    PartitionOffset { partition: 0, offset: i64::try_from(offset).unwrap_or(i64::MAX) }
-}
-
-fn parse(line: &[u8], position: PartitionOffset) -> Option<(String, LogEntry)> {
+fn parse(line: &[u8], position: PartitionOffset) -> Option<LogEntry> {
     let record: Record<'_> = serde_json::from_slice(line).ok()?;
     let data = |data: Option<Data<'_>>| data.map_or(Some(None), |data| data.bytes().map(Some));
     let mut headers = Vec::new();
@@ -94,15 +85,14 @@ fn parse(line: &[u8], position: PartitionOffset) -> Option<(String, LogEntry)> {
     while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
         headers.push((String::from_utf8(name.bytes()?).ok()?, value.bytes()?));
     }
-    let entry = LogEntry {
+    Some(LogEntry {
         position,
         written_unix_us: record.ts.saturating_mul(1000),
         key: data(record.key)?,
         value: data(record.payload)?,
         headers,
         ..LogEntry::default()
-    };
-    Some((record.topic.into_owned(), entry))
+    })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
-//! and the faults of that.
+//! Operations of the relay on a cluster besides publishing (creating and deleting topics, reading
+//! one), and their faults.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -234,20 +234,6 @@ pub(super) fn delete_records(
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
-/// Those of the topics that keep only the last record of a key, as far as this login may see it.
-pub(super) fn compacted(
-    settings: &KafkaSettings,
-    topics: &[&str],
-    within: Duration,
-) -> Vec<String> {
-    let is_compacted = |found: &ConfigResource| {
-        let policy = found.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
-        policy.is_some_and(|policy| policy.split(',').any(|word| word.trim() == "compact"))
-    };
-    let described = topic_configs(settings, topics, within).into_iter();
-    described.filter(|(_, found)| is_compacted(found)).map(|(topic, _)| topic).collect()
-}
-
 /// The configurations of those of the topics that this login may see.
 pub(super) fn topic_configs(
     settings: &KafkaSettings,
@@ -297,7 +283,7 @@ pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &st
     Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
 }
 
-/// What mends an error of librdkafka's about a connection.
+/// The remedy for an error of librdkafka's about a connection.
 fn reaching(error: &str) -> &'static str {
     // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
     let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));

@@ -1,7 +1,7 @@
 use super::*;
 
-/// What is found when the broker shows these one after another, the last one for ever; and how
-/// often it was asked.
+/// The result when the broker shows these one after another, the last one for ever; and how often
+/// it was asked.
 fn found(shown: Vec<KafkaResult<Vec<i32>>>, within: Duration) -> (KafkaResult<Vec<i32>>, usize) {
     let mut looks = 0;
     let found = leaders_of(2, Instant::now() + within, || {

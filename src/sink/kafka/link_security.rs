@@ -1,4 +1,5 @@
-//! What `check` says of a connection to the cluster that others can read, or pose as the end of.
+//! Findings of `check` about a connection to the cluster that others can read, or pose as the end
+//! of.
 
 use std::collections::BTreeMap;
 

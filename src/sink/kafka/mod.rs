@@ -5,7 +5,8 @@
 //! setting: with `linger.ms=0` a single event leaves at once, and with only two requests in flight
 //! a backlog gathers behind them and leaves as full batches.
 //!
-//! What the sink decides is in `walrelay_core::sink::kafka`; [`producer`] is its port to librdkafka.
+//! The decisions of the sink are in `walrelay_core::sink::kafka`; [`producer`] is its port to
+//! librdkafka.
 
 mod answer_ffi;
 mod bench_target;

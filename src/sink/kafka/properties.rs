@@ -47,7 +47,7 @@ pub(super) struct PropertyRule {
     /// Other names of the property are its aliases in librdkafka; `_cb` stands for all callbacks.
     names: &'static [&'static str],
     allows: fn(&str) -> bool,
-    /// What any other value would do.
+    /// The harm that any other value would do.
     pub(super) reason: &'static str,
     pub(super) mend: &'static str,
 }

@@ -28,7 +28,7 @@ fn is_broker(text: &str) -> bool {
     is_complete && !address.contains(char::is_whitespace)
 }
 
-/// What the names of librdkafka properties begin with whose values are not secret.
+/// The prefixes of librdkafka properties whose values are not secret.
 #[rustfmt::skip]
 const OPEN_PROPERTIES: &[&str] = &[
     "acks", "batch.", "broker.", "client.id", "client.rack", "compression.", "connections.", "debug",
@@ -37,7 +37,7 @@ const OPEN_PROPERTIES: &[&str] = &[
     "ssl.ca.location", "ssl.endpoint.", "statistics.", "sticky.", "topic.",
 ];
 
-/// What the names of properties begin with that say how to log in.
+/// The prefixes of properties about the login.
 const LOGIN: &[&str] = &["sasl.", "ssl."];
 const HIDDEN: &str = "***";
 /// The beginning of a secret that a text may end with by chance.
@@ -49,9 +49,10 @@ settings! {
     pub struct KafkaSettings {
         /// Bootstrap servers: `host:port,host:port`.
         pub brokers: String = text(BROKERS).required("localhost:9092"),
-        /// Any librdkafka producer property that breaks no promise; a value may be a secret.
+        /// Producer properties of librdkafka, except those that would break a promise of the relay.
+        /// A value may be a secret.
         pub properties: BTreeMap<String, Secret> = map(secret().showing(OPEN_PROPERTIES)),
-        /// Topics that `init` creates and that `check` and `run` insist on.
+        /// Topics that `init` creates and that `check` and `run` require.
         pub topics: Vec<String> = strings(TOPIC).default(""),
         /// Partitions of a topic that `init` creates.
         pub partitions: i32 = integer(1, 100_000).default("8"),
@@ -150,7 +151,7 @@ fn without(text: &str, value: &str) -> String {
     text
 }
 
-/// What is wrong with a client queue that is smaller than the window: it would fill first.
+/// The problem of a client queue that is smaller than the window: it would fill first.
 fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<String> {
     let size = value.trim().parse::<u64>().ok()?;
     let (limit, window, shown) = match name {

@@ -50,19 +50,16 @@ pub(super) struct TopicTail<'a> {
 /// The partitions of which a tail is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TailPartitions {
-    /// Those whose replicas are all in sync.
+    /// The partitions whose replicas are all in sync.
     InSync,
-    All,
     Only(i32),
-    AllBut(i32),
 }
 
 impl TailPartitions {
     fn contains(self, partition: i32) -> bool {
         match self {
-            TailPartitions::InSync | TailPartitions::All => true,
+            TailPartitions::InSync => true,
             TailPartitions::Only(only) => partition == only,
-            TailPartitions::AllBut(other) => partition != other,
         }
     }
 }
@@ -152,17 +149,18 @@ impl KafkaTopicReader {
         Ok((starts, open, whole))
     }
 
-    /// Have records been removed that were written at `from_unix_us` or later? So it may be where a
-    /// partition has lost its beginning, and what is left of it begins later than that.
+    /// Have records of the tail been removed? So it may be where a partition has lost its beginning,
+    /// and what is left of it begins later than the tail.
     pub(super) fn has_lost_records(
         &self,
-        topic: &str,
-        from_unix_us: i64,
+        tail: &TopicTail<'_>,
         deadline: Instant,
     ) -> KafkaResult<bool> {
+        let TopicTail { topic, from_unix_us, partitions } = *tail;
         let left = deadline.saturating_duration_since(Instant::now());
         let mut all = TopicPartitionList::new();
-        for partition in cluster::partitions(self.consumer.client(), topic, left)? {
+        let found = cluster::partitions(self.consumer.client(), topic, left)?;
+        for partition in found.iter().filter(|it| partitions.contains(it.id)) {
             all.add_partition(topic, partition.id);
         }
         let beginnings = self.offsets(&all, Offset::Beginning, deadline)?;
@@ -187,12 +185,6 @@ impl KafkaTopicReader {
     pub(super) fn partition_count(&self, topic: &str, within: Duration) -> KafkaResult<i32> {
         let found = cluster::partitions(self.consumer.client(), topic, within)?;
         Ok(i32::try_from(found.len()).unwrap_or(i32::MAX))
-    }
-
-    /// The topics that this login may see.
-    pub(super) fn topics(&self, within: Duration) -> KafkaResult<Vec<String>> {
-        let metadata = self.consumer.fetch_metadata(None, within)?;
-        Ok(metadata.topics().iter().map(|topic| topic.name().to_owned()).collect())
     }
 
     /// The offsets of a time. A broker that has just become the leader of a partition may not know

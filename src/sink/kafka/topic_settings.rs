@@ -1,4 +1,4 @@
-//! What the settings of topics do to records that have the time of their publish: a topic may refuse
+//! Effects of topic settings on records that have the time of their publish: a topic may refuse
 //! them for it, or delete them too early.
 
 use std::time::Duration;
@@ -10,7 +10,8 @@ use crate::base::finding::Finding;
 
 /// Most of the difference between two clocks that are set by NTP.
 const CLOCKS_MS: i64 = 10_000;
-/// What is in flight waits in the client while no broker answers, with the time of its publish.
+/// The longest that an event in flight waits in the client while no broker answers, with the time
+/// of its publish.
 const WAITS_MS: i64 = 600_000;
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -25,7 +26,7 @@ struct TopicSettings<'a> {
     cleanup_policy: Option<&'a str>,
 }
 
-/// What can hurt, of topics that are there. One of them may be the dead-letter topic.
+/// Finds the harmful settings of topics that exist. One of them may be the dead-letter topic.
 pub(super) fn findings(
     settings: &KafkaSettings,
     topics: &[&str],

@@ -42,7 +42,6 @@ pub(super) fn settings_for(settings: &RabbitSettings, name: &str) -> RabbitSetti
         exchange: Template::literal(name),
         exchange_type: TOPIC.to_owned(),
         queues: BTreeMap::new(),
-        management: None,
         ..settings.clone()
     }
 }

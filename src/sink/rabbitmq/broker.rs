@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::{self, RabbitSettings};
-use super::{bench_target, dead_letters, doctor, fault, init, publish, search};
+use super::{bench_target, dead_letters, doctor, fault, init, publish};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -14,7 +14,6 @@ use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
 use crate::sink::broker::{NOT_PURGED, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
@@ -85,10 +84,6 @@ impl Broker for RabbitSettings {
                 age.as_secs(),
             ),
         ))
-    }
-
-    fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
-        search::search(self, scope, take)
     }
 
     fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {

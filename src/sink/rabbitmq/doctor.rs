@@ -1,8 +1,8 @@
 //! Checks that the configured exchanges and queues exist and can be used.
 //!
-//! `run` checks at its start, before it connects to publish, and asks the management API if there is
-//! one. `check` does the same and also reports what cannot be known. Neither changes
-//! anything.
+//! `run` checks at its start, before it connects to publish. `check` does the same and also reports
+//! what cannot be known. Neither changes anything. AMQP cannot list bindings: whether a queue is
+//! bound for a routing key is seen when an event is published with it.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,10 @@ use super::connection::AmqpConnection;
 use super::connection_loss::AmqpResult;
 use super::dead_letters;
 use super::exchanges::Existence;
-use super::management::{ExchangeBinding, ManagementApi, Routability, queue_warnings, routability};
 use super::message::NAME_BYTES_MAX;
 use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
 use super::settings::RabbitSettings;
-use super::setup_faults::{DIRECT, NOT_A_STREAM, Purpose, SetupFaults};
+use super::setup_faults::{NOT_A_STREAM, Purpose, SetupFaults};
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
 use crate::base::host;
@@ -22,7 +21,7 @@ use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Requirements;
 
-/// Queues, or routing keys of rows, that are looked at one by one.
+/// Queues named by rows that are looked at one by one.
 const LOOKED_AT_MAX: usize = 100;
 
 /// Whether there is anything to ask the broker for over AMQP.
@@ -53,9 +52,6 @@ pub(super) async fn check(
         && is_sound(&doctor.found)
     {
         doctor.fail(loss.unreachable(&settings.address()));
-    }
-    if is_sound(&doctor.found) {
-        doctor.bindings().await;
     }
     doctor.found
 }
@@ -116,12 +112,8 @@ impl Doctor<'_> {
         self.found.push(Finding::fail(fault));
     }
 
-    /// AMQP and the management API may give the same warning.
     fn warn(&mut self, text: String) {
-        let finding = Finding::warn("sink", text);
-        if !self.found.contains(&finding) {
-            self.found.push(finding);
-        }
+        self.found.push(Finding::warn("sink", text));
     }
 
     fn warn_if_thorough(&mut self, text: String) {
@@ -143,13 +135,6 @@ impl Doctor<'_> {
         if let Some(host) = remote.filter(|_| !settings.is_encrypted) {
             self.warn(format!(
                 "amqp:// to {host} is not encrypted: password and events can be read on the way; write amqps:// in sink.rabbitmq.url"
-            ));
-        }
-        let api = settings.management.as_ref().filter(|api| !api.tls);
-        if let Some(api) = api.filter(|api| is_remote(&api.host.name)) {
-            self.warn(format!(
-                "http:// to {} is not encrypted: the password can be read on the way; write https:// in sink.rabbitmq.management_url",
-                api.host.name
             ));
         }
     }
@@ -222,11 +207,13 @@ impl Doctor<'_> {
         }
         let is_hidden = differences.contains(&ExchangeDifference::Hidden);
         let subject = purpose.subject("exchange", name);
-        if purpose == Purpose::Events && !is_hidden {
-            self.ok(format!("{subject} is there: {kind}, durable"));
-        } else {
-            self.ok(format!("{subject} is there"));
-        }
+        let properties = if is_hidden { String::new() } else { format!(": {kind}, durable") };
+        self.ok(match purpose {
+            Purpose::Events => format!(
+                "{subject} is there{properties}; whether a routing key is bound is seen at its first publish"
+            ),
+            Purpose::DeadLetters => format!("{subject} is there"),
+        });
         for difference in differences {
             match difference {
                 ExchangeDifference::Hidden if purpose == Purpose::Events => {
@@ -234,7 +221,9 @@ impl Doctor<'_> {
                         "whether exchange {name} is durable and of type {kind} cannot be known: this login may not declare it, which run does not need"
                     ));
                 }
-                ExchangeDifference::Alternate(alternate) => self.alternate(name, &alternate),
+                ExchangeDifference::Alternate(alternate) => self.warn(format!(
+                    "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
+                )),
                 ExchangeDifference::AutoDelete => {
                     self.warn(format!("exchange {name} deletes itself with its last binding"));
                 }
@@ -244,13 +233,7 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    fn alternate(&mut self, name: &str, alternate: &str) {
-        self.warn(format!(
-            "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
-        ));
-    }
-
-    /// What cannot be used counts as missing.
+    /// A queue that cannot be used counts as missing.
     async fn queue_exists(
         &mut self,
         probe: &Probe,
@@ -298,110 +281,6 @@ impl Doctor<'_> {
             self.warn_if_thorough(format!(
                 "{what}: walrelay dlq needs it, and so do parked keys after a restart; help: {mend}"
             ));
-        }
-        Ok(())
-    }
-
-    /// Checks bindings, if there is a management API to ask.
-    async fn bindings(&mut self) {
-        let (settings, required) = (self.settings, self.required);
-        let exchange = settings.exchange.constant().filter(|name| !name.is_empty());
-        let letters = required.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
-        let Some(api) = ManagementApi::of(settings) else {
-            let names = exchange.into_iter().chain(letters.map(|it| it.exchange.as_str()));
-            let names = names.collect::<Vec<_>>().join(" and ");
-            if !names.is_empty() {
-                self.warn_if_thorough(format!(
-                    "what is bound to exchange {names} cannot be seen over AMQP: set sink.rabbitmq.management_url to have it looked at"
-                ));
-            }
-            return;
-        };
-        if let Some(name) = exchange
-            && let Err(error) = self.event_bindings(&api, name).await
-        {
-            self.warn(error);
-        }
-        if let Some(address) = letters
-            && let Err(error) = self.dead_letter_binding(&api, address).await
-        {
-            self.warn(error);
-        }
-    }
-
-    async fn event_bindings(&mut self, api: &ManagementApi<'_>, name: &str) -> Result<(), String> {
-        let (exchange, bindings) = api.exchange(name).await?;
-        let alternate = api.alternate_exchange(name, &exchange).await.unwrap_or_else(|error| {
-            self.warn(error);
-            None
-        });
-        if let Some(alternate) = &alternate {
-            self.alternate(name, alternate);
-        }
-        let kind = exchange["type"].as_str().unwrap_or(&self.settings.exchange_type);
-        self.routes(name, kind, &bindings, alternate.is_some());
-        for (queue, key) in &self.settings.queues {
-            let is_bound = |it: &ExchangeBinding| {
-                it.to_queue() && it.destination == *queue && it.routing_key == *key
-            };
-            if !bindings.iter().any(is_bound) {
-                self.fail(self.faults.queue_unbound(Purpose::Events, name, queue, key));
-            }
-        }
-        let queues = bindings.iter().filter(|it| it.to_queue()).map(|it| it.destination.as_str());
-        for queue in queues.collect::<BTreeSet<_>>().into_iter().take(LOOKED_AT_MAX) {
-            for text in queue_warnings(&api.get("queues", &[queue]).await?) {
-                self.warn(text);
-            }
-        }
-        Ok(())
-    }
-
-    fn routes(&mut self, name: &str, kind: &str, bindings: &[ExchangeBinding], alternate: bool) {
-        let required = self.required;
-        if required.topics.is_empty() {
-            match bindings.len() {
-                0 if !alternate => self.fail(self.faults.unroutable(name, None)),
-                count => self.ok(format!(
-                    "{count} bindings to exchange {name}; routing keys come from rows, so whether each is bound is seen event by event"
-                )),
-            }
-        }
-        // With an alternate exchange every key is routed; it has its own warning.
-        for key in required.from_rows.iter().filter(|_| !alternate).take(LOOKED_AT_MAX) {
-            if routability(kind, bindings, key) == Routability::Unbound {
-                self.warn_of_rows(&self.faults.unroutable(name, Some(key)));
-            }
-        }
-        for key in &required.topics {
-            match routability(kind, bindings, key) {
-                Routability::Bound => self.ok(format!("routing key {key} is bound")),
-                Routability::Unbound if alternate => {}
-                Routability::Unbound => self.fail(self.faults.unroutable(name, Some(key))),
-                Routability::Unknown => self.warn(format!(
-                    "whether routing key {key} is bound cannot be known for an exchange of type {kind}"
-                )),
-            }
-        }
-    }
-
-    async fn dead_letter_binding(
-        &mut self,
-        api: &ManagementApi<'_>,
-        address: &DeadLetterAddress,
-    ) -> Result<(), String> {
-        let DeadLetterAddress { exchange: name, topic: queue } = address;
-        let (exchange, mut bindings) = api.exchange(name).await?;
-        bindings.retain(|it| it.to_queue() && it.destination == *queue);
-        let kind = exchange["type"].as_str().unwrap_or(DIRECT);
-        match routability(kind, &bindings, queue) {
-            Routability::Bound => self.ok(format!("queue {queue} is bound to exchange {name}")),
-            Routability::Unbound => {
-                self.fail(self.faults.queue_unbound(Purpose::DeadLetters, name, queue, queue));
-            }
-            Routability::Unknown => self.warn(format!(
-                "whether dead letters reach queue {queue} cannot be known for the type of exchange {name}"
-            )),
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ struct Setup<'a> {
     settings: &'a RabbitSettings,
     probe: &'a Probe,
     faults: SetupFaults<'a>,
-    /// Nothing is created or bound.
+    /// Whether nothing is created or bound.
     dry_run: bool,
     made: Vec<String>,
 }

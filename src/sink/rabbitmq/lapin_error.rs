@@ -1,4 +1,4 @@
-//! What an error of lapin says of a connection.
+//! Meaning of lapin's errors for a connection.
 
 use lapin::{ChannelState, ErrorKind};
 

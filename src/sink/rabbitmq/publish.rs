@@ -98,7 +98,7 @@ async fn checked_connection(
     }
 }
 
-/// What is found at the broker, over a connection of its own if there is anything to ask for.
+/// Inspects the broker, over a connection of its own if there is anything to ask for.
 async fn inspected(
     settings: &RabbitSettings,
     check: &StartupCheck<'_>,

@@ -8,7 +8,7 @@ use rustls::pki_types::ServerName;
 
 use super::connection_loss::AmqpAddress;
 use super::message::NAME_BYTES_MAX;
-use super::uri::{AmqpUri, ManagementUri, RabbitHost, UriError};
+use super::uri::{AmqpUri, RabbitHost};
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
@@ -38,7 +38,7 @@ const BINDING_KEY: TextRule = TextRule {
 };
 
 settings! {
-    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URLs say.
+    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URL says.
     #[derive(Clone, Debug)]
     pub(super) struct RabbitSettings {
         /// Where RabbitMQ is: `amqps://user:password@mq1:5671,mq2:5671/vhost`; hosts are tried in
@@ -47,46 +47,43 @@ settings! {
         /// Exchange that events are published to; `${column}` takes it from the row. Empty is the
         /// default exchange, where the routing key is a queue's name.
         pub(super) exchange: Template = template().default("outbox.events"),
-        /// Type of the exchange that `init` makes and `check` and `run` insist on: `topic`,
+        /// Type of the exchange that `init` creates and that `check` and `run` require: `topic`,
         /// `direct`, `fanout`, `headers` or one that begins with `x-`.
         pub(super) exchange_type: String = text(EXCHANGE_TYPE).default("topic"),
-        /// Queues that `init` makes and binds and that `check` and `run` insist on: name to binding
-        /// key.
+        /// Queues that `init` creates and binds, and that `check` and `run` require: name and
+        /// binding key.
         pub(super) queues: BTreeMap<String, String> = map(text(BINDING_KEY)),
-        /// Type of a queue that `init` makes; always durable.
+        /// Type of the queues that `init` creates. They are always durable.
         pub(super) queue_type: String
             = word(vec!["quorum", "classic", "stream"]).default("quorum"),
         /// How to log in: `plain` by user and password of the URL, `external` by the client
         /// certificate.
         pub(super) auth: RabbitAuth = choice().default("plain"),
         pub(super) tls_files: RabbitTls = flattened(),
-        /// A connection on which nothing was heard for twice as long is taken for dead. Whole
-        /// seconds count.
+        /// Interval of the heartbeats, in whole seconds. A connection on which nothing arrives for
+        /// twice this time is closed.
         pub(super) heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
-        /// Longest attempt to connect to one host, and to log in there.
+        /// Maximum time to connect to one host and log in.
         pub(super) connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
-        /// Where `check` can see bindings and policies: `http://user:password@mq:15672`; without a
-        /// user, that of `url`. A secret.
-        pub(super) management_url: Option<Secret> = url().or_none("bindings are not looked at"),
 
         pub(super) is_encrypted: bool,
         pub(super) hosts: Vec<RabbitHost>,
         pub(super) vhost: String,
         pub(super) login: RabbitLogin,
-        pub(super) management: Option<ManagementUri>,
     }
 }
 
 settings! {
     #[derive(Clone, Debug)]
     pub(super) struct RabbitTls {
-        /// PEM file of the certificates that may sign the server's.
+        /// PEM file of the certificate authorities that are trusted to sign the server's
+        /// certificate.
         pub(super) ca_file: Option<PathBuf> = text(FILLED).or_none("the system's roots"),
         /// PEM file of the client certificate and its chain.
         pub(super) cert_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
         /// PEM file of the client certificate's key, unencrypted.
         pub(super) key_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
-        /// Name that the server's certificate must bear, also sent as SNI.
+        /// Name that the server's certificate must have. It is also sent as SNI.
         pub(super) server_name: Option<String> = text(FILLED).or_none("the host of the URL"),
     }
 }
@@ -143,18 +140,11 @@ const KEY: &str = name_of!(RabbitTls, key_file);
 const NAME: &str = name_of!(RabbitTls, server_name);
 
 impl SinkSettings for RabbitSettings {
-    /// Fills in what the URLs say.
+    /// Sets what the URL says.
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let mut invalid = self.invalid_names();
-        let bad_uri = |key, error: UriError| bad_value(key, error.what, error.mend);
-        match self.management_url.as_ref().map(|uri| ManagementUri::parse(uri.expose())) {
-            Some(Err(error)) => {
-                invalid.push(bad_uri(name_of!(RabbitSettings, management_url), error));
-            }
-            uri => self.management = uri.and_then(Result::ok),
-        }
         match AmqpUri::parse(self.url.expose()) {
-            Err(error) => invalid.push(bad_uri(URL, error)),
+            Err(error) => invalid.push(bad_value(URL, error.what, error.mend)),
             Ok(uri) => {
                 invalid.extend(self.contradictions(&uri));
                 self.login = RabbitLogin::of(self.auth, uri.user, uri.password);
@@ -235,14 +225,13 @@ impl RabbitSettings {
         let RabbitTls { ca_file, cert_file, key_file, server_name } = &self.tls_files;
         let (tls, external) = (uri.tls, self.auth == RabbitAuth::External);
         let (cert, key) = (cert_file.is_some(), key_file.is_some());
-        let api_tls = self.management.as_ref().is_some_and(|api| api.tls);
         let names_user = uri.user.is_some() || uri.password.is_some();
         let is_valid = |name: &str| ServerName::try_from(name).is_ok();
         let bad_name = server_name.as_deref().filter(|name| !is_valid(name));
         let bad_host = server_name.is_none() && !uri.hosts.iter().all(|it| is_valid(&it.name));
         let bad_name_is = format!("{:?} is no host name or address", bad_name.unwrap_or_default());
         let checks = [
-            (!tls && ca_file.is_some() && !api_tls, CA, NO_EFFECT, USE_AMQPS),
+            (!tls && ca_file.is_some(), CA, NO_EFFECT, USE_AMQPS),
             (!tls && cert, CERT, NO_EFFECT, USE_AMQPS),
             (!tls && key, KEY, NO_EFFECT, USE_AMQPS),
             (!tls && server_name.is_some(), NAME, NO_EFFECT, USE_AMQPS),

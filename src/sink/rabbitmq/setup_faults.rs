@@ -16,7 +16,7 @@ const UNREADABLE: &str = "sink.dead-letter-unreadable";
 const CHECK_TYPE: &str =
     "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list";
 
-/// What an exchange or a queue is for.
+/// The purpose of an exchange or a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Events,
@@ -107,42 +107,6 @@ impl<'a> SetupFaults<'a> {
             format!("{by_hand}; or list it in sink.rabbitmq.queues, then: walrelay init")
         };
         self.fault(purpose.missing_code("sink.queue-missing"), &format!("queue {name}"), what, mend)
-    }
-
-    pub(super) fn queue_unbound(
-        self,
-        purpose: Purpose,
-        exchange: &str,
-        queue: &str,
-        key: &str,
-    ) -> Fault {
-        let mut what = format!("queue {queue} is not bound to exchange {exchange} by {key:?}");
-        if purpose == Purpose::DeadLetters {
-            what.push_str(": dead letters would come back");
-        }
-        let mend = self.init_or(&format!(
-            "declare binding source={exchange:?} destination={queue:?} routing_key={key:?}"
-        ));
-        let code = purpose.missing_code("sink.binding-missing");
-        self.fault(code, &format!("queue {queue}"), what, mend)
-    }
-
-    /// Nothing is bound for the key; without one, nothing at all.
-    pub(super) fn unroutable(self, name: &str, key: Option<&str>) -> Fault {
-        let what = match key {
-            Some(key) => format!(
-                "nothing is bound to exchange {name} for routing key {key}: events would come back"
-            ),
-            None => format!("nothing is bound to exchange {name}: every event would come back"),
-        };
-        let key = key.unwrap_or("#");
-        let by_hand = self.admin(&format!(
-            "declare binding source={name:?} destination=QUEUE routing_key={key:?}"
-        ));
-        let mend = format!(
-            "{by_hand}; or under [sink.rabbitmq]: queues = {{ \"QUEUE\" = {key:?} }}, then: walrelay init"
-        );
-        self.fault("sink.unroutable", &format!("exchange {name}"), what, mend)
     }
 
     pub(super) fn publish_forbidden(

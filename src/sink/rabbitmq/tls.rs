@@ -44,7 +44,7 @@ const NO_TLS: &str =
     "write the broker's TLS port (5671) in sink.rabbitmq.url, or amqp:// for a port without TLS";
 const REFUSED: &str = "correct sink.rabbitmq.cert_file and key_file to a certificate that the broker trusts (ssl_options.cacertfile in rabbitmq.conf), and see its log";
 
-/// What ended a connection, with or without TLS.
+/// The reason that ended a connection, with or without TLS.
 pub(super) fn loss_of(error: &io::Error) -> ConnectionLoss {
     explain(error).unwrap_or_else(|| ConnectionLoss::of(error.to_string()))
 }

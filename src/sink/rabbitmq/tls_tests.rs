@@ -1,4 +1,4 @@
-//! What a handshake that fails says.
+//! Tests of the messages of a failed handshake.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

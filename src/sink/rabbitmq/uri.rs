@@ -1,4 +1,4 @@
-//! Parses `amqps://user:password@mq1:5671,mq2:5671/vhost`, and the URL of the management API.
+//! Parses `amqps://user:password@mq1:5671,mq2:5671/vhost`.
 //!
 //! The rules are those of RabbitMQ's URI specification, with two differences:
 //! several hosts are allowed, and an empty path means the virtual host `/`,
@@ -16,9 +16,8 @@ use crate::base::secret::Secret;
 
 const HOSTS_MAX: usize = 32;
 
-const AMQP_EXAMPLE: &str =
+const EXAMPLE: &str =
     "write amqps://user:password@host:5671/vhost, or amqp:// and port 5672 without TLS";
-const HTTP_EXAMPLE: &str = "write http://user:password@host:15672, with what is special in user and password percent-encoded";
 const ENCODE: &str = "percent-encode what is special in user, password and virtual host: \
                       / is %2F, ? is %3F, # is %23, @ is %40, : is %3A, % is %25, [ is %5B";
 const NOT_ENCODED: &str = "falls apart: a special character is not percent-encoded";
@@ -49,7 +48,7 @@ impl fmt::Display for RabbitHost {
     }
 }
 
-/// What `sink.rabbitmq.url` says.
+/// The parts of `sink.rabbitmq.url`.
 #[derive(Debug)]
 pub(super) struct AmqpUri {
     pub(super) tls: bool,
@@ -57,24 +56,6 @@ pub(super) struct AmqpUri {
     pub(super) password: Option<Secret>,
     pub(super) hosts: Vec<RabbitHost>,
     pub(super) vhost: String,
-}
-
-/// What `sink.rabbitmq.management_url` says.
-#[derive(Clone, Debug)]
-pub(super) struct ManagementUri {
-    pub(super) tls: bool,
-    pub(super) host: RabbitHost,
-    /// The path before `/api`, without a slash at its end.
-    pub(super) prefix: String,
-    /// User and password, where they are not those of `sink.rabbitmq.url`.
-    pub(super) login: Option<(String, Secret)>,
-}
-
-impl fmt::Display for ManagementUri {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.host, self.prefix)
-    }
 }
 
 /// Why a URI cannot be used.
@@ -93,12 +74,12 @@ impl AmqpUri {
     pub(super) fn parse(uri: &str) -> Result<AmqpUri, UriError> {
         let Some((scheme, rest)) = uri.trim().split_once("://") else {
             let what = "is no AMQP URL: it does not begin with amqp:// or amqps://";
-            return wrong(what, AMQP_EXAMPLE);
+            return wrong(what, EXAMPLE);
         };
         let (tls, port) = match scheme.to_ascii_lowercase().as_str() {
             "amqp" => (false, 5672),
             "amqps" => (true, 5671),
-            _ => return wrong("is no AMQP URL: its scheme is not amqp or amqps", AMQP_EXAMPLE),
+            _ => return wrong("is no AMQP URL: its scheme is not amqp or amqps", EXAMPLE),
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -109,7 +90,7 @@ impl AmqpUri {
         }
         refuse_parameters(query)?;
         let (user, password, servers) = split_login(authority)?;
-        let hosts = servers.split(',').map(|server| host(server, port, AMQP_EXAMPLE));
+        let hosts = servers.split(',').map(|server| host(server, port));
         let hosts: Vec<RabbitHost> = hosts.collect::<Result<_, _>>()?;
         if hosts.len() > HOSTS_MAX {
             let mend = "name some of them: one is enough to connect";
@@ -124,29 +105,6 @@ impl AmqpUri {
             return wrong(what, "AMQP carries 255 bytes");
         }
         Ok(AmqpUri { tls, user, password, hosts, vhost })
-    }
-}
-
-impl ManagementUri {
-    pub(super) fn parse(uri: &str) -> Result<ManagementUri, UriError> {
-        let (tls, port, rest) = match uri.trim().split_once("://") {
-            Some(("http", rest)) => (false, 15672, rest),
-            Some(("https", rest)) => (true, 15671, rest),
-            _ => return wrong("does not begin with http:// or https://", HTTP_EXAMPLE),
-        };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if rest.contains(['?', '#']) || path.contains('@') {
-            return wrong(NOT_ENCODED, HTTP_EXAMPLE);
-        }
-        let (user, password, server) = split_login(authority)?;
-        if !path.bytes().chain(server.bytes()).all(|byte| byte.is_ascii_graphic()) {
-            return wrong("has a space or a letter that is not ASCII in it", HTTP_EXAMPLE);
-        }
-        let path = path.trim_end_matches('/');
-        let path = path.strip_suffix("api").unwrap_or(path).trim_end_matches('/');
-        let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        let login = user.map(|user| (user, password.unwrap_or_default()));
-        Ok(ManagementUri { tls, host: host(server, port, HTTP_EXAMPLE)?, prefix, login })
     }
 }
 
@@ -178,7 +136,7 @@ fn split_login(authority: &str) -> Result<LoginAndServers<'_>, UriError> {
     Ok((Some(decode(user)?).filter(|user| !user.is_empty()), password, servers))
 }
 
-fn host(server: &str, default_port: u16, example: &str) -> Result<RabbitHost, UriError> {
+fn host(server: &str, default_port: u16) -> Result<RabbitHost, UriError> {
     const IPV6: &str = "write an IPv6 address as [::1]:5672";
     let server = server.trim();
     let (name, port) = match server.strip_prefix('[') {
@@ -192,15 +150,15 @@ fn host(server: &str, default_port: u16, example: &str) -> Result<RabbitHost, Ur
     };
     let name = decode(name)?;
     if name.is_empty() {
-        return wrong("names no host", example);
+        return wrong("names no host", EXAMPLE);
     }
     if name.contains(char::is_whitespace) {
-        return wrong("has a space in a host name", example);
+        return wrong("has a space in a host name", EXAMPLE);
     }
     let port = port.map_or(Some(default_port), |port| port.parse().ok());
     let Some(port) = port.filter(|port| *port > 0) else {
         let what = "has a port that is not a number from 1 to 65535";
-        return wrong(what, &format!("{example}; {ENCODE}"));
+        return wrong(what, &format!("{EXAMPLE}; {ENCODE}"));
     };
     Ok(RabbitHost { name, port })
 }

@@ -90,37 +90,3 @@ fn a_parameter_is_answered_with_the_key_that_says_it_here() {
     assert!(error.mend.contains("instead of heartbeat write heartbeat ="), "{error:?}");
     assert!(error.mend.contains("instead of cacertfile write ca_file ="), "{error:?}");
 }
-
-fn management(url: &str) -> ManagementUri {
-    ManagementUri::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
-}
-
-#[test]
-fn every_part_of_a_management_url_is_found() {
-    let api = management("https://us%65r:p%40w@mq.example:443/rabbit/api/");
-    assert_eq!(api.to_string(), "https://mq.example:443/rabbit");
-    let (user, password) = api.login.unwrap();
-    assert_eq!((user.as_str(), password.expose()), ("user", "p@w"));
-    assert_eq!(management("http://mq").to_string(), "http://mq:15672");
-    assert_eq!(management("https://mq/").to_string(), "https://mq:15671");
-    assert_eq!(management("http://[::1]:1/api").to_string(), "http://[::1]:1");
-    assert_eq!(management("http://[::1]").to_string(), "http://[::1]:15672");
-}
-
-#[test]
-fn what_is_wrong_with_a_management_url_is_told_without_quoting_it() {
-    for url in [
-        "canary",
-        "amqp://canary@mq",
-        "http://u:canary/x@mq",
-        "http://u:canary?x@mq",
-        "http://u:canary@",
-        "http://u:canary@mq:x",
-        "http://u:canary%2@mq",
-        "http://u:canary@m q",
-        "http://mq/canary path",
-    ] {
-        let error = ManagementUri::parse(url).unwrap_err();
-        assert!(!format!("{error:?}").contains("canary"), "{url}: {error:?}");
-    }
-}

@@ -19,7 +19,7 @@ use crate::source::login_files::LoginUnread;
 use crate::source::require_auth::RefusedAuth;
 use crate::source::settings::TargetSessionAttrs;
 
-/// What a statement was refused with.
+/// The error with which a statement was refused.
 pub(crate) fn server_error(error: &DbError) -> ServerError {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     ServerError {
@@ -39,7 +39,7 @@ pub struct ConnectError {
     pub cause: ConnectCause,
 }
 
-/// What went wrong with a connection.
+/// The cause of a failed connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectCause {
     #[error("the host name cannot be resolved: {0}")]

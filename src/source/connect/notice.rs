@@ -1,4 +1,4 @@
-//! What a server remarks (NoticeResponse), in the log.
+//! Notices of a server (NoticeResponse), in the log.
 //!
 //! A login is repeated every few seconds where something looks at the database now and then, and
 //! warns each time: only the first warning of a server with a text is a warning of the log.

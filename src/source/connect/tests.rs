@@ -1,4 +1,4 @@
-//! What needs no server: commands, rows, versions, and the verdict on every kind of refusal.
+//! Tests that need no server: commands, rows, versions, and the verdict on every kind of refusal.
 
 use super::super::conninfo;
 use super::super::settings::TargetSessionAttrs;

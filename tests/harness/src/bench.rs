@@ -1,5 +1,5 @@
-//! What benchmarks share: tables, progress, the load average, a median, the cost of a measurement,
-//! and the slots that each gets afresh.
+//! Parts that benchmarks share: tables, progress, the load average, a median, the cost of a
+//! measurement, and the slots that each gets afresh.
 
 mod cpu;
 mod progress;

@@ -48,7 +48,7 @@ impl Broker {
         }
     }
 
-    /// What was declared so far survives a kill.
+    /// Makes the declarations so far survive a kill.
     pub fn sync_declarations(&self) -> Result<()> {
         match self {
             Broker::Kafka(_) => Ok(()),

@@ -32,7 +32,7 @@ struct Shared {
     ended: AtomicBool,
 }
 
-/// What has come so far, and how the next request is answered.
+/// The requests so far, and the answer to the next one.
 #[derive(Clone, Default)]
 pub struct Received {
     pub requests: Vec<ReceivedRequest>,
@@ -102,7 +102,7 @@ impl Collector {
         self.received().spans()
     }
 
-    /// What the next requests are answered; only what is answered 200 is kept.
+    /// Sets the status of the next answers; only a request that is answered 200 is kept.
     pub fn answer(&self, status: u16) {
         self.shared.lock().status = status;
     }

@@ -1,4 +1,4 @@
-//! What a broker holds, read as it comes: Kafka's topics, all partitions from their beginning and
+//! A consumer of all that a broker holds: Kafka's topics, all partitions from their beginning and
 //! without a group, or RabbitMQ's queues.
 //!
 //! The consumer adds as little as it can: the broker answers at once, one thread polls, and in
@@ -62,7 +62,7 @@ pub struct Record {
     pub arrived_us: i64,
 }
 
-/// What a consumer has seen since its start or its last [`Consumer::reset`].
+/// The records that a consumer has seen since its start or its last [`Consumer::reset`].
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Records, in order per partition; empty in [`Mode::Latency`].

@@ -1,7 +1,7 @@
 //! The relay shown at work: a steady load, two faults, a burst, an exact count, and the same load
 //! through polling.
 //!
-//! Nothing is staged: the services are real, the relay is the release binary set up by its own
+//! The demo stages nothing: the services are real, the relay is the release binary set up by its own
 //! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
 //! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
 
@@ -29,7 +29,7 @@ use crate::relay::{RelayConfig, RelayProcess, default_binary};
 use crate::stats::{human_count, human_duration};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 
-/// What the steady load writes to, and the burst: order is judged per topic and key, and both
+/// The topics of the steady load and of the burst: order is judged per topic and key, and both
 /// loads count their rows from 0.
 const TOPICS: [&str; 2] = ["outbox.event.order", "outbox.event.invoice"];
 const DATABASE: &str = "app";

@@ -29,7 +29,7 @@ const KIND: Kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
 const USERS: [&str; 2] = ["postgres", "nobody"];
 const DEAD_LETTERS: &str = "outbox.dlq";
 
-/// What a broker is started with beyond the usual.
+/// The options of a broker beyond the usual.
 #[derive(Clone, Debug, Default)]
 pub struct KafkaOptions {
     pub listener: Option<KafkaListener>,
@@ -47,7 +47,7 @@ pub struct KafkaListener {
     pub advertised_port: u16,
 }
 
-/// What one node is in its cluster.
+/// The role of one node in its cluster.
 #[derive(Clone, Debug)]
 struct Node {
     id: usize,

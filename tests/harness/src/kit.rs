@@ -1,5 +1,5 @@
-//! What every part of the harness uses: wall-clock microseconds, a seeded random generator, a
-//! payload hash, and a bridge from blocking callers to async clients.
+//! Parts that the whole harness uses: wall-clock microseconds, a seeded random generator, a payload
+//! hash, and a bridge from blocking callers to async clients.
 //!
 //! The kit is blocking on purpose: tests, demo and benchmarks kill and freeze processes, and a
 //! thread that waits is easier to reason about than a task that is starved by a frozen peer.

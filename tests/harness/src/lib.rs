@@ -21,6 +21,7 @@ pub mod kafka_acl;
 pub mod kit;
 pub mod load;
 pub mod oracle;
+pub mod peers;
 pub mod proc;
 pub mod program;
 pub mod proxy;

@@ -108,7 +108,7 @@ fn ask_running(question: &str) -> Result<bool> {
     }
 }
 
-/// Nothing to stop is as good as stopped.
+/// Stops the services; true as well if none was up.
 fn down() -> Result<bool> {
     match connect(&folder()?) {
         Some(stream) => talk(stream, "down"),

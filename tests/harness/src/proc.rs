@@ -1,4 +1,4 @@
-//! What a process costs, read from `/proc`, and child processes that do not outlive their starter.
+//! Cost of a process, read from `/proc`, and child processes that do not outlive their starter.
 
 use std::io;
 use std::path::Path;

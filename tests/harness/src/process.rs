@@ -223,7 +223,7 @@ impl Process {
         HarnessError::Start { service: self.kind.name, reason, log_tail: self.log_tail() }
     }
 
-    /// What the service has written since it was last started, its end only.
+    /// The end of the log that the service has written since it was last started.
     pub fn recent_log(&self) -> String {
         read_end(&self.log, self.log_start, LOG_BYTES_MAX).unwrap_or_default()
     }

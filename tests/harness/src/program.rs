@@ -21,7 +21,7 @@ use crate::{HarnessError, Result, proc};
 /// Lines of output kept in memory; the file has all of them.
 const LINES_MAX: usize = 20_000;
 
-/// What is started, and started again after a kill.
+/// The program that is started, and started again after a kill.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// For people, and for the name of its log.
@@ -148,7 +148,7 @@ impl Program {
         Ok(())
     }
 
-    /// What it said last, at most `count` lines.
+    /// The last lines of the program's output, at most `count`.
     pub fn tail(&self, count: usize) -> String {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let skip = lines.len().saturating_sub(count);

@@ -55,7 +55,7 @@ impl Prometheus {
     }
 }
 
-/// What `promtool` prints; an error if it fails.
+/// The output of `promtool`; an error if it fails.
 pub fn promtool(folder: PathBuf, words: &[&str]) -> Result<String> {
     let mut command = Command::new(install::prometheus_program("promtool")?);
     process::run(command.current_dir(folder).args(words))

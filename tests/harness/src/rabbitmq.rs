@@ -325,7 +325,7 @@ log.console.level = info
     )
 }
 
-/// What `rabbitmq-plugins` would write.
+/// The file that `rabbitmq-plugins` would write.
 fn enabled_plugins(names: &[String]) -> String {
     format!("[{}].\n", names.join(","))
 }

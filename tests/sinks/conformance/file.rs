@@ -98,7 +98,8 @@ impl SinkFixture for FileFixture {
         std::fs::rename(self.away(), &self.folder).unwrap();
     }
 
-    /// What is on its way is written when the sink is gone.
+    /// The number of connections: none, because events on their way are written when the sink is
+    /// gone.
     fn connections(&self) -> usize {
         0
     }

@@ -1,5 +1,5 @@
-//! What a kind of broker must offer to be tested: a place for events, a look at what arrived, and
-//! its faults.
+//! Trait that a kind of broker must implement to be tested: a place for events, a look at what
+//! arrived, and its faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -40,7 +40,7 @@ pub(crate) trait SinkFixture: Send {
     /// Takes what is there, in order of arrival as far as the broker has one.
     fn take(&mut self, place: &Event) -> Vec<Arrived>;
 
-    /// What a broker without nulls, or with headers in its own order, makes of an event.
+    /// The event as a broker without nulls, or with headers in its own order, returns it.
     fn normal(&self, arrived: Arrived) -> Arrived {
         arrived
     }

@@ -17,7 +17,7 @@ use crate::sinks::test_relay::{Event, LIMIT};
 /// Most bytes of a record here, so that one above them is refused by the broker and not before.
 const RECORD_BYTES_MAX: usize = 2_000_000;
 
-/// What makes a missing topic of a place's.
+/// The suffix that makes the name of a missing topic of that of a place.
 const LATER: &str = "-later";
 
 pub(crate) struct KafkaFixture {
@@ -96,7 +96,7 @@ impl SinkFixture for KafkaFixture {
         self.of(place).iter().map(|topic| self.count_of(topic)).sum()
     }
 
-    /// What came later is behind what was there.
+    /// Takes the records of a place; later ones stand behind earlier ones.
     fn take(&mut self, place: &Event) -> Vec<Arrived> {
         self.of(place).iter().flat_map(|topic| self.take_from(topic)).collect()
     }

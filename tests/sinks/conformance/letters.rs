@@ -1,4 +1,5 @@
-//! What is given up: its dead letter arrives, in its place, and takes nothing with it.
+//! Tests with an event that is given up: its dead letter arrives, in its place, and takes no other
+//! event with it.
 
 use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::Disposition;

@@ -1,4 +1,4 @@
-//! What happens in one schedule: both sides draw the same from its number.
+//! Plan of one schedule: both sides draw the same from its number.
 
 use std::collections::BTreeMap;
 use std::io;

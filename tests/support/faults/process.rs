@@ -118,7 +118,7 @@ impl Relay {
         self.err.clone()
     }
 
-    /// What it has said so far.
+    /// The output of the process so far.
     pub(crate) fn said(&self) -> String {
         self.ended(0).all()
     }

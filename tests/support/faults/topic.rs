@@ -1,4 +1,4 @@
-//! What a topic holds, every byte of it.
+//! Records of a topic, with every byte.
 
 use std::time::{Duration, Instant};
 

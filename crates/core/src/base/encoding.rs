@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::percent_decode_str;
 
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
@@ -40,13 +40,6 @@ pub fn percent_decode(text: &str) -> Result<String, PercentError> {
     }
     let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PercentError::NotUtf8)?;
     if decoded.contains('\0') { Err(PercentError::Nul) } else { Ok(decoded.into_owned()) }
-}
-
-/// Encodes one part of a path: `/` becomes `%2F`.
-pub fn percent_encode(part: &str) -> String {
-    const RESERVED: &AsciiSet =
-        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(part, RESERVED).to_string()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn percent_encoded_text_comes_back_and_broken_text_is_an_error() {
+fn percent_encoded_text_is_decoded_and_broken_text_is_an_error() {
     assert_eq!(percent_decode("p%40ss%2Fw%C3%B6rd").as_deref(), Ok("p@ss/wörd"));
     assert_eq!(percent_decode("plain").as_deref(), Ok("plain"));
     for broken in ["%", "%4", "%zz", "a%4%", "%ü"] {
@@ -9,7 +9,6 @@ fn percent_encoded_text_comes_back_and_broken_text_is_an_error() {
     }
     assert_eq!(percent_decode("a%00b"), Err(PercentError::Nul));
     assert_eq!(percent_decode("%ff"), Err(PercentError::NotUtf8));
-    assert_eq!(percent_encode("/a.b-c_d~ü"), "%2Fa.b-c_d~%C3%BC");
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub struct Fault {
     /// Stable name, e.g. `slot.missing`, `config.unknown-key`.
     pub code: &'static str,
     pub exit: Exit,
-    /// What is wrong, one sentence.
+    /// The fault in one sentence.
     pub what: String,
     /// Where: file and key, slot, table, topic, server. Empty when `what` says it already.
     pub place: String,

@@ -82,7 +82,7 @@ impl MessagingNames {
         MessagingNames { key: None, tombstone: None, routing_key: None };
 }
 
-/// What names of headers begin with by which a replay, and the copies of a consumer, are known.
+/// The prefixes of the headers that mark a replayed record and a consumer's copy.
 const RESERVED_HEADERS: [&str; 2] = ["dlq-", "x-retry-"];
 
 /// Whether only a replay or a consumer may write a header of this name: an event that brings it

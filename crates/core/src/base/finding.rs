@@ -1,4 +1,4 @@
-//! What an inspection of Postgres, of the broker or of this machine has found. An inspection never
+//! A finding of an inspection of Postgres, of the broker or of this machine. An inspection never
 //! stops at the first problem, so that all of them are reported at once.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What every other folder may use, and what uses none of them.
+//! Types that every other folder may use; this folder uses none of the others.
 
 pub mod backoff;
 pub mod clock;
@@ -13,6 +13,7 @@ pub mod headers;
 pub mod json_path;
 pub mod lsn;
 pub mod random;
+pub mod readiness;
 pub mod secret;
 pub mod settings;
 pub mod stop;

@@ -12,6 +12,8 @@ use crate::base::time::rfc3339;
 pub const BREAKER_OPEN: &str = "dead-letter.breaker-open";
 /// The publication may have held rows back.
 pub const PUBLICATION_RECREATED: &str = "publication.recreated";
+/// The database has gone back on its timeline.
+pub const WENT_BACK: &str = "slot.went-back";
 /// The database at the address is another one.
 pub const OTHER_SYSTEM: &str = "slot.other-system";
 
@@ -31,7 +33,7 @@ const CODES: [(&str, Exit); 13] = [
     ("publication.via-root", Exit::Source),
     ("publication.leaf", Exit::Source),
     ("slot.moved", Exit::Slot),
-    ("slot.went-back", Exit::Slot),
+    (WENT_BACK, Exit::Slot),
     (OTHER_SYSTEM, Exit::Slot),
 ];
 

@@ -18,21 +18,21 @@ use crate::dead_letter::writer::{
     VALUE_SIZE, hash_name, sha256_hex,
 };
 
-/// What a header takes beside its name and its value, in Kafka and in AMQP.
+/// The bytes of a header beside its name and its value, in Kafka and in AMQP.
 pub const HEADER_COST_BYTES: usize = 12;
 /// Longest text in a dead letter that is cut; with little room less, down to the minimum.
 const TEXT_BYTES_MAX: usize = 2000;
 const TEXT_BYTES_MIN: usize = 80;
 /// One text takes at most this part of the room.
 const TEXTS: usize = 15;
-/// What stays of a key that is cut.
+/// The bytes that stay of a key that is cut.
 const KEY_BYTES_KEPT: usize = 1024;
 /// Longer names are cut in the list of headers that were left out.
 const NAME_BYTES_LISTED: usize = 300;
 /// The headers with size and hash of key and value.
 const NOTES_BYTES: usize = 320;
 
-/// What a broker takes of one record.
+/// The size of one record that a broker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Most bytes of headers and key, and of the value unless it has a room of its own.
@@ -51,7 +51,7 @@ impl Room {
     }
 }
 
-/// What headers and key of a dead letter take, at most.
+/// The most bytes that headers and key of a dead letter take.
 pub fn head_bytes(letter: &Outbound<'_>) -> usize {
     let headers: usize = letter.headers.iter().map(|(name, value)| cost(name, value)).sum();
     headers + letter.key.map_or(0, key_cost)

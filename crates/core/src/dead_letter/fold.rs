@@ -36,7 +36,7 @@ impl DeadLetterState {
     }
 }
 
-/// What a record has changed.
+/// The change that a record has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// There is one more open dead letter.
@@ -203,7 +203,8 @@ impl DeadLetterIndex {
         }
     }
 
-    /// What is known of the dead letter in a record; nothing where another record stands for it.
+    /// The facts that are known of the dead letter in a record; none where another record stands
+    /// for it.
     pub fn known(&self, letter: &DeadLetter) -> Option<KnownDeadLetter> {
         let entry = self.letters.get(&letter.id())?;
         (letter.position == entry.position).then_some(entry.known)

@@ -25,7 +25,7 @@ fn resolved(
     LogRecord::Resolution(Resolution { position, ..letter.resolution(kind, 1, "me", at) })
 }
 
-/// What it holds, in bytes.
+/// The bytes that the dead letters hold.
 fn bytes(letters: &OpenDeadLetters) -> usize {
     let entries: usize = letters.shards.iter().map(Vec::capacity).sum();
     letters.shards.len() * size_of::<Vec<(u64, Stamp)>>()

@@ -65,7 +65,7 @@ pub struct Uncut {
     pub sha256: String,
 }
 
-/// What stays of a key that is cut when it is read.
+/// The bytes that stay of a key that is cut when it is read.
 const KEY_BYTES_KEPT: usize = 1024;
 /// Longer ids and keys are known by their hashes where many are kept.
 const KEPT_BYTES_MAX: usize = 1024;
@@ -153,7 +153,7 @@ pub struct DeadLetter {
     pub content_type: Option<String>,
 }
 
-/// What became of a dead letter or of a parked key.
+/// The resolution of a dead letter or of a parked key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// Its own position; before it is written, that of its dead letter.

@@ -47,7 +47,7 @@ fn event() -> Outbound<'static> {
     }
 }
 
-/// What a reader of the log gets of a record that was published.
+/// The entry that a reader of the log gets for a published record.
 fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> LogEntry {
     let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
     LogEntry {

@@ -1,11 +1,11 @@
-//! What a relay must know of the dead-letter topic: which keys are parked, how many dead letters an
-//! earlier process has just written, and how many are open. Only the topic remembers it.
+//! The facts of the dead-letter topic that a relay must know: which keys are parked, how many dead
+//! letters an earlier process has just written, and how many are open. Only the topic remembers it.
 //!
 //! A reading ends when the broker becomes unreachable, and the next one begins at the beginning: a
 //! dead letter may be written long after the time in its headers, so no time says where to go on.
-//! What was reported before is not reported again, or a release of long ago would free a key that
-//! was parked since. A topic that ends before what was reported is another topic of that name: it
-//! is read once more, and all of it is reported.
+//! A record that was reported before is not reported again, or a release of long ago would free a
+//! key that was parked since. A topic that ends before what was reported is another topic of that
+//! name: it is read once more, and all of it is reported.
 //!
 //! Relays may share the topic. Only dead letters of this relay's slot on its database system are
 //! reported, and releases of keys that such letters park, whoever wrote them.
@@ -22,7 +22,7 @@ use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 use crate::base::hash::HashMap;
 
-/// What was read, in the order of the topic.
+/// An event of the reading, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailEvent {
     /// A dead letter of this slot parks this key; the position is that of its event.
@@ -97,7 +97,7 @@ pub struct TailState {
     letters: OpenDeadLetters,
     /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
-    /// What matters to the breaker was reported.
+    /// Whether all that matters to the breaker was reported.
     caught_up: bool,
     /// The end was reached in this reading.
     is_complete: bool,
@@ -144,7 +144,7 @@ impl TailState {
         self.oldest = None;
     }
 
-    /// What matters to the breaker is reported anew, from this time on.
+    /// Reports anew, from this time on, the dead letters that matter to the breaker.
     pub fn count_again(&mut self, since_unix_us: i64) {
         self.begin();
         self.counted.clear();

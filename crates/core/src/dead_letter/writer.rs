@@ -4,8 +4,8 @@
 //! Key, value and headers of the event stay as they are; headers named `dlq-…` are added. An event
 //! cannot forge them: headers of such names that it brings are dropped.
 //!
-//! What the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was cut is
-//! never replayed.
+//! A part that the dead-letter topic cannot take is cut ([`super::fit`]); a dead letter that was
+//! cut is never replayed.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -87,7 +87,8 @@ settings! {
     /// Where dead letters go.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct DeadLetterAddress {
-        /// Where events go that cannot be published: Kafka topic, or RabbitMQ stream queue.
+        /// Destination of events that cannot be published: a Kafka topic, or a RabbitMQ stream
+        /// queue.
         pub topic: String = text(TOPIC).default("outbox.dlq"),
         /// RabbitMQ: the exchange in front of that queue.
         pub exchange: String = text(FILLED).default("outbox.dlx"),
@@ -124,8 +125,9 @@ settings! {
         /// A larger value is cut in its dead letter; headers give its size and SHA-256. What is
         /// still too large for the broker is cut further.
         pub value_bytes_max: usize = bytes(0, MIB << 10).default("900KiB"),
-        /// The breaker: with more dead letters than this in `burst_window` the relay stops, because
-        /// then the cause is hardly a single event. Dead letters of parked keys do not count.
+        /// The breaker: the relay stops when there are more dead letters than this within
+        /// `burst_window`, because then the cause is probably not a single event. Dead letters of
+        /// parked keys do not count.
         pub burst_max: usize = integer(1, 10_000_000).default("100"),
         /// Period in which `burst_max` is counted.
         pub burst_window: Duration = duration(SECOND_MS, 24 * HOUR_MS).default("60s"),
@@ -250,12 +252,12 @@ pub fn first_words(hash: &[u8; 32]) -> [u64; 2] {
 
 const HASH_PREFIX: &str = "sha256:";
 
-/// What stands for a text that is too long: `sha256:` and its hash.
+/// The name of a text that is too long: `sha256:` and its hash.
 pub fn hash_name(whole: &[u8]) -> String {
     named_by_hash(&sha256_hex(whole))
 }
 
-/// What stands for the text that has this hash.
+/// The name of the text that has this hash.
 pub fn named_by_hash(sha256_hex: &str) -> String {
     format!("{HASH_PREFIX}{sha256_hex}")
 }

@@ -1,10 +1,9 @@
 //! Stops the relay when there are too many dead letters: then the cause is not a single event.
 //!
 //! At most `burst_max` dead letters are written within any `burst_window`.
-//! Those of an earlier process count too, or a supervisor that restarts the
-//! relay again and again would move the whole outbox to the dead-letter
-//! topic. A breaker that has opened stays open until somebody acknowledges that; the dead letters from
-//! before do not count then.
+//! Dead letters of an earlier process count too, or a supervisor that restarts the relay again and
+//! again would move the whole outbox to the dead-letter topic. A breaker that has opened stays open
+//! until somebody acknowledges that; the dead letters from before do not count then.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

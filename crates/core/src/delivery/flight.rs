@@ -16,7 +16,7 @@ pub struct Flight {
     /// None for an event that must not be marked.
     pub fingerprint: Fingerprint,
     pub state: FlightState,
-    /// Those of the event that have failed, or of its dead letter.
+    /// The failed attempts of the event, or of its dead letter.
     pub attempts: Option<Attempts>,
     /// Of a sampled event.
     pub span: Option<Box<PublishSpan>>,
@@ -39,7 +39,7 @@ pub enum FlightState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     pub count: u32,
-    /// Those that are not counted, because the event was not to blame.
+    /// The attempts that are not counted, because the event was not to blame.
     pub uncounted: u32,
     /// Microseconds since the Unix epoch.
     pub first_failed_unix_us: i64,

@@ -61,7 +61,7 @@ pub struct Flights {
     bytes_max: usize,
 }
 
-/// What follows from a rewind.
+/// The consequences of a rewind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewound {
     /// The first event that must be received again.
@@ -151,7 +151,7 @@ impl Flights {
         self.settled_below + self.admitted as Sequence
     }
 
-    /// What an earlier sink has left of the next event.
+    /// The flight of the next event that an earlier sink has left.
     pub fn earlier(&self) -> Option<&Flight> {
         self.ring.get(self.admitted)
     }
@@ -265,8 +265,8 @@ impl Flights {
         Rewound { from, is_renumbered }
     }
 
-    /// What is received from here on is no repetition of these events: it is another timeline, or a
-    /// peer has confirmed events.
+    /// Forgets these events: an event that is received from here on repeats none of them, because
+    /// it is another timeline, or a peer has confirmed events.
     pub fn forget(&mut self) {
         if on(Mutant::NumbersReused) {
             return;

@@ -24,7 +24,7 @@ use crate::mutants::{Mutant, on};
 /// 24 bytes each. Tests forget soon.
 const RECENT_MAX: usize = if cfg!(test) { 5 } else { 8192 };
 
-/// What identifies a transaction.
+/// The identity of a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommitId {
     pub commit_lsn: Lsn,

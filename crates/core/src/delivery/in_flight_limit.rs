@@ -87,7 +87,7 @@ impl InFlightLimit {
         self.limit
     }
 
-    /// What the limit never exceeds.
+    /// The most that the limit may be.
     pub fn max(&self) -> usize {
         self.max
     }

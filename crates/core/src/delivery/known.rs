@@ -185,7 +185,7 @@ impl KnownEvents {
         self.until = self.dead_lettered.values().copied().max().unwrap_or_default();
     }
 
-    /// What comes is no repetition of what was known.
+    /// Forgets the known events: an event that comes repeats none of them.
     pub fn forget(&mut self) {
         *self = KnownEvents::default();
     }

@@ -1,4 +1,4 @@
-//! What has been admitted and not yet confirmed, and which WAL Postgres may therefore discard.
+//! Events that are admitted and not yet confirmed, and which WAL Postgres may therefore discard.
 //!
 //! | an event is | known to | until |
 //! |---|---|---|

@@ -12,7 +12,7 @@ use crate::base::event::Sequence;
 use crate::base::lsn::Lsn;
 use crate::source::progress::Progress;
 
-/// What may happen next.
+/// A step that may happen next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The next wire message is received.

@@ -74,7 +74,7 @@ impl Overtaken {
         self.below
     }
 
-    /// What follows is admitted anew.
+    /// Forgets the events: an event that follows is admitted anew.
     pub(super) fn forget(&mut self) {
         *self = Overtaken::default();
     }

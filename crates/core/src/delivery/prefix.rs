@@ -34,7 +34,7 @@ impl ConfirmedPrefix {
     }
 }
 
-/// What an earlier process has claimed of this transaction is not so.
+/// The claim of an earlier process about this transaction is refuted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixRefuted;
 
@@ -48,7 +48,7 @@ pub struct Prefixes {
     digest: Option<u64>,
     /// Its first events were confirmed by another broker: nothing is claimed of it.
     is_unclaimed: bool,
-    /// What an earlier process has left, until it is verified.
+    /// The claim that an earlier process has left, until it is verified.
     claim: Option<ConfirmedPrefix>,
     /// Prefixes of this transaction and of those before it, each with the number of the event behind
     /// it: once all events below that are settled, it is confirmed.

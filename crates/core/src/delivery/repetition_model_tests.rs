@@ -1,4 +1,4 @@
-//! What a new process makes of marks and of topics together, however earlier processes have died.
+//! A new process judges marks and topics together, however earlier processes have died.
 //!
 //! The world is a stream of events, two topics, dead letters, a slot and a state file. Processes
 //! publish from the slot's position on, each as far as it comes, and hear of some confirms. The last
@@ -33,7 +33,7 @@ enum Look {
     Whole,
 }
 
-/// What a process does.
+/// The acts of one process.
 #[derive(Clone, Debug)]
 struct Life {
     look: Look,
@@ -60,7 +60,7 @@ enum Place {
 #[derive(Debug, Default)]
 struct World {
     events: Vec<Event>,
-    /// What the broker holds, in order.
+    /// The records that the broker holds, in order.
     records: Vec<(Place, usize)>,
     marks: Vec<Mark>,
     /// The first event that Postgres sends to the next process.
@@ -263,7 +263,7 @@ proptest! {
     }
 }
 
-/// What becomes of three events of a key, of which the topic holds these records.
+/// The verdicts on three events of a key, of which the topic holds these records.
 fn decided(records: &[usize], marks: &[(usize, bool)]) -> [(Stored, bool); 3] {
     let event = |transaction| Event { transaction, key: 1, topic: "a" };
     let events: Vec<Event> = (0..3).map(event).collect();

@@ -12,33 +12,37 @@ settings! {
     /// The `[delivery]` section.
     #[derive(Clone, Debug)]
     pub struct DeliverySettings {
-        /// Most events between admission and confirmation. As many as keep the broker busy are in
-        /// flight, found by measuring; this is the bound.
+        /// Maximum number of events in flight. The relay measures how many keep the broker busy;
+        /// this is the upper limit.
         pub window_events_max: usize = integer(1, 10_000_000).default("16384"),
-        /// Most bytes between admission and confirmation.
+        /// Maximum size of the events in flight.
         pub window_bytes_max: usize = bytes(MIB / 16, MIB << 14).default("64MiB"),
-        /// Attempts of one event before it is given up.
+        /// Number of attempts to publish an event before it is given up.
         pub attempts_max: u32 = integer(1, 1000).default("5"),
         /// First wait before a retry, with full jitter.
         pub backoff_base: Duration = duration(1, HOUR_MS).default("200ms"),
         /// Longest wait before a retry.
         pub backoff_cap: Duration = duration(1, HOUR_MS).default("30s"),
-        /// Most retries in a hundred first attempts; a few are always allowed. More wait.
+        /// Maximum number of retries per hundred first attempts. A few are always allowed; further
+        /// retries wait.
         pub retry_budget_percent: u32 = integer(1, 1000).default("20"),
-        /// After a dead letter: go on (`continue`), or send later events of its key to the
-        /// dead-letter topic too, until it is released (`park_key`; the breaker does not count
-        /// those). `halt` writes none: the relay stops, and the slot is held before the event.
+        /// The action after a dead letter. `continue` goes on. `park_key` writes later events of
+        /// its key to the dead-letter topic as well, until the key is released; the breaker does
+        /// not count these. `halt` writes no dead letter: the relay stops, and the slot does not
+        /// pass the event.
         pub on_dead_letter: OnDeadLetter = choice().default("continue"),
-        /// After a stop that needs a person (exit codes 3 and 6, and a gap in the publication): end
-        /// (`exit`), or stay alive and not ready, and go on when resumed (`wait`), for supervisors
-        /// that restart whatever the code. `walrelay resume` acknowledges the stop.
+        /// The action after a stop that needs a person (exit codes 3 and 6, and a gap in the
+        /// publication). `exit` ends the process. `wait` keeps it alive and not ready until it is
+        /// resumed, for supervisors that restart after any exit code. `walrelay resume`
+        /// acknowledges the stop.
         pub when_halted: WhenHalted = choice().default("exit"),
-        /// How long a stop may take to settle the window.
+        /// Maximum time that a stop takes to settle the events in flight.
         pub drain_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("20s"),
-        /// What the next process must know: which events the broker has confirmed, so that they are
-        /// not published again; which event was in hand: one that killed the process three times
-        /// becomes a dead letter; the publication as it was, and the stop that nobody has
-        /// acknowledged. Up to 9 MB; if it is deleted, all of that is not known.
+        /// File in which a process records what the next one must know: which events the broker has
+        /// confirmed, so that they are not published again; which event is being handled, so that
+        /// one that has killed the process three times becomes a dead letter; the state of the
+        /// publication; a stop that nobody has acknowledged. Up to 9 MB. If it is deleted, the next
+        /// process knows nothing of this.
         pub state_file: Option<PathBuf> = text(FILLED)
             .or_none("a file named after the slot in `$STATE_DIRECTORY`, which systemd sets; or none"),
     }

@@ -24,10 +24,10 @@ use crate::mutants::{Mutant, on};
 /// The header with the position of the transaction.
 const POSITION: &str = "lsn";
 
-/// What a topic says of an event.
+/// The answer of a topic about an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Nothing: the topic, or the partition of the event, was not read.
+    /// The answer is not known: the topic, or the partition of the event, was not read.
     Unknown,
     /// It holds the event, and the key ends with it or with a later event.
     Yes,
@@ -69,7 +69,7 @@ struct KeyEnd {
 }
 
 impl StoredEvents {
-    /// Those of the transactions whose commit LSN is in the range.
+    /// The stored events of the transactions whose commit LSN is in the range.
     pub fn of(transactions: Range<Lsn>) -> StoredEvents {
         StoredEvents { transactions, ..StoredEvents::default() }
     }
@@ -124,7 +124,7 @@ impl StoredEvents {
         self.newest = self.newest.max(others.newest);
     }
 
-    /// What its topic says of this event. A record of it then stands for no other.
+    /// Takes the answer of its topic about this event. A record of it then stands for no other.
     pub fn take(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Stored {
         if !self.may_hold(event, commit_lsn) {
             return Stored::Unknown;

@@ -4,7 +4,7 @@ use super::*;
 
 const TRANSACTIONS: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
 
-/// What an event is made of: transaction, key, value.
+/// The parts of an event: transaction, key, value.
 type Row = (u64, Option<u8>, u8);
 
 fn with<T>((lsn, key, value): Row, then: impl FnOnce(&Outbound<'_>) -> T) -> T {

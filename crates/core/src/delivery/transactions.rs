@@ -30,7 +30,7 @@ pub struct Transactions {
     /// A transaction has begun that is not known, and its commit was not received. That outlasts a
     /// broken connection.
     is_unfinished: bool,
-    /// Those whose commit was received and that are not settled.
+    /// Transactions whose commit was received and that are not settled.
     committed: VecDeque<Committed>,
     settled: Lsn,
 }

@@ -63,7 +63,7 @@ impl PublicationFingerprint {
         hex(&hash.finalize()[..16])
     }
 
-    /// What a comparison needs of it.
+    /// The part of the publication that a comparison needs.
     fn to_keep(&self) -> PublicationFingerprint {
         let mut published = PublishedFacts::clone(&self.published);
         if let Some(publication) = &mut published.publication {
@@ -217,7 +217,7 @@ pub struct PublicationLook {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// Nothing was known of it before.
+    /// No earlier state of the publication was known.
     First,
     /// It has let every row through, or it is of another database system, which the session reports.
     InOrder,
@@ -267,7 +267,8 @@ pub struct KnownPublication {
 }
 
 impl KnownPublication {
-    /// What an earlier process knew, up to the position `seen`. Another publication is not compared.
+    /// Restores the publication as an earlier process knew it, up to the position `seen`. Another
+    /// publication is not compared.
     pub fn restored(
         kept: Option<KeptPublication>,
         seen: Lsn,

@@ -1,4 +1,4 @@
-//! What is wrong with a publication and its tables, and what was changed since they were in order.
+//! Problems of a publication and its tables, and changes since they were in order.
 
 pub mod fingerprint;
 pub mod publication;

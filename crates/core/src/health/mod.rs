@@ -1,4 +1,4 @@
-//! What the data thread knows at the end of a pass.
+//! Facts that the data thread knows at the end of a pass.
 
 mod pass;
 

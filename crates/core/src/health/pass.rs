@@ -1,4 +1,4 @@
-//! What the data thread knows at the end of a pass, and why it takes no event in.
+//! Facts that the data thread knows at the end of a pass, and why it takes no event in.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ pub struct SilentDestination {
     pub events: u64,
 }
 
-/// What the data thread knows at the end of a pass.
+/// The facts that the data thread knows at the end of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pass {
     pub phase: Phase,

@@ -37,7 +37,7 @@ macro_rules! label {
 }
 
 label! {
-    /// What became of an event: the broker or the dead-letter topic has confirmed it.
+    /// The outcome of an event: the broker or the dead-letter topic has confirmed it.
     Outcome "outcome" { Published = "published", DeadLettered = "dead_lettered" }
 }
 
@@ -76,7 +76,7 @@ label! {
 }
 
 label! {
-    /// What the relay does, as [`crate::health`] judges it.
+    /// The state of the relay, as [`crate::health`] judges it.
     HealthState "state" {
         Starting = "starting",
         Connecting = "connecting",
@@ -99,7 +99,7 @@ label! {
         /// The broker client takes no further event until others are confirmed.
         SinkFull = "sink_full",
         /// The dead-letter topic must be read first.
-        LettersUnread = "letters_unread",
+        DeadLettersUnread = "dead_letters_unread",
         /// The end of an event's topic must be read first.
         TopicUnread = "topic_unread",
         /// The catalog of Postgres must be read first.

@@ -1,9 +1,9 @@
 //! Makes the event that is published from the values of one row.
 //!
-//! What must be rendered (templates, headers out of JSON) is written into the buffers first; the
-//! event then only borrows: from the wire, the route, the transaction and the buffers. Nothing is
-//! allocated once the buffers have grown to the largest row of usual size; memory that only a
-//! larger one needs is given back.
+//! Values that must be rendered (templates, headers out of JSON) are written into the buffers
+//! first; the event then only borrows: from the wire, the route, the transaction and the buffers.
+//! Nothing is allocated once the buffers have grown to the largest row of usual size; memory that
+//! only a larger one needs is given back.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -105,7 +105,8 @@ impl<'a> RowValues<'a> {
         })
     }
 
-    /// What is known of a row that is not an event, for its dead letter: nothing is checked.
+    /// Takes the fields that are known of a row that is not an event, for its dead letter, and
+    /// checks none of them.
     pub(super) fn salvage(
         &mut self,
         transaction: &'a CommitStamp,

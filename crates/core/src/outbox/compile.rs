@@ -110,7 +110,7 @@ pub(super) struct CompiledRoute {
     pub(super) key: CompiledTemplate,
     /// The headers of the route, by name.
     pub(super) extras: Vec<(String, CompiledTemplate)>,
-    /// What stands in the value beside the payload, by name. Without any the value is the payload.
+    /// The members of the value beside the payload, by name. Without any the value is the payload.
     pub(super) envelope: Vec<(String, CompiledTemplate)>,
 }
 

@@ -123,8 +123,9 @@ impl Plan {
         values.finish()
     }
 
-    /// What is known of a row that [`Plan::extract`] refused, for its dead letter. A value that is
-    /// not of its type is taken as Postgres sent it; what is unknown is empty.
+    /// Takes the fields that are known of a row that [`Plan::extract`] refused, for its dead
+    /// letter. A value that is not of its type is taken as Postgres sent it; what is unknown is
+    /// empty.
     pub fn salvage<'a>(
         &'a self,
         tuple: Tuple<'a>,

@@ -10,7 +10,7 @@ use crate::outbox::settings::Messages;
 use crate::pgoutput::encoder::Form;
 use crate::pgoutput::message::Message;
 
-/// What the rules say, written without any cleverness.
+/// A model that applies the rules one by one.
 fn model(forms: &[Form]) -> Result<Owned, &'static str> {
     let get = |at: usize| match &forms[at] {
         Form::Null | Form::Unchanged => None,

@@ -67,8 +67,8 @@ impl MessagePlan {
         row.assemble(transaction, scratch, headers)
     }
 
-    /// What is known of a message that is no event: the fields there are, or else the content
-    /// itself as the value.
+    /// Takes the fields that are known of a message that is no event: the fields there are, or else
+    /// the content itself as the value.
     pub fn salvage<'a>(
         &'a self,
         content: &'a [u8],

@@ -29,8 +29,8 @@ const POLLED: (&[&str], &str) = (&["source", "mode"], "polling");
 settings! {
     /// `[[source.outbox]]`.
     pub struct OutboxSection {
-        /// Library that writes the table: its columns, route, order and row filter are the defaults
-        /// of the keys below, and of what stands in `[route]`.
+        /// Library that writes the table. Its columns, route, order and row filter are the defaults
+        /// of the keys below, and replace `[route]`.
         pub library: Option<String> = word(library_names()).or_none("no library"),
         /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
         /// `public`.
@@ -153,9 +153,9 @@ settings! {
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct TableColumns {
         pub parts: Columns = flattened(),
-        /// Column that rises in the order in which the rows of one key were written: the SQL that
-        /// publishes rows again follows it. May be absent from the table; without it that SQL is not
-        /// printed. Where the table is polled, `source.polling.columns.order` counts.
+        /// Column that increases in the order in which the rows of one key were written. The SQL
+        /// that publishes rows again sorts by it, and is not printed without it. May be absent from
+        /// the table. With polling, `source.polling.columns.order` is used instead.
         pub order: Option<String> =
             text(IDENTIFIER).or_none("`seq` for `public.outbox`, else none"),
     }
@@ -185,14 +185,14 @@ settings! {
             .default_when(POLLED.0, POLLED.1, "${event_key}"),
         /// Ordering key and Kafka record key.
         pub key: Option<Template> = template().or_none("the key column"),
-        /// Further headers, name to template. NULL leaves the header out.
+        /// Further headers: name and template. A NULL leaves the header out.
         pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
-        /// What stands in the value beside the payload, name to template: the value is then a JSON
-        /// object with a member `payload` and these.
+        /// Members of the value in addition to the payload: name and template. The value is then a
+        /// JSON object with the member `payload` and these.
         pub envelope: BTreeMap<String, Template> =
             map(template().or_none("the value is the payload")),
-        /// Payload format. `debezium` is the payload as `raw` gives it, with `preset = "debezium"`
-        /// where no preset is written beside it.
+        /// Payload format. `debezium` is the payload as with `raw`, and sets `preset = "debezium"`
+        /// unless the same section has a preset.
         pub format: PayloadFormat = choice().default("raw"),
         /// Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`;
         /// `debezium` adds `id` only.

@@ -1,4 +1,4 @@
-//! What all events of one transaction share, as text, made once when it begins.
+//! Texts that all events of one transaction share, made once when it begins.
 
 use crate::base::lsn::Lsn;
 use crate::base::time::push_rfc3339;

@@ -18,7 +18,7 @@ pub struct PolledRow {
 /// Rows of one claim, in their order.
 #[derive(Debug)]
 pub struct Batch {
-    /// What the rows are marked with. No other batch of the process has the same.
+    /// The mark of the claimed rows. No other batch of the process has the same.
     pub claim: String,
     /// When the claim began.
     pub claimed_at: Instant,

@@ -29,7 +29,7 @@ use crate::sink::{Disposition, Failure, PublishError, Sink};
 use crate::source::settings::SourceSettings;
 use crate::trace::span::PublishSpan;
 
-/// What may become an event.
+/// A row or message that may become an event.
 pub enum Candidate<'a> {
     Row(&'a Plan, Tuple<'a>),
     /// A logical message: its LSN and its content.
@@ -43,7 +43,7 @@ pub struct EventNumber<'a> {
     pub position: Position,
     /// Its number within the transaction that the crash guard was given.
     pub crash_ordinal: u64,
-    /// What an earlier sink has left of it.
+    /// The flight of the event that an earlier sink has left.
     pub earlier: Option<&'a Flight>,
 }
 
@@ -109,9 +109,10 @@ impl Admitter {
         system_id: &str,
         timeline: u32,
         slot: &str,
+        restores: u64,
         confirmed: Lsn,
     ) -> Option<ConfirmedPrefix> {
-        let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
+        let left = self.state_file.takes_over(system_id, timeline, slot, restores, Some(confirmed));
         self.earlier.load(&left, confirmed)
     }
 
@@ -122,8 +123,8 @@ impl Admitter {
         }
     }
 
-    /// What is received from here on is no repetition of what an earlier process has marked, and
-    /// what this one has marked does not apply any more.
+    /// Forgets the marks: an event that is received from here on repeats none that an earlier
+    /// process has marked, and what this one has marked does not apply any more.
     pub fn forget(&mut self) {
         self.earlier.forget();
         self.state_file.marks.forget();
@@ -337,7 +338,7 @@ struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// What becomes of an event that an earlier process may have published; none if it must be
+    /// Decides about an event that an earlier process may have published; none if it must be
     /// published.
     #[inline]
     fn identify(&mut self, event: &Outbound<'_>, earlier: &mut EarlierEvents) -> Option<Offered> {
@@ -443,7 +444,7 @@ impl Handover<'_> {
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let EventNumber { sequence, earlier, .. } = self.number;
         if !self.policy.allow(earlier, &cause)? {
-            return Ok(Offered::Held(IntakeHold::LettersUnread));
+            return Ok(Offered::Held(IntakeHold::DeadLettersUnread));
         }
         let Handover { policy, sink, .. } = self;
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {

@@ -1,4 +1,4 @@
-//! What the loop asks of Postgres beside its stream, and what it gets.
+//! Questions that the loop asks of Postgres beside its stream, and their answers.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +15,7 @@ use crate::source::settings::PostgresHost;
 use crate::source::stream::Wire;
 use crate::source::walsender::Activity;
 
-/// What other threads ask of the loop.
+/// The requests of other threads to the loop.
 #[derive(Debug, Default)]
 pub struct StopFlags {
     /// Asks the loop to settle what is in flight, report it and end.
@@ -36,7 +36,7 @@ pub struct SessionRequest {
 
 pub enum SessionNews {
     Opened(Box<OpenedSession>),
-    /// What the attempt waits for.
+    /// The attempt waits in this phase.
     Waiting(Phase),
     /// Another attempt would fail in the same way.
     Failed(Fault),

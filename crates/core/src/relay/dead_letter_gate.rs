@@ -45,7 +45,7 @@ pub struct DeadLetterGate {
     has_looked: bool,
     requests: ReadRequests,
     stops: Arc<dyn StopKeeper>,
-    /// Those in the topic, as far as it was read.
+    /// The stops that are in the topic, as far as it was read.
     in_topic: TopicStops,
     in_doubt: Option<PublicationInDoubt>,
     meters: Arc<dyn Meters>,

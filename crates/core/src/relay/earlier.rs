@@ -1,5 +1,5 @@
-//! What earlier processes and peers have published of the events that come: their marks in the state
-//! file ([`crate::delivery::known`]), and what the topics hold ([`super::read_back`]).
+//! Events that earlier processes and peers have published: their marks in the state file
+//! ([`crate::delivery::known`]), and what the topics hold ([`super::read_back`]).
 
 use std::ops::Range;
 
@@ -52,7 +52,8 @@ impl EarlierEvents {
         self.topics.start(transactions);
     }
 
-    /// What is received from here on is no repetition of what an earlier process has published.
+    /// Forgets the earlier events: an event that is received from here on repeats none that an
+    /// earlier process has published.
     pub fn forget(&mut self) {
         self.marked.forget();
         self.topics.stop();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::Fault;
 
 pub(super) struct Ending {
-    /// What ends the relay.
+    /// The outcome that ends the relay.
     pub(super) outcome: Result<(), Fault>,
     deadline: Instant,
     read_until: Instant,

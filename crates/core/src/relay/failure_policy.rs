@@ -34,7 +34,7 @@ pub enum SendAs {
     DeadLetter(DeadLetterCause),
 }
 
-/// What a failed publish means for the relay as a whole.
+/// The consequence of a failed publish for the relay as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailureOutcome {
     /// The failure concerned only its event; the relay goes on.

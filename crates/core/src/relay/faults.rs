@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::slot_history::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
+use crate::base::stop::WENT_BACK;
 use crate::base::time::rfc3339;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
@@ -168,7 +169,7 @@ pub fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover
 pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
     Fault::new(
         Exit::Slot,
-        "slot.went-back",
+        WENT_BACK,
         format!(
             "postgres ends at {found}, but this relay has read up to {seen}: the database was \
              restored from a copy, or lost WAL, without a new timeline"
@@ -191,7 +192,7 @@ pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -
     let known_text = known.as_ref().map_or("no other one".to_owned(), name);
     Fault::new(
         Exit::Slot,
-        "slot.went-back",
+        WENT_BACK,
         format!(
             "postgres sends {sent_text}, where this relay has read {known_text}: the database was restored \
              from a copy, or lost WAL, without a new timeline; up to {same_until} nothing is known to differ, and this relay has read up to {read}"

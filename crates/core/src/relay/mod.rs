@@ -97,9 +97,10 @@ use crate::sink::{Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
 
-/// Longest wait while events are in flight: confirms do not wake the loop.
+/// Longest wait while events are in flight: a sink without [`Sink::readiness`] does not wake the loop
+/// when they are confirmed.
 const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
-/// Longest wait while the sink holds events back until others are confirmed.
+/// Longest wait while such a sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
 /// the socket's SO_RCVLOWAT.
@@ -109,7 +110,7 @@ const DRAIN_TICK: Duration = Duration::from_millis(2);
 /// How often silent destinations are looked for.
 const SILENCE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What the loop is made of besides its feed.
+/// The parts of the loop besides its feed.
 pub struct Parts {
     pub source: SourceSettings,
     pub delivery: DeliverySettings,
@@ -568,7 +569,7 @@ impl<F: Feed> Relay<F> {
         meter.flush();
         policy.gate.update_breaker_gauge(self.clock.unix_us());
         let awaits_history = policy.gate.awaits_history();
-        let unread = pass.hold == Some(IntakeHold::LettersUnread);
+        let unread = pass.hold == Some(IntakeHold::DeadLettersUnread);
         if unread && !self.history_wait_logged {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }

@@ -1,4 +1,5 @@
-//! What the loop asks of the world around it. Nothing here blocks, except where a name says so.
+//! Traits through which the loop asks the world around it. None of their methods blocks, except
+//! where its name says so.
 
 use std::fmt::Debug;
 use std::io;
@@ -87,6 +88,9 @@ pub trait StopKeeper: Send + Sync {
     /// Where the last process read the slot, and how far the WAL had come.
     fn last_place(&self) -> Option<(SystemTimeline, Lsn)>;
 
+    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
+    fn restores(&self) -> u64;
+
     /// A session is of this system.
     fn meets(&self, system_id: &str);
 
@@ -149,7 +153,7 @@ pub trait Meters: Send + Sync {
     fn set(&self, gauge: Gauge, value: u64);
 }
 
-/// What is counted once per event, and made visible once per pass.
+/// A meter that counts once per event, and shows its counts once per pass.
 pub trait PassMeter: Send {
     /// The broker has confirmed an event.
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64);

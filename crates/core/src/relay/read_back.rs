@@ -130,14 +130,14 @@ impl ReadBack {
         self.is_active() && commit_lsn >= self.from
     }
 
-    /// What comes is no repetition of what an earlier process has received.
+    /// Stops reading back: an event that comes repeats none that an earlier process has received.
     pub fn stop(&mut self) {
         let (open, random) = (self.open.take(), self.random.clone());
         *self = ReadBack { open, random, ..ReadBack::default() };
     }
 
-    /// What its topic says of the event; none if that is not known yet, and then the event is offered
-    /// again. Asked for all events, published again or not, in order.
+    /// The answer of its topic about the event; none if that is not known yet, and then the event
+    /// is offered again. Asked for all events, published again or not, in order.
     pub fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
         let is_new = || !self.topics.contains(event.topic);
         if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {

@@ -75,7 +75,7 @@ struct LastLook {
     decoded: Option<i64>,
 }
 
-/// What peers confirmed while this relay did not hold the slot.
+/// The progress of peers while this relay did not hold the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerProgress {
     /// Everything before this position is confirmed, and was not published again since.
@@ -86,10 +86,10 @@ pub struct PeerProgress {
     pub gap: Option<Duration>,
 }
 
-/// What looks at the slot have shown since this relay last held it.
+/// The facts that looks at the slot have shown since this relay last held it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// What other relays confirmed.
+    /// The progress that other relays confirmed.
     pub peers: Option<PeerProgress>,
     /// Who moved the slot beyond that, if it was moved.
     pub mover: Mover,
@@ -257,7 +257,8 @@ impl SlotHistory {
         self.own_pid == Some(pid)
     }
 
-    /// What was seen before this relay held the slot at `place`.
+    /// Ends the looks, and returns the facts that were seen before this relay held the slot at
+    /// `place`.
     pub fn ends(&mut self, place: &SystemTimeline) -> Seen {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);

@@ -16,14 +16,14 @@ use super::state_file::memory::{Memory, Remembered};
 use super::stop_place::Place;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop};
+use crate::base::stop::{BREAKER_OPEN, OTHER_SYSTEM, Stop, WENT_BACK};
 use crate::dead_letter::record::{StopBody, StopRecord, StopRecordKind};
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::fingerprint::{KeptPublication, KnownPublication, PublicationKeeper};
 use crate::source::settings::SourceSettings;
 
-/// What stops are kept in besides the state file, and what an acknowledgement is compared with. Both
-/// are waited for.
+/// The places where stops are kept besides the state file, and the facts with which an
+/// acknowledgement is compared. Both are waited for.
 pub trait StopSurroundings: Send + Sync {
     /// Whether anything is ever written to the dead-letter topic.
     fn has_topic(&self) -> bool;
@@ -31,11 +31,11 @@ pub trait StopSurroundings: Send + Sync {
     /// Appends a record to the dead-letter topic. Returns once the broker has confirmed it.
     fn append(&self, record: &StopRecord) -> Result<(), Fault>;
 
-    /// What Postgres says now. The publication must be in order.
+    /// The present state of Postgres. The publication must be in order.
     fn present(&self) -> Result<Present, Fault>;
 }
 
-/// What Postgres says when a stop is acknowledged.
+/// The state of Postgres when a stop is acknowledged.
 #[derive(Clone, Debug)]
 pub struct Present {
     pub publication: KeptPublication,
@@ -45,7 +45,7 @@ pub struct Present {
     pub wal_end: Lsn,
 }
 
-/// What [`StandingStops`] is made of.
+/// The parts of [`StandingStops`].
 pub struct StopParts {
     pub source: SourceSettings,
     pub is_polling: bool,
@@ -293,6 +293,7 @@ impl StandingStops {
             state.saw(wal_end);
         }
         state.remembered.stop = None;
+        state.remembered.restores += u64::from(stop.code == WENT_BACK);
         let written = state.memory.is_none() || state.write(&self.source.slot);
         if place == Place::StateFile && !written {
             return Err(faults::stop_unwritable());
@@ -357,6 +358,10 @@ impl StopKeeper for StandingStops {
         self.state().last.clone()
     }
 
+    fn restores(&self) -> u64 {
+        self.state().remembered.restores
+    }
+
     fn meets(&self, system_id: &str) {
         self.state().met_system = Some(system_id.to_owned());
     }
@@ -377,7 +382,7 @@ impl StopKeeper for StandingStops {
 }
 
 impl State {
-    /// What the file holds of another slot is ignored.
+    /// Takes over the stop that the file holds; one of another slot is ignored.
     fn take_over(&mut self, remembered: Remembered, slot: &str) {
         if remembered.slot == slot {
             self.standing = remembered.stop.clone().map(|stop| (stop, Place::StateFile));

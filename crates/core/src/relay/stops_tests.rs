@@ -68,7 +68,7 @@ impl Site {
         SourceSettings { slot: self.slot.clone(), ..SourceSettings::default() }
     }
 
-    /// What the next process finds in its file.
+    /// The stops that the next process finds in its file.
     fn process(&self, has_file: bool, has_topic: bool) -> Arc<StandingStops> {
         let path = PathBuf::from("slot.state");
         Arc::new(StandingStops::new(StopParts {
@@ -83,7 +83,7 @@ impl Site {
         }))
     }
 
-    /// What a process finds in the topic that is of this system.
+    /// The stops of this system that a process finds in the topic.
     fn find(&self, stops: &StandingStops, system: Option<&str>) -> TopicStops {
         let owner = LetterOwner::new(&self.slot, system);
         let mut found = TopicStops::default();
@@ -241,6 +241,22 @@ fn an_acknowledged_gap_is_compared_with_what_postgres_says_now() {
     gap.resume("alice@host", "compared").unwrap();
     let found = site.find(&site.process(false, true), None);
     assert_eq!(found.publication, Some(look(0).found.digest()));
+}
+
+#[test]
+fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_waits() {
+    let site = Site::new();
+    let stops = site.process(true, true);
+    stops.keep(&moved());
+    stops.resume("alice@host", "compared").unwrap();
+    assert_eq!((stops.restores(), site.process(true, true).restores()), (0, 0), "not restored");
+    let went_back = faults::went_back(&site.source(), Lsn::from_wire(300), Lsn::from_wire(200));
+    stops.keep(&went_back);
+    stops.waits(&went_back);
+    assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
+    site.process(true, true).resume("alice@host", "compared").unwrap();
+    assert!(stops.may_go_on());
+    assert_eq!((stops.restores(), site.process(true, true).restores()), (1, 1));
 }
 
 #[test]

@@ -71,7 +71,7 @@ pub struct MemoryFile(Arc<Mutex<Content>>);
 struct Content {
     /// The header and the marks, as far as they were written.
     bytes: Vec<u8>,
-    /// What was written behind the marks, by where it begins.
+    /// The bytes that were written behind the marks, by where they begin.
     behind: BTreeMap<u64, Vec<u8>>,
     boot: Option<u64>,
     is_held: bool,
@@ -101,7 +101,7 @@ impl MemoryFile {
     #[must_use]
     pub fn process(&self, system_id: &str) -> StateFile {
         let mut process = self.open();
-        process.takes_over(system_id, 1, "slot", None);
+        process.takes_over(system_id, 1, "slot", 0, None);
         process
     }
 

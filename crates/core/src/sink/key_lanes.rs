@@ -18,8 +18,8 @@ use crate::mutants::{Mutant, on};
 
 /// Keeps a broker busy: four times as many are no faster.
 const IN_FLIGHT_EVENTS_MAX: usize = 1024;
-/// What is sent is copied, and the copies are kept while a broker does not read. A single larger
-/// message is sent alone.
+/// The most bytes of copies: an event that is sent is copied, and the copy is kept while a broker
+/// does not read. A single larger message is sent alone.
 const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;
 
 pub trait LaneItem {
@@ -38,7 +38,7 @@ pub trait LaneItem {
 pub struct KeyHasher(Salt);
 
 impl KeyHasher {
-    /// Whoever writes keys must not know the seed, or all of them could share a lane.
+    /// A hasher with a seed that the writers of keys must not know, or all keys could share a lane.
     #[must_use]
     pub fn new(seed: u64) -> KeyHasher {
         KeyHasher(Random::new(seed).salt())
@@ -76,7 +76,7 @@ pub struct KeyLanes<T> {
     /// May be sent.
     ready: BTreeSet<Sequence>,
     in_flight: BTreeSet<Sequence>,
-    /// Those in flight for which [`KeyLanes::unanswered`] was called.
+    /// Events in flight for which [`KeyLanes::unanswered`] was called.
     unanswered: BTreeSet<Sequence>,
     /// Of those in flight that may still be answered soon.
     in_flight_bytes: usize,
@@ -348,7 +348,8 @@ impl<T: LaneItem> KeyLanes<T> {
     }
 
     /// The event in flight was left without an answer for long, while the broker may answer others.
-    /// Those wait for it no longer: it counts towards no bound, and is no suspect any more.
+    /// Later events do not wait for it any longer: it counts towards no bound, and is no suspect
+    /// any more.
     pub fn unanswered(&mut self, sequence: Sequence) {
         if on(Mutant::RabbitUnansweredForgotten) {
             return;

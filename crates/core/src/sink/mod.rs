@@ -1,4 +1,4 @@
-//! What a sink does with events, and the order in which it may send them.
+//! Contract of a sink, and the order in which it may send events.
 
 pub mod kafka;
 pub mod key_lanes;

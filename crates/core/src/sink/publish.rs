@@ -1,24 +1,26 @@
-//! What a sink does with events, and what it reports about them.
+//! Contract of a sink: its acts on events, and its reports about them.
 //!
 //! A sink is called on the data thread and never blocks it. It fails closed: an event that it does
 //! not report as confirmed is unconfirmed.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::base::event::{Outbound, Sequence};
+use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
 /// Until when a sink may send, because no other process publishes later events before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublishLimits {
-    /// What waits is not sent after it.
+    /// The time after which a waiting event is not sent.
     pub begin_until: Instant,
-    /// What the socket has taken a part of is not finished after it.
+    /// The time after which an event that the socket has taken in part is not finished.
     pub finish_until: Instant,
 }
 
+/// A broker as the relay publishes to it. What keeps its connection alive is done by
+/// [`Sink::poll`], which is to be called at least every 500 ms while the sink is used.
 pub trait Sink {
     /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps
     /// events of one key in the order of their `publish` calls, through its own retries and
@@ -55,14 +57,14 @@ pub trait Sink {
     }
 
     /// True while the sink holds events back that only [`Sink::poll`] can send once others are
-    /// answered: it should be polled more often.
+    /// answered, and has no [`Sink::readiness`]: it should be polled more often.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// The socket that is readable when [`Sink::poll`] has something to report: a wait for anything
-    /// else ends when it is. None where only time tells.
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    /// The socket that is ready when [`Sink::poll`] has something to do: a wait for anything else
+    /// ends when it is. None where only time tells.
+    fn readiness(&self) -> Option<Readiness<'_>> {
         None
     }
 
@@ -112,7 +114,7 @@ pub enum PublishError {
     Failed(Failure),
 }
 
-/// What a sink reports from [`Sink::poll`].
+/// A report of a sink from [`Sink::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkReport {
     /// The broker has stored this event durably.

@@ -10,8 +10,8 @@ use crate::outbox::settings::OutboxTable;
 /// The code of a fault: SQL and the stream come from two servers.
 pub const TWO_SERVERS: &str = "source.two-servers";
 
-/// What one server says is not true of the other, so nothing is read. `sql` and `stream` are where
-/// the two connections lead, if that is known.
+/// The fault of two connections to different servers: the facts of one are not true of the other,
+/// so no WAL is read. `sql` and `stream` are where the two connections lead, if that is known.
 pub fn two_servers(
     settings: &SourceSettings,
     sql: &PostgresHost,

@@ -22,10 +22,11 @@ const SIGNATURES: u64 = 32;
 /// How far a trace is behind the position of the slot at most.
 pub const TRACE_BYTES_MAX: u64 = SIGNATURES;
 
-/// What distinguishes the positions that one process reports from those of another: their last five
-/// bits, which are never those of the end of a record. Two relays that have published the same transactions would
-/// otherwise report the same positions, and a relay whose last reports were lost could not see that
-/// another one has had the slot. 0 where it is not drawn yet.
+/// A signature that distinguishes the positions that one process reports from those of another:
+/// their last five bits, which are never those of the end of a record. Two relays that have
+/// published the same transactions would otherwise report the same positions, and a relay whose
+/// last reports were lost could not see that another one has had the slot. 0 where it is not drawn
+/// yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Signature(u64);
 
@@ -133,7 +134,7 @@ impl Progress {
     }
 
     /// A session begins, in which the server sends what was committed at `slot_confirmed` or later.
-    /// What the keepalives of the last one declared as sent may be sent again.
+    /// Transactions that the keepalives of the last session declared as sent may be sent again.
     pub fn on_connected(&mut self, slot_confirmed: Lsn) {
         if !on(Mutant::KeepaliveAfterRewind) {
             self.keepalive = Lsn::ZERO;
@@ -141,7 +142,7 @@ impl Progress {
         self.sent = slot_confirmed;
     }
 
-    /// What keepalives declared as sent is unconfirmed again.
+    /// Counts the WAL that keepalives declared as sent as unconfirmed again.
     pub fn on_rewound(&mut self) {
         if on(Mutant::KeepaliveAfterRewind) {
             return;

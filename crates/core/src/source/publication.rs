@@ -32,7 +32,7 @@ pub struct PublicationFacts {
     /// The outboxes and partitions under whose names rows are sent.
     #[serde(default)]
     pub tables: Vec<PublishedTable>,
-    /// What its EXCEPT clause names, at most [`EXCEPTED_MAX`] tables.
+    /// The tables that its EXCEPT clause names, at most [`EXCEPTED_MAX`] tables.
     #[serde(default)]
     pub excepted: Vec<ExceptedTable>,
     /// The catalog rows by which it covers the outboxes, its own row first.

@@ -1,4 +1,4 @@
-//! What Postgres prints is that of 15; the test with a server is in the program.
+//! The printed filters are those of PostgreSQL 15; the test with a server is in the program.
 
 use super::*;
 

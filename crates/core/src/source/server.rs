@@ -1,4 +1,4 @@
-//! What a server says of itself, and how it refuses.
+//! Facts that a server states about itself, and its ways to refuse.
 //!
 //! SQLSTATEs decide, never the text of a message: servers translate messages where `lc_messages`
 //! says so. Where one SQLSTATE means several things, the name of the server's C function (which is
@@ -18,7 +18,7 @@ impl From<&str> for ServerStart {
     }
 }
 
-/// What the caller does next.
+/// The kind of a failed connect, by which the caller decides what to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectErrorKind {
     /// Try again with backoff.

@@ -27,11 +27,11 @@ settings! {
         pub slot: String = text(SLOT).default("walrelay"),
         /// Publication that holds the outbox tables.
         pub publication: String = text(IDENTIFIER).default("walrelay"),
-        /// Ask Postgres for binary column values; a column whose binary form is not read falls back
-        /// to text by itself.
+        /// Request column values in binary form. For a column whose binary form is not supported,
+        /// text is used.
         pub binary: bool = flag().default("true"),
-        /// Longest silence on the stream before Postgres is asked what its walsender does; one that
-        /// decodes is waited for, a dead connection is given up.
+        /// Longest time without data on the stream before the relay asks Postgres what its
+        /// walsender does. It waits for a walsender that decodes, and closes a dead connection.
         pub stall_timeout: Duration = duration(100, HOUR_MS).default("30s"),
         /// First wait before a reconnect, with full jitter.
         pub reconnect_base: Duration = duration(1, HOUR_MS).default("50ms"),
@@ -39,7 +39,8 @@ settings! {
         pub reconnect_cap: Duration = duration(1, HOUR_MS).default("5s"),
         /// How often the state of the slot is read, on the second connection.
         pub watch_interval: Duration = duration(100, HOUR_MS).default("1s"),
-        /// Age from which on a transaction is named that holds the slot's `restart_lsn`, and with it WAL.
+        /// Age from which the relay reports a transaction that keeps the slot's `restart_lsn`, and
+        /// with it WAL, from moving.
         pub pinned_after: Duration = duration(100, HOUR_MS).default("1m"),
         /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
         pub connection: ConnInfo,

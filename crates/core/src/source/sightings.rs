@@ -1,8 +1,8 @@
-//! What was seen of the slot while this process held it: the session and the slot watch write it,
-//! and whoever judges a move of the slot compares with it.
+//! Sightings of the slot while this process held it: the session and the slot watch write it, and
+//! whoever judges a move of the slot compares with it.
 //!
-//! Nothing is noted while the slot is free or another process holds it: what has happened by then is
-//! what must be judged.
+//! No sighting is noted while the slot is free or another process holds it: changes from that time
+//! must be judged.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What decides which process moved the slot.
+//! Facts that decide which process moved the slot.
 
 use serde::Deserialize;
 
@@ -15,7 +15,7 @@ pub struct SlotHolder {
     pub peer: bool,
 }
 
-/// What decides which process moved the slot.
+/// The facts that decide which process moved the slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldSlot {
     pub confirmed_flush: Lsn,

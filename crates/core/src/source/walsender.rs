@@ -1,4 +1,4 @@
-//! What the walsender of the stream does, seen from a second connection.
+//! State of the walsender of the stream, seen from a second connection.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
@@ -12,6 +12,6 @@ pub enum Activity {
     Busy(String),
     /// Known only after a second observation.
     Unclear,
-    /// Nothing is known of it: the server runs, but accepts no connection now.
+    /// The state is not known: the server runs, but accepts no connection now.
     Unasked,
 }

@@ -19,7 +19,7 @@ use crate::base::random::{Random, Salt};
 
 type ExportSpan = Box<dyn FnMut(FinishedSpan) + Send>;
 
-/// Nothing while traces are off.
+/// The spans of events; empty while traces are off.
 #[derive(Default)]
 pub struct EventSpans {
     tracer: Option<Box<Tracer>>,
@@ -32,7 +32,7 @@ struct Tracer {
     export: ExportSpan,
 }
 
-/// What the hand-over of a sampled event needs of its span.
+/// The part of its span that the hand-over of a sampled event needs.
 pub struct SpanStart {
     /// The span, if the event was not handed over before.
     pub span: Option<Box<PublishSpan>>,

@@ -1,4 +1,4 @@
-//! What a span tells of its event. No payload, and of no text more than its beginning.
+//! The attributes that a span has of its event. No payload, and of no text more than its beginning.
 
 use super::context::TraceContext;
 use crate::base::encoding::hex;

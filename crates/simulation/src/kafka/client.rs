@@ -38,7 +38,7 @@ pub(super) struct Batch {
 /// Topic and partition.
 pub(super) type Place = (usize, usize);
 
-/// What a client has for one partition.
+/// The records that a client has for one partition.
 #[derive(Debug)]
 struct Lane {
     producer: u64,
@@ -64,7 +64,7 @@ struct Sent {
     batch: Arc<Batch>,
 }
 
-/// What the broker says of a request.
+/// The answer of the broker to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Stored,
@@ -86,7 +86,7 @@ pub(super) enum Arrival {
     },
 }
 
-/// What a client works with.
+/// The parts of the world that a client works with.
 pub(super) struct Net<'a> {
     pub(super) topics: &'a [Topic],
     pub(super) wire: &'a mut VecDeque<Request>,
@@ -299,7 +299,7 @@ impl Client {
         }
     }
 
-    /// What its threads do now.
+    /// Does the work of the client's threads.
     pub(super) fn work(&mut self, net: &mut Net<'_>) {
         if self.life.is_dead() {
             return;

@@ -104,7 +104,7 @@ pub(crate) struct Cluster {
     /// that a peer has the slot.
     frozen: Vec<bool>,
     muted_until_us: Vec<u64>,
-    /// What it has done, if that is told.
+    /// The acts of the cluster, if a story is written.
     pub(crate) story: Option<Vec<String>>,
 }
 
@@ -165,7 +165,7 @@ impl Cluster {
         }
     }
 
-    /// What happens from here on follows from this.
+    /// Draws all further chances from this seed.
     pub(crate) fn draw_from(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }

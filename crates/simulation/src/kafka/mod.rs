@@ -4,9 +4,9 @@
 //! in order, at most two requests under way to a broker. The cluster stores a batch once, however
 //! often it is sent, or refuses it as a whole.
 //!
-//! What is not played: a relay that has lost its slot, and has not had the time to learn that, sends
-//! nothing to a partition that was away when a peer took over. The documentation says that this can
-//! happen, and that only transactions of the broker could prevent it.
+//! The model assumes that a relay that has lost its slot, and has not had the time to learn that,
+//! sends nothing to a partition that was away when a peer took over. The documentation says that
+//! this can happen, and that only transactions of the broker could prevent it.
 
 mod client;
 mod cluster;
@@ -160,7 +160,7 @@ impl ProducerPort for Producer {
 }
 
 impl Drop for Producer {
-    /// What is sent may still arrive.
+    /// Ends the producer; records that are sent may still arrive.
     fn drop(&mut self) {
         let mut broker = locked(&self.broker);
         let is_away = broker.is_away;

@@ -1,5 +1,5 @@
-//! What is asked of a dead letter: that the broker has refused its event, and as often as the relay is
-//! to try.
+//! Checks of a dead letter: that the broker has refused its event, and as often as the relay is to
+//! try.
 
 use walrelay_core::dead_letter::writer::{ATTEMPTS, CLASS_CRASH, ERROR_CLASS};
 use walrelay_core::sink::rabbitmq::fault::{ACCESS_REFUSED, NO_EXCHANGE, close_class};

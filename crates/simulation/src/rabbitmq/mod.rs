@@ -5,9 +5,9 @@
 //! and confirms later, one by one or several at once. What a lost connection has under way may be
 //! stored, and then nobody hears of it.
 //!
-//! What is not played: a connection that its relay has given up is read to its end before the relay's
-//! next one is, and before a relay that takes the slot over publishes. The documentation of AMQP
-//! promises nothing of that kind, but a login takes longer than to read what has arrived.
+//! The model assumes that a connection that its relay has given up is read to its end before the
+//! relay's next one is, and before a relay that takes the slot over publishes. The documentation of
+//! AMQP promises nothing of that kind, but a login takes longer than to read what has arrived.
 
 mod connection;
 mod counts;
@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::rabbitmq::answer::Answer;
 use walrelay_core::sink::rabbitmq::connection_loss::AmqpAddress;
 use walrelay_core::sink::rabbitmq::local::{LocalLink, LocalSink};
 use walrelay_core::sink::rabbitmq::message::AmqpMessage;
@@ -37,7 +36,7 @@ pub(crate) use self::server::{Mood, Round, Server, Trouble};
 use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::life::Life;
 
-/// What the relays publish to.
+/// The exchange to which the relays publish.
 pub(crate) const EXCHANGE: &str = "outbox.${aggregatetype}";
 const HOSTS: usize = 2;
 
@@ -115,11 +114,11 @@ impl AmqpPort for Port {
         self.connection = Some(id);
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
-        let Some(id) = self.connection else { return Vec::new() };
-        let answers = locked(&self.broker).rabbitmq.leave(id);
-        self.abandon();
-        answers
+    fn disconnect(&mut self) {
+        if let Some(id) = self.connection {
+            locked(&self.broker).rabbitmq.leave(id);
+            self.abandon();
+        }
     }
 
     fn send(&mut self, channel: u16, message: &AmqpMessage) {
@@ -153,7 +152,7 @@ impl LocalPort for Port {
 }
 
 impl Drop for Port {
-    /// What waits to be written is never published; what is sent may still arrive.
+    /// Drops the messages that wait to be written; those that are sent may still arrive.
     fn drop(&mut self) {
         self.abandon();
     }

@@ -1,4 +1,4 @@
-//! What becomes of a message that the broker has read: it is stored by a queue, returned, refused, or
+//! Outcome of a message that the broker has read: it is stored by a queue, returned, refused, or
 //! the channel is closed over it; and what the publisher is answered.
 
 use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
@@ -257,7 +257,7 @@ impl Server {
     }
 }
 
-/// What the broker does with a message that it never takes.
+/// The answer of the broker to a message that it never takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Poison {
     Closes,

@@ -50,11 +50,11 @@ pub(crate) struct Mood {
     pub(crate) lingers: bool,
 }
 
-/// What happens in a round.
+/// The circumstances of a round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     pub(crate) now_us: u64,
-    /// What is under way since before has arrived.
+    /// The time before which messages under way have arrived.
     pub(crate) late_us: u64,
     pub(crate) is_away: bool,
     pub(crate) mood: Mood,
@@ -90,9 +90,9 @@ pub(crate) struct Server {
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
-    /// What is wrong with a dead letter.
+    /// The first complaint about a dead letter.
     pub(super) complaint: Option<String>,
-    /// What it has done, if that is told.
+    /// The acts of the broker, if a story is written.
     pub(crate) story: Option<Vec<String>>,
 }
 
@@ -100,6 +100,11 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("queues", &self.queues).finish_non_exhaustive()
     }
+}
+
+/// The event with which a connection ends.
+fn closed(loss: ConnectionLoss) -> AmqpEvent {
+    AmqpEvent::Answers(vec![(0, Answer::Closed(loss))])
 }
 
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
@@ -134,7 +139,7 @@ impl Server {
         }
     }
 
-    /// What happens from here on follows from this.
+    /// Draws all further chances from this seed.
     pub(crate) fn draw_from(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
@@ -161,7 +166,7 @@ impl Server {
         self.queues.values_mut().for_each(|queue| queue.pending.clear());
     }
 
-    /// Nothing is under way to a queue.
+    /// Whether no message is under way to a queue.
     pub(crate) fn is_quiet(&self) -> bool {
         let has_held = |it: &Connection| it.channels.values().any(|it| !it.held.is_empty());
         let is_busy = |it: &Connection| !it.up.is_empty() || has_held(it);
@@ -185,7 +190,7 @@ impl Server {
         !self.refuses_logins && self.channels_used() < self.user_channels_max
     }
 
-    /// What the relay hears next of a connection.
+    /// The next event of a connection for the relay.
     pub(super) fn next(&mut self, id: u64) -> Option<AmqpEvent> {
         let (event, explained) = self.connections.get_mut(&id)?.next()?;
         self.explained += explained;
@@ -216,18 +221,12 @@ impl Server {
     }
 
     /// The relay ends a connection over which it has more to send.
-    pub(super) fn leave(&mut self, id: u64) -> Vec<(u16, Answer)> {
-        let arrives = self.draw(4);
-        let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
-        if !connection.down_is_cut {
-            (0..arrives).for_each(|_| connection.deliver());
-        }
-        let (answers, Unknown { stored, returned }) = connection.leave();
+    pub(super) fn leave(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Unknown { stored, returned } = connection.leave();
         self.explained += stored;
         self.counts.returned_only += returned;
-        self.hear_refusal(id, &answers);
         self.tell(|| format!("connection {id} is lost: {stored} stored, of which nobody hears"));
-        answers
     }
 
     /// Takes out how many repetitions something has explained.
@@ -298,16 +297,12 @@ impl Server {
 
     /// The broker ends a connection; the relay hears of it, if it hears anything.
     pub(super) fn end(&mut self, id: u64, loss: ConnectionLoss, now_us: u64) {
-        let overtakes = self.draw(2) == 0;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let last = match connection.phase {
-            Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss.clone()),
+            Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
             Phase::Ended => return,
-            Phase::Open => AmqpEvent::Lost(loss.clone()),
+            Phase::Open => closed(loss),
         };
-        if connection.phase == Phase::Open && overtakes {
-            connection.answer(now_us, 0, Answer::Closed(loss));
-        }
         connection.phase = Phase::Ended;
         connection.up.clear();
         connection.channels.clear();
@@ -377,11 +372,10 @@ impl Server {
         self.connections.retain(|_, it| !it.is_over());
     }
 
-    /// What the thread of a relay's connection does.
+    /// Does the work of the thread of a relay's connection.
     fn work(&mut self, id: u64, Round { now_us, late_us, is_away, .. }: Round) {
         let answers = self.draw(2) == 0;
         let arrives = self.draw(4);
-        let overtakes = self.draw(2) == 0;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_left || connection.life.is_dead() {
             return;
@@ -416,12 +410,9 @@ impl Server {
         while is_late(connection) {
             connection.deliver();
         }
-        if overtakes {
-            connection.show_loss_first();
-        }
     }
 
-    /// What the broker does for a connection.
+    /// Does the work of the broker for a connection.
     fn serve(&mut self, id: u64, Round { now_us, late_us, mood, .. }: Round) {
         let mut reads = if self.draw(2) == 0 { self.draw(5) } else { 0 };
         loop {
@@ -465,7 +456,7 @@ impl Server {
         let loss = ConnectionLoss::of("no heartbeat was received");
         let event = match connection.phase {
             Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
-            _ => AmqpEvent::Lost(loss),
+            _ => closed(loss),
         };
         self.counts.half_open += 1;
         connection.arrived.push_back(event);
@@ -536,7 +527,7 @@ impl Server {
         connection.tell(now_us, AmqpEvent::ChannelOpened(number));
     }
 
-    /// What these connections have under way arrives at its queues now.
+    /// Lets the messages of these connections that are under way arrive at their queues now.
     pub(super) fn flush(&mut self, now_us: u64, mut is_meant: impl FnMut(&Connection) -> bool) {
         let mut last = 0;
         while let Some(id) = self.next_id(last) {

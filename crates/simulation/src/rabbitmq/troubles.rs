@@ -1,4 +1,4 @@
-//! What goes wrong at the broker, and what the world does with it.
+//! Troubles of the broker, and the acts of the world in them.
 
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
@@ -68,7 +68,7 @@ impl Server {
         channels.flat_map(|it| &it.held).any(|publish| publish.record.id == id)
     }
 
-    /// What is sent to its queue is not stored, or not always.
+    /// Whether messages to the queue of the topic are not stored, or not always.
     pub(crate) fn is_troubled(&self, topic: &str) -> bool {
         self.queues.get(topic).is_some_and(|queue| queue.trouble.is_some())
     }

@@ -1,4 +1,4 @@
-//! What applications and walsenders do in a round.
+//! Work of applications and walsenders in a round.
 
 use super::*;
 

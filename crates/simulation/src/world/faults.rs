@@ -1,4 +1,4 @@
-//! What goes wrong with processes, connections, Postgres and the broker, and when it is well again.
+//! Faults of processes, connections, Postgres and the broker, and their ends.
 
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 

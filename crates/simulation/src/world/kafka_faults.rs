@@ -1,4 +1,4 @@
-//! What goes wrong at a Kafka cluster, or between it and its clients.
+//! Faults of a Kafka cluster, or between it and its clients.
 
 use super::{KAFKA, World, below};
 use crate::broker::locked;

@@ -1,4 +1,4 @@
-//! What is well goes on while something else is in trouble.
+//! Checks that healthy places go on while another one is in trouble.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(super) struct Standing {
     happened: [u64; 6],
 }
 
-/// What lasts long enough to see that, of so many.
+/// One of so many faults that lasts long enough for this check.
 const LASTS_LONG: u64 = 6;
 const LONG_ROUNDS: u64 = 200;
 

@@ -1,4 +1,4 @@
-//! What goes wrong at RabbitMQ, or between it and the relays.
+//! Faults of RabbitMQ, or between it and the relays.
 
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 

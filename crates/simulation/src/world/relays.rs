@@ -1,4 +1,4 @@
-//! What the relays do in a round, and how they begin and end.
+//! Work of the relays in a round, their begin and their end.
 
 use walrelay_core::health::Pass;
 use walrelay_core::relay::ports::StopKeeper as _;
@@ -215,8 +215,6 @@ impl World {
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1;
-        // A transaction without events may be in the place of one that was received: all is read again.
-        let is_restored = self.has_happened(&[FaultKind::Restore]);
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
         let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
@@ -227,7 +225,7 @@ impl World {
             broker.inbox.len() as u64
         } else if is_direct && is_alone && self.last_session == Some(identity) {
             unanswered
-        } else if self.last_session != Some(identity) || !is_alone || is_restored {
+        } else if self.last_session != Some(identity) || !is_alone {
             let is_alive =
                 |it: (usize, u32, u32)| self.processes[it.0].is_some() && self.starts[it.0] == it.1;
             let in_hand = match self.sink {

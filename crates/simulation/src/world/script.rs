@@ -20,7 +20,7 @@ const STEP_ROUNDS_MAX: u64 = 600;
 const SPAN_FACTOR: usize = 4;
 /// A window of more than any but one for many events.
 const MANY: usize = 64;
-/// What does not start by itself.
+/// A time for a step that does not start by itself.
 const LATE: u64 = 1 << 50;
 
 /// Where a script stands.
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// What goes wrong has an index, and may be left out.
+    /// Whether a fault happens: each has an index, and may be left out.
     fn happens(&mut self, kind: FaultKind) -> bool {
         self.script.next += 1;
         let index = self.script.next - 1;
@@ -278,8 +278,8 @@ impl World {
         self.script.held_topic = Some(topic);
     }
 
-    /// What does not wait for the topic that is held, nor behind an event of its key that does, is
-    /// stored, as far as the window reaches.
+    /// Judges the other events: one that does not wait for the topic that is held, nor behind an
+    /// event of its key that does, is stored, as far as the window reaches.
     fn judge_others(&mut self) {
         let Some(topic) = self.script.held_topic else { return };
         let (stored, has_letters) = {
@@ -326,8 +326,8 @@ impl World {
         takes_in && postgres.walsenders.iter().any(|it| it.is_behind(&postgres.wal))
     }
 
-    /// What the slot has not passed, and the topic does not hold any more, must be published again by a
-    /// relay that reads the topic.
+    /// Makes the topic anew: events that the slot has not passed, and that the topic does not hold
+    /// any more, must be published again by a relay that reads the topic.
     fn topic_anew(&mut self) {
         let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
         let mut broker = locked(&self.broker);
@@ -408,7 +408,7 @@ impl World {
             && self.processes[relay].as_ref().is_some_and(|it| it.steps_behind > 2)
     }
 
-    /// What a relay must still do before it is judged.
+    /// Whether a relay must still do something before it is judged.
     pub(super) fn is_owed(&self) -> bool {
         self.script.owed.is_some() || self.gap.is_some()
     }
@@ -432,7 +432,8 @@ impl World {
         }
     }
 
-    /// What a relay has published is no more in the WAL, on the same timeline.
+    /// Notes a restore: transactions that a relay has published are no more in the WAL, on the same
+    /// timeline.
     pub(super) fn was_restored(&mut self, gone: &[Transaction]) {
         let Some((relay, start, timeline)) = self.last_session else { return };
         let is_there = self.starts[relay] == start && self.processes[relay].is_some();

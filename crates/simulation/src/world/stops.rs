@@ -1,4 +1,4 @@
-//! What is asked of a relay that stops.
+//! Checks of a relay that stops.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ impl World {
         self.report.happened.iter().any(|(_, kind)| kinds.contains(kind))
     }
 
-    /// Nothing keeps a relay from Postgres or the broker.
+    /// Whether nothing keeps a relay from Postgres or the broker.
     fn is_calm(&self) -> bool {
         let harmless = [FaultKind::Stop, FaultKind::Kill, FaultKind::Refusals];
         // Kafka's client is given up after a refusal, and what it had is received again.

@@ -175,7 +175,7 @@ fn wait_effects(system: &mut System, what: &str, wanted: fn(&Effects) -> bool) -
     }
 }
 
-/// What the inboxes know of messages that wait.
+/// The messages that wait, as the inboxes know them.
 fn deferred(postgres: &Postgres) -> String {
     let sql = "select string_agg(format('%s copy %s attempts %s level %s, settled: %s', row.message_id, row.copy,
             row.attempts, row.level, done.processed_at is not null), E'\\n' order by row.position)

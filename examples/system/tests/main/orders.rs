@@ -1,4 +1,5 @@
-//! What the order service answers: done, to be corrected by the client, to be repeated, or a defect.
+//! Tests of the answers of the order service: done, to be corrected by the client, to be repeated,
+//! or a defect.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -127,7 +127,7 @@ value
 {{- define "walrelay.validate" -}}
 {{- $where := "would stand in a ConfigMap. Put it into a Secret, name that in existingSecrets, and write { file: /run/secrets/walrelay/KEY } here." -}}
 {{- $rabbitmq := default dict .sink.rabbitmq -}}
-{{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url "sink.rabbitmq.management_url" $rabbitmq.management_url -}}
+{{- $urls := dict "source.url" (default dict .source).url "sink.rabbitmq.url" $rabbitmq.url -}}
 {{- range $key, $value := $urls -}}
 {{- if and (kindIs "string" $value) (regexMatch "://[^@]*:[^@]+@|(?i)(^|[?&\\s])(ssl)?password\\s*=" $value) -}}
 {{- fail (printf "config.%s: the password in it %s" $key $where) -}}

@@ -1,4 +1,4 @@
-//! What a measurement costs everybody who takes part in it.
+//! CPU cost of a measurement, for each process that takes part in it.
 
 use std::fmt;
 

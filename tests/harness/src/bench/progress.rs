@@ -1,4 +1,4 @@
-//! What is being done, while it is done: one changing line on a terminal, plain lines elsewhere.
+//! Progress of a benchmark: one changing line on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ impl Progress {
         self.began.elapsed()
     }
 
-    /// What begins now; on a terminal the next line replaces it.
+    /// Shows the step that begins now; on a terminal the next line replaces it.
     pub fn step(&self, text: &str) {
         if self.terminal {
             self.write(&format!("\r\x1b[K{} … {text}", self.clock()));

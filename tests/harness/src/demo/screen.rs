@@ -1,4 +1,4 @@
-//! What the demo prints: colours and a redrawn line on a terminal, plain lines elsewhere.
+//! Output of the demo: colours and a redrawn line on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 

@@ -158,7 +158,8 @@ impl Show<'_> {
         Ok(exact)
     }
 
-    /// What the orders have come to once it is as it should be, or does not change to that in time.
+    /// The effects of the orders once they are as they should be, or at the end of the time for
+    /// that.
     fn settled(&mut self) -> Result<Effects> {
         let began = Instant::now();
         loop {

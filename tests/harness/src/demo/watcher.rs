@@ -1,4 +1,4 @@
-//! What arrives at the broker, told once a second.
+//! Arrivals at the broker, reported once a second.
 //!
 //! Two consumers, because the kit's either keeps every record, for the verdict, or its latency.
 

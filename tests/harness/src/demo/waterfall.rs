@@ -11,7 +11,7 @@ const BAR: char = '█';
 pub(super) struct Line {
     pub(super) service: String,
     pub(super) name: String,
-    /// What became of the message, for the spans of relay and consumers.
+    /// The outcome of the message, for the spans of relay and consumers.
     pub(super) outcome: String,
     pub(super) start_ns: u64,
     pub(super) end_ns: u64,

@@ -45,7 +45,7 @@ pub struct ChaosWriters {
     pub seed: u64,
 }
 
-/// What the writers did, as far as they know; the truth is the table.
+/// The report of the writers on their work, as far as they know; the table is the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosReport {
     pub events_committed: u64,

@@ -1,4 +1,4 @@
-//! What passes between a publisher and RabbitMQ, and when: a proxy that reads along.
+//! A tap between a publisher and RabbitMQ: a proxy that notes each message and its time.
 //!
 //! A queue does not say when it got a message. The tap does: it notes each publish before the
 //! broker can have it, and each confirm before the publisher can. Whatever acts on a confirm acts

@@ -1,5 +1,5 @@
-//! What the orders have come to in the databases of the services: each effect once, each event once,
-//! those of an order in their order.
+//! Effects of the orders in the databases of the services: each effect once, each event once, those
+//! of an order in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -19,7 +19,7 @@ pub struct Key<K, T> {
     becomes: PhantomData<fn() -> T>,
 }
 
-/// What an absent key means.
+/// The meaning of an absent key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// This value, written as in an environment variable.

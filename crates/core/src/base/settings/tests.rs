@@ -23,7 +23,7 @@ settings! {
         /// How many spokes
         /// it has.
         spokes: u32 = integer(1, 99).default("32").default_when(&["colour"], "red", "16"),
-        /// What it is called.
+        /// The name of the thing.
         label ["name"]: Option<String> = text(FILLED).or_none("nothing"),
         /// No key.
         turns: u64,
@@ -40,7 +40,7 @@ settings! {
         spare: Option<Wheel> = optional_section(),
         /// Who may open it.
         lock: Option<Lock> = section_when("name", "locked"),
-        /// What is written on it.
+        /// The texts that are written on the thing.
         texts: BTreeMap<String, String> = map(text(IDENTIFIER)),
     }
 }

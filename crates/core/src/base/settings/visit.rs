@@ -43,7 +43,7 @@ pub struct KnownKey {
     pub path: String,
     pub doc: &'static str,
     pub kind: Described,
-    /// What its absence means.
+    /// The meaning of its absence.
     pub absent: String,
     /// For the JSON Schema.
     pub default: Option<Json>,

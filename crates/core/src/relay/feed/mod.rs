@@ -32,7 +32,7 @@ pub struct Downstream {
 
 pub struct FeedStatus {
     pub connected: bool,
-    /// What the feed knows of the pass; the loop adds what it knows of the sink.
+    /// The facts of the pass that the feed knows; the loop adds what it knows of the sink.
     pub pass: Pass,
 }
 
@@ -66,7 +66,7 @@ pub trait Feed {
     fn intake(&mut self, down: &mut Downstream, now: Instant, closing: bool)
     -> Result<bool, Fault>;
 
-    /// Nothing is read now on purpose, so the feed's silence does not mean a dead connection.
+    /// Reading is held on purpose, so the feed's silence does not mean a dead connection.
     fn hold(&mut self, _now: Instant) {}
 
     /// Waits at most `tick` for something to read, or until the sink has something to report; false
@@ -88,7 +88,7 @@ pub trait Feed {
     /// The events that become dead letters once the dead-letter topic has been read, in order.
     fn given_up(&self) -> Vec<Sequence>;
 
-    /// What is confirmed of a transaction since the last call.
+    /// The part of a transaction that was confirmed since the last call.
     fn confirmed_prefix(&mut self) -> Option<ConfirmedPrefix> {
         None
     }

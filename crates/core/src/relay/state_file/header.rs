@@ -42,7 +42,7 @@ pub const PREFIX_COPY: usize = 39;
 
 /// "walrela" and the version of the layout.
 pub const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;
-/// What differs between versions.
+/// The bits that differ between versions.
 pub const VERSION_MASK: u64 = 0xFF;
 
 /// Marks in the ring.

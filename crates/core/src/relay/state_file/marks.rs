@@ -18,7 +18,7 @@ use crate::source::progress::Signature;
 /// In the ordinal of a mark: the broker has the event's dead letter.
 const DEAD_LETTER: u32 = 1 << 31;
 
-/// Nothing is marked without a ring.
+/// A ring of marks; without memory no event is marked.
 #[derive(Debug, Default)]
 pub struct MarkRing {
     ring: Option<Ring>,
@@ -35,7 +35,8 @@ struct Ring {
     unwritten: Vec<u8>,
 }
 
-/// What this process knows of itself and of the slot, to judge what an earlier one has left.
+/// The facts that this process knows of itself and of the slot, by which it judges the marks of an
+/// earlier one.
 #[derive(Clone, Copy, Debug)]
 pub struct Successor {
     /// The file was written for the same slot, on the same timeline of the same system.

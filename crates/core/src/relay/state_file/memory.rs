@@ -1,5 +1,5 @@
-//! What the next process must know to find what happened while no relay ran, and the stop that
-//! nobody has acknowledged yet: a region of its own behind the ring of marks.
+//! Facts that the next process must know to find what happened while no relay ran, and the stop
+//! that nobody has acknowledged yet: a region of its own behind the ring of marks.
 //!
 //! It is read and written without the lock of the file, because it is needed before the slot is
 //! held, and by `walrelay resume` beside a relay that waits. Two copies are written in turn, each
@@ -26,7 +26,7 @@ const COPY_BYTES: u64 = 1 << 20;
 /// Number, length and hash.
 const HEAD_BYTES: usize = 48;
 
-/// What is remembered of the slot, by the relay that last held it.
+/// The facts about the slot that the relay that last held it has remembered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Remembered {
@@ -36,6 +36,8 @@ pub struct Remembered {
     /// The publication, in the form of [`crate::doctor::fingerprint`].
     pub publication: Option<Value>,
     pub stop: Option<Stop>,
+    /// How often the database had gone back on its timeline, and somebody has acknowledged that.
+    pub restores: u64,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What the file at `path` holds.
+    /// Reads the memory that the file at `path` holds.
     pub fn read(file: Arc<dyn FileBytes>, path: PathBuf) -> (Memory, Remembered) {
         let mut memory = Memory { file, path, number: 0 };
         let remembered = memory.reload();

@@ -29,7 +29,7 @@ pub struct StateFile {
     pub marks: MarkRing,
 }
 
-/// What the last process has left.
+/// The marks that the last process has left.
 #[derive(Debug, Default)]
 pub struct LeftMarks {
     /// In the order in which they were made.
@@ -52,15 +52,18 @@ impl StateFile {
 
     /// This process holds the slot now, so the process that wrote the file before is dead. Called
     /// for each session. With the position up to which everything is `confirmed` by the slot, the
-    /// first call returns the marks that the other process left.
+    /// first call returns the marks that the other process left. A database that has gone back may
+    /// have lost what shows that another relay has had the slot, so marks from before the last of these
+    /// `restores` are ignored.
     pub fn takes_over(
         &mut self,
         system_id: &str,
         timeline: u32,
         slot: &str,
+        restores: u64,
         confirmed: Option<Lsn>,
     ) -> LeftMarks {
-        let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
+        let place = fingerprint(&format!("{system_id}/{timeline}/{slot}/{restores}"));
         self.takes_over_at(place, confirmed)
     }
 

@@ -26,7 +26,7 @@ fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
     process.marks.reported(lsn(reported));
 }
 
-/// What the next process believes.
+/// The marks that the next process believes.
 fn left(file: &MemoryFile, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Mark> {
     file.set_boot(boot);
     file.open().takes_over_at(place, Some(lsn(confirmed))).iter().collect()
@@ -72,6 +72,23 @@ fn marks_of_another_place_start_or_relay_are_ignored_and_gone() {
         assert!(left(&file, place, boot, confirmed).is_empty(), "{what}");
         assert!(left(&file, PLACE, BOOT, 50).is_empty(), "{what}: they have come back");
     }
+}
+
+#[test]
+fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
+    let file = MemoryFile::default();
+    file.set_boot(BOOT);
+    let taken = |restores| {
+        let mut process = file.open();
+        let left = process.takes_over("1", 1, "slot", restores, Some(lsn(0)));
+        (process, left.iter().count())
+    };
+    let (mut process, _) = taken(0);
+    process.marks.push(mark(100, 0));
+    process.marks.write();
+    drop(process);
+    let found = [0, 1, 1, 0].map(|restores| taken(restores).1);
+    assert_eq!(found, [1, 0, 0, 0]);
 }
 
 #[test]

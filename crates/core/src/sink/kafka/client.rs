@@ -122,7 +122,7 @@ impl<P: ProducerPort> ProducerClient<P> {
         self.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
     }
 
-    /// What to report when the producer is unusable from now on.
+    /// The report for a producer that is unusable from now on.
     pub(super) fn fatal(&mut self) -> Option<SinkReport> {
         let (code, text) = self.producer.fatal()?;
         Some(match fault::halting(code, &text) {

@@ -1,4 +1,4 @@
-//! What the failure of an event with one of librdkafka's codes is called, and how it is mended.
+//! Names of failures of an event by librdkafka's codes, and how they are mended.
 
 use super::code::Code;
 use crate::base::event::brief;

@@ -24,7 +24,7 @@ pub(super) struct Destination {
     pub(super) changes: u32,
 }
 
-/// What librdkafka does not return with a failed delivery.
+/// The facts that librdkafka does not return with a failed delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventInFlight {
     /// Microseconds since the Unix epoch.

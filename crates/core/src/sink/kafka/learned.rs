@@ -1,4 +1,5 @@
-//! What a sink learns of the cluster while it is used, and a sink that is built anew must know.
+//! Facts that a sink learns of the cluster while it is used, and that a sink that is built anew
+//! must know.
 
 use super::forbidden_topics::ForbiddenTopics;
 use super::record_limit::RecordLimit;
@@ -11,7 +12,7 @@ pub struct Learned {
 }
 
 impl Learned {
-    /// Nothing is learned yet. The property is the user's `message.max.bytes`.
+    /// A state in which no fact is learned yet. The property is the user's `message.max.bytes`.
     #[must_use]
     pub fn new(message_max_bytes: Option<&str>) -> Learned {
         let record_limit = RecordLimit::new(message_max_bytes);

@@ -1,4 +1,4 @@
-//! What the sink asks of a producer, and what a producer answers.
+//! Requests of the sink to a producer, and the answers of a producer.
 //!
 //! A producer is idempotent and keeps the order within a partition. It answers once for each event
 //! that it has taken.

@@ -11,7 +11,7 @@ use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterSettings};
 
 const RULES: &str = "a record broke a rule of the broker";
 
-/// What the producers of a test have been told, and what they are to answer.
+/// The orders that the producers of a test have got, and the answers that they are to give.
 #[derive(Default)]
 struct Cluster {
     /// Which producers were opened, with their largest batch.

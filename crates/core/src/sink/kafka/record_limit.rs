@@ -31,7 +31,7 @@ pub(super) struct RecordLimit {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct TopicLimit {
-    /// What the cluster says, or half of a dead letter that was refused.
+    /// The limit that the cluster names, or half of a dead letter that was refused.
     bytes_max: Option<usize>,
     /// Of the batches of events that were refused, the smallest.
     refused_bytes: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a broker answers to publishes on a channel.
+//! Answers of a broker to publishes on a channel.
 
 use super::connection_loss::ConnectionLoss;
 

@@ -86,9 +86,10 @@ pub struct ConnectionLoss {
     /// The reply code, when the broker sent one.
     pub code: Option<u16>,
     pub text: String,
-    /// What is known beyond the code.
+    /// The cause, where it is known beyond the code.
     pub cause: Option<KnownCause>,
-    /// lapin could not parse what the broker sent, or it was larger than a frame.
+    /// A connection for reading got bytes that lapin could not parse, or a frame that is larger than
+    /// was agreed.
     pub is_garbled: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What the broker takes of one message, as far as it has said so.
+//! Limits of the broker for one message, as far as it has named them.
 //!
 //! The size of a frame is agreed on at each login, and AMQP sends all properties of a message in one
 //! frame. The largest body is not announced, and its default is another one in each version: the
@@ -8,8 +8,8 @@
 use super::connection_loss::ConnectionLoss;
 use super::fault;
 
-/// What the relay asks for. lapin buffers 32 frames in each direction: the broker's own 128 KiB
-/// would be 8 MiB per connection.
+/// The frame size that the relay asks for. It bounds the properties of a message; a connection of
+/// lapin buffers 32 frames in each direction, which would be 8 MiB with the broker's own 128 KiB.
 pub const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// Less leaves a dead letter no room for what it must say. RabbitMQ 4.1 and later agree on no less.
 pub const FRAME_BYTES_MIN: usize = 8 * 1024;
@@ -38,7 +38,7 @@ pub struct Excess {
 }
 
 impl Limits {
-    /// What the frame with the properties of a message may have.
+    /// The most bytes of the frame with the properties of a message.
     pub fn properties_bytes(&self) -> usize {
         self.frame_bytes.saturating_sub(ADDED_BYTES)
     }
@@ -65,7 +65,7 @@ impl Limits {
         })
     }
 
-    /// What is known of the limits once the connection is lost.
+    /// The limits that are known once the connection is lost.
     pub fn after(self, loss: &ConnectionLoss) -> Limits {
         Limits { body_bytes: loss.body_bytes_max().unwrap_or(usize::MAX), ..self }
     }

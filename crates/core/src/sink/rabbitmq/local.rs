@@ -1,11 +1,11 @@
 //! A publisher on the thread of its sink.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::port::LocalPort;
 use super::publish::{PublisherLink, RabbitSink};
 use super::publisher::{PublishOrder, Publisher, PublisherStatus};
+use crate::base::readiness::Readiness;
 use crate::mutants::{Mutant, on};
 use crate::sink::{PublishLimits, SinkReport};
 
@@ -45,7 +45,8 @@ impl<P: LocalPort> LocalLink<P> {
 }
 
 impl<P: LocalPort> Drop for LocalLink<P> {
-    /// What waits to be written must not be published any more: then the connection just ends.
+    /// Ends the connection at once: an event that waits to be written must not be published any
+    /// more.
     fn drop(&mut self) {
         if self.publisher.is_empty() {
             self.port.close();
@@ -87,11 +88,7 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
         self.port.publish_until(limits);
     }
 
-    fn holds_back(&self) -> bool {
-        self.port.holds_back()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    fn readiness(&self) -> Option<Readiness<'_>> {
         self.port.readiness()
     }
 }

@@ -19,9 +19,9 @@ use crate::sink::{Disposition, Failure};
 
 /// AMQP's limit for exchange, queue, routing key, virtual host and header names.
 pub const NAME_BYTES_MAX: usize = 255;
-/// What AMQP adds to a header's name and value: their lengths, and the type of the value.
+/// The bytes that AMQP adds to a header's name and value: their lengths, and the type of the value.
 const HEADER_COST_BYTES: usize = 1 + 1 + 4;
-/// What the frame with the properties has beside headers, id, type and content type.
+/// The bytes that the frame with the properties has beside headers, id, type and content type.
 const PROPERTIES_COST_BYTES: usize = 47;
 /// AMQP has no record key: it is sent as this header.
 pub const KEY_HEADER: &str = "key";
@@ -207,7 +207,7 @@ impl AmqpMessage {
         self.name(CONTENT_TYPE)
     }
 
-    /// What is sent as headers.
+    /// The headers that are sent, and the key.
     pub fn headers_and_key(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.headers().chain(self.key().map(|key| (KEY_HEADER, key)))
     }

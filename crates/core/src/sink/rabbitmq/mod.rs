@@ -1,4 +1,5 @@
-//! What the sink of RabbitMQ decides: confirmed, mandatory, persistent, in order per key.
+//! Decisions of the RabbitMQ sink, which publishes confirmed, mandatory, persistent messages in
+//! order per key.
 //!
 //! [`publisher::Publisher`] takes orders and what the broker says, and decides what is sent and
 //! reported; [`port::AmqpPort`] is the way out of it. Each destination has channels of its own

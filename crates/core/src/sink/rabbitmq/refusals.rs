@@ -37,7 +37,7 @@ pub(super) enum Refusal {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// Nothing was refused.
+    /// No refusal is known.
     Unknown,
     /// It was refused a while ago, and must be sent alone.
     Doubtful(Refusal),

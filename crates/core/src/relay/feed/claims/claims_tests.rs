@@ -11,7 +11,7 @@ use crate::polling::batch::PolledRow;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What the workers have passed on and been answered.
+/// The rows that the workers have passed on, and the answers that they got.
 #[derive(Default)]
 struct Table {
     batches: VecDeque<Batch>,

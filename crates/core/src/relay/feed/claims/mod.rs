@@ -31,7 +31,7 @@ use crate::sink::{PublishLimits, Sink};
 /// the lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// What [`ClaimFeed`] is made of.
+/// The parts of a [`ClaimFeed`].
 pub struct ClaimParts {
     pub workers: Box<dyn ClaimWorkers>,
     pub lease: Arc<ClaimLease>,
@@ -162,7 +162,7 @@ impl Feed for ClaimFeed {
 
     fn ensure_session(&mut self, down: &mut Downstream, _now: Instant) -> Result<(), Fault> {
         if std::mem::take(&mut self.opens_state_file) {
-            down.admitter.state_file.takes_over("polling", 0, &self.table, None);
+            down.admitter.state_file.takes_over("polling", 0, &self.table, 0, None);
         }
         Ok(())
     }
@@ -192,7 +192,7 @@ impl Feed for ClaimFeed {
     ) -> Result<bool, Fault> {
         let now = down.clock.now();
         self.take_batches(now);
-        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::LettersUnread);
+        self.hold = (!down.policy.gate.admits()).then_some(IntakeHold::DeadLettersUnread);
         while self.offer(down, now.instant)? {}
         if self.hold.is_none() && !self.has_room() {
             self.hold = Some(IntakeHold::WindowFull);

@@ -237,7 +237,7 @@ impl ClaimedRows {
     }
 }
 
-/// What earlier claims have left of a row.
+/// The flight of a row that earlier claims have left.
 fn flight_of(row: &PolledRow, position: Position, now_unix_us: i64) -> Flight {
     let attempts = Attempts { count: row.attempts, ..Attempts::none(now_unix_us) };
     Flight {

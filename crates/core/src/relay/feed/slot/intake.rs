@@ -1,4 +1,4 @@
-//! What the intake of a slot waits for, and what ends it.
+//! The reasons for which the intake of a slot waits, and those that end it.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::relay::feed::{Downstream, Feed as _};
 use crate::source::stream::StreamError;
 
 impl SlotFeed {
-    /// What the intake waits for before it reads.
+    /// The reason for which the intake waits before it reads.
     pub(super) fn held_intake(&mut self, down: &mut Downstream) -> Option<IntakeHold> {
         if let Some(catalog) = self.catalog.as_ref().and_then(|link| link.answer()) {
             self.catalog = None;
@@ -20,7 +20,7 @@ impl SlotFeed {
         }
         let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
         if !down.policy.gate.admits() {
-            Some(IntakeHold::LettersUnread)
+            Some(IntakeHold::DeadLettersUnread)
         } else if self.catalog.is_some() {
             Some(IntakeHold::CatalogUnread)
         } else if reads_topic {
@@ -72,8 +72,8 @@ impl SlotFeed {
         Ok(false)
     }
 
-    /// What was received stops the relay. After a fault of the slot itself nothing may be reported to
-    /// it: what settles from now on is of another history.
+    /// A fault in the received data stops the relay. After a fault of the slot itself nothing may
+    /// be reported to it: what settles from now on is of another history.
     pub(super) fn stopped(&mut self, fault: Fault) -> Result<bool, Fault> {
         if fault.exit == Exit::Slot && !on(Mutant::ReportsAfterFault) {
             self.disconnect(Connection::Closed);

@@ -68,7 +68,7 @@ pub struct SlotFeed {
     clock: Arc<dyn Clock>,
 }
 
-/// What a feed is made of.
+/// The parts of a feed.
 pub struct SlotParts {
     pub source: Arc<SourceSettings>,
     pub delivery: DeliverySettings,
@@ -201,10 +201,11 @@ impl SlotFeed {
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
-        let claim = admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        let restores = if on(Mutant::MarksAfterRestore) { 0 } else { self.stops.restores() };
+        let (system_id, timeline) = (&place.system_id, place.timeline);
+        let claim = admitter.takes_over(system_id, timeline, &source.slot, restores, floor);
         claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
         policy.gate.learn_system(&place.system_id);
-        let timeline = place.timeline;
         let own_pid = walsender.pid;
         let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
         let found = found.unwrap_or(slot_confirmed);

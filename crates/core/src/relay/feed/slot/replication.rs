@@ -29,7 +29,7 @@ use crate::source::progress::{OwnPositions, Progress, Signature};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PacketOutcome {
     Done,
@@ -51,8 +51,8 @@ pub enum IntakeStop {
     /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
-    /// What an earlier process has claimed of this transaction is not so: nothing that was passed over
-    /// since its begin may be reported.
+    /// The claim of an earlier process about this transaction is refuted: nothing that was passed
+    /// over since its begin may be reported.
     ClaimRefuted,
     /// The event that comes is not the one that this process had in its place, as when a table has left
     /// the publication in between: what is known under its number is that of another event.
@@ -293,6 +293,10 @@ impl Replication {
                 }
                 // An event has left the transaction, and later ones may stand in the wrong places.
                 if !self.transactions.is_known() && self.flights.expects_more_of(commit_lsn) {
+                    // Or it is another transaction, of a Postgres that has gone back.
+                    if !on(Mutant::EmptyTakenForKnown) {
+                        self.transactions.check().map_err(|other| self.went_back(&other))?;
+                    }
                     return Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent));
                 }
                 let reported = self.signature.sign(commit_lsn, end_lsn);

@@ -17,7 +17,7 @@ use crate::source::stream::{Stream, StreamError};
 /// How long the server may take to answer CopyDone.
 const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What must not change from session to session.
+/// The properties of the slot that must not change from session to session.
 #[derive(Clone, Debug)]
 pub(super) struct KnownSlot {
     pub(super) place: SystemTimeline,
