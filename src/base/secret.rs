@@ -24,7 +24,7 @@ impl SecretUnread {
         format!("ls -l {}", self.path.display())
     }
 
-    pub(crate) fn fault(&self, place: &str) -> Fault {
+    pub fn fault(&self, place: &str) -> Fault {
         Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend())
     }
 }

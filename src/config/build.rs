@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::check;
 use super::sections::{
     AdminSettings, ConfigFile, LogSettings, SinkSection, SourceSection, path_of,
 };
+use super::{check, missing};
 use crate::base::secret::Secret;
 use crate::base::settings::Visit;
 use crate::dead_letter::writer::DeadLetterSettings;
@@ -102,7 +102,10 @@ pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
 }
 
 fn sink(file: &mut ConfigFile, visit: &mut Visit) -> Option<Arc<dyn Broker>> {
-    let SinkSection { kind } = std::mem::take(&mut file.sink);
+    let SinkSection { kind, missing } = std::mem::take(&mut file.sink);
+    if let Some(feature) = missing {
+        missing::refuse(visit, &path_of!(ConfigFile.sink).child("kind"), feature);
+    }
     let (kind, configure) = kind?;
     let surroundings = Surroundings {
         window_events_max: file.delivery.window_events_max,

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::missing;
 use super::sections::{
     AdminSettings, ConfigFile, SourceMode, SourceSection, TOKEN_BYTES_MIN, path_of,
 };
@@ -264,8 +265,7 @@ impl Checks<'_> {
         let Some(url) = endpoint else { return };
         let path = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
         if !cfg!(feature = "otlp") {
-            let what = "this binary was built without the feature otlp";
-            self.conflict(&path, what, "build it with: cargo build --features otlp");
+            missing::refuse(self.visit, &path, "otlp");
         } else if let Err(what) = OtlpEndpoint::parse(url) {
             let mend = "write http://host:4318 or https://host, where OTLP over HTTP is received";
             self.bad_value(&path, &what, mend);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::removed;
 use super::sections::{Declared, declared, keys, names};
+use super::{missing, removed};
 use crate::base::secret::{self, Secret};
 use crate::base::settings::kind::{BadValue, Raw};
 use crate::base::settings::{Origin, Path, Problem, Tree};
@@ -126,7 +126,8 @@ pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static s
 
 fn unknown_key(path: &Path, origin: &Origin) -> Problem {
     let written = path.to_string();
-    if let Some(problem) = removed::problem(&written, &written, origin) {
+    let known = removed::problem(&written, &written, origin);
+    if let Some(problem) = known.or_else(|| missing::of_sink(&written, origin)) {
         return problem;
     }
     let (section, name) = (path.parent(), path.name());

@@ -20,6 +20,7 @@ mod check;
 mod file;
 mod implied;
 mod libraries;
+mod missing;
 mod opentelemetry;
 mod overrides;
 mod reference;
@@ -218,5 +219,5 @@ fn read_named(tree: &mut Tree, path: &FilePath) -> String {
     name
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "kafka"))]
 mod tests;

@@ -6,8 +6,8 @@
 use toml::de::DeValue;
 
 use super::file::{raw_of, set_toml};
-use super::removed;
 use super::sections::{Declared, declared, keys, variable};
+use super::{missing, removed};
 use crate::base::settings::kind::Raw;
 use crate::base::settings::{Origin, Path, Problem, Tree};
 use crate::base::text::nearest;
@@ -145,6 +145,10 @@ fn assign(tree: &mut Tree, path: Path, value: &str, origin: &Origin) {
 }
 
 fn unknown_variable(name: &str, origin: &Origin) -> Problem {
+    let path = name.trim_start_matches("WALRELAY_").replace("__", ".").to_lowercase();
+    if let Some(problem) = missing::of_sink(&path, origin) {
+        return problem;
+    }
     // The common prefix would make all names look similar.
     let tail = |name: &str| name.trim_start_matches("WALRELAY_").replace("__", "_");
     let others = OTHER_VARIABLES.iter().map(|&known| known.to_owned());
@@ -160,6 +164,9 @@ fn unknown_variable(name: &str, origin: &Origin) -> Problem {
 }
 
 fn unknown_key(name: &str, origin: &Origin) -> Problem {
+    if let Some(problem) = missing::of_sink(name, origin) {
+        return problem;
+    }
     let near = nearest(name, keys().iter().map(|key| key.path.as_str()));
     let same_name = || keys().iter().find(|key| key.name == name).map(|key| key.path.as_str());
     let mend = match near.or_else(same_name) {

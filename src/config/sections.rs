@@ -15,7 +15,7 @@ use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::{Messages, OutboxSection, Route};
 use crate::polling::settings::PollingSettings;
-use crate::sink::{Configure, SINKS, SinkKind};
+use crate::sink::{self, Configure, SINKS, SinkKind};
 use crate::source::settings::SourceSettings;
 use crate::trace::TracingSettings;
 
@@ -89,14 +89,17 @@ settings! {
 #[derive(Default)]
 pub(crate) struct SinkSection {
     pub(crate) kind: Option<(&'static SinkKind, Configure)>,
+    /// The kind, if this build lacks it.
+    pub(crate) missing: Option<&'static str>,
 }
 
 impl Settings for SinkSection {
     fn read(at: &mut Visit) -> SinkSection {
-        let kind: Key<_, String> = word(SINKS.iter().map(|sink| sink.name).collect());
+        let kind: Key<_, String> = word(sink::kind_names());
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
-        Row::<String>::read(kind.default("kafka"), at, Field { name: "kind", doc });
-        let mut section = SinkSection::default();
+        let name: String = kind.default("kafka").read(at, Field { name: "kind", doc });
+        let missing = sink::kind_names().into_iter().find(|it| *it == name && sink::is_missing(it));
+        let mut section = SinkSection { kind: None, missing };
         for sink in SINKS {
             let is_chosen = at.is_chosen("kind", sink.name);
             let configure = at.section(sink.name, is_chosen, sink.read);

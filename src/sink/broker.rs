@@ -55,6 +55,10 @@ pub struct SinkKind {
     pub(crate) serves_consumers: bool,
     /// Reads its section.
     pub(crate) read: fn(&mut Visit) -> Configure,
+    /// Its file of the folder `config`.
+    pub(crate) example: Option<&'static str>,
+    /// Name and version of a client library that is not Rust.
+    pub(crate) client: Option<fn() -> String>,
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
     pub(crate) messaging: MessagingNames,

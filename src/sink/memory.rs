@@ -19,6 +19,8 @@ pub(super) const SINK: SinkKind = SinkKind {
     serves_consumers: false,
     title: "memory",
     read: |_at| Box::new(|_around| Ok(Arc::new(NullBroker))),
+    example: None,
+    client: None,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames::NONE,

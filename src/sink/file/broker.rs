@@ -33,6 +33,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     serves_consumers: false,
     title: "a file",
     read: read_section::<FileSettings>,
+    example: Some(include_str!("../../../config/file.toml")),
+    client: None,
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,

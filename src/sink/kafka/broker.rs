@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::util::get_rdkafka_version;
 use walrelay_core::sink::kafka::port::ProducerPort as _;
 use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
@@ -33,6 +34,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     serves_consumers: true,
     title: "Kafka",
     read: read_section::<KafkaSettings>,
+    example: Some(include_str!("../../../config/kafka.toml")),
+    client: Some(|| format!("librdkafka {}, TLS by OpenSSL", get_rdkafka_version().1)),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames {

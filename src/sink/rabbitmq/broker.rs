@@ -21,6 +21,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     serves_consumers: true,
     title: "RabbitMQ",
     read: read_section::<RabbitSettings>,
+    example: Some(include_str!("../../../config/rabbitmq.toml")),
+    client: None,
     routes: RouteRules {
         check_topic: settings::check_routing_key,
         reach_dead_letters: false,
