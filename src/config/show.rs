@@ -8,10 +8,10 @@ use crate::base::settings::path::bare_or_quoted;
 /// The configuration as TOML.
 pub fn show(effective: &Effective) -> String {
     let mut out = String::new();
-    for (header, keys) in effective.sections.iter().filter(|(_, keys)| !keys.is_empty()) {
+    for section in effective.sections.iter().filter(|section| !section.keys.is_empty()) {
         out += if out.is_empty() { "" } else { "\n" };
-        out += &format!("{header}\n");
-        for (path, unset) in keys {
+        out += &format!("{}\n", section.header);
+        for (path, unset) in &section.keys {
             let name = path.name();
             if let Some(meaning) = unset {
                 out += &format!("# {name} is not set: {meaning}\n");

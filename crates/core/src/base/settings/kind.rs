@@ -155,10 +155,12 @@ fn is_dotted(text: &str, bytes_max: usize) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
+type Check = dyn Fn(&str) -> Result<(), BadValue>;
+
 /// Texts that pass a check.
 pub struct Text {
     described: Described,
-    check: Box<dyn Fn(&str) -> Result<(), BadValue>>,
+    check: Box<Check>,
 }
 
 impl Text {

@@ -64,9 +64,15 @@ pub struct Setting {
 #[derive(Clone, Debug, Default)]
 pub struct Effective {
     pub settings: BTreeMap<Path, Setting>,
-    /// The header of each section in the order of declaration, with its keys. A key without a value has a
-    /// text that says what that means.
-    pub sections: Vec<(String, Vec<(Path, Option<&'static str>)>)>,
+    /// The sections in the order of declaration.
+    pub sections: Vec<ShownSection>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ShownSection {
+    pub header: String,
+    /// The keys; one without a value has a text that says what that means.
+    pub keys: Vec<(Path, Option<&'static str>)>,
 }
 
 impl Effective {
@@ -151,7 +157,7 @@ impl Visit {
             (self.section.is_unused || !is_used, self.effective.sections.len());
         let section = Section { path, is_unused, shown, ..self.section };
         let outer = std::mem::replace(&mut self.section, section);
-        self.effective.sections.push((header, Vec::new()));
+        self.effective.sections.push(ShownSection { header, keys: Vec::new() });
         let value = read(self);
         self.section = outer;
         value
@@ -218,8 +224,8 @@ impl Visit {
     }
 
     fn line(&mut self, path: &Path, meaning: Option<&'static str>) {
-        if let Some((_, lines)) = self.effective.sections.get_mut(self.section.shown) {
-            lines.push((path.clone(), meaning));
+        if let Some(section) = self.effective.sections.get_mut(self.section.shown) {
+            section.keys.push((path.clone(), meaning));
         }
     }
 
