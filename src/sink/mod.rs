@@ -20,8 +20,8 @@ pub mod settings;
 pub(crate) mod testing;
 pub mod topic_reader;
 
-pub(crate) use self::broker::RouteRules;
 pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};
+pub(crate) use self::broker::{Configure, RouteRules};
 pub use self::publish::{
     Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
 };
