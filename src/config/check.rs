@@ -241,7 +241,8 @@ impl Checks<'_> {
     /// A restart reads from the dead letters which keys are parked.
     fn parked_keys(&mut self) {
         let parks = self.file.delivery.on_dead_letter == OnDeadLetter::ParkKey;
-        if let Some(sink) = self.file.sink.kind().filter(|sink| parks && !sink.reads_dead_letters) {
+        let kind = self.file.sink.kind.as_ref().map(|(sink, _)| sink);
+        if let Some(sink) = kind.filter(|sink| parks && !sink.reads_dead_letters) {
             let path = path_of!(ConfigFile.delivery / DeliverySettings.on_dead_letter);
             let what = format!(
                 "dead letters in {} are not read, so a restart would forget which keys are parked",

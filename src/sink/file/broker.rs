@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
