@@ -3,7 +3,7 @@
 --
 --   SELECT outbox.emit('order', '4711', 'OrderPlaced', '{"total": "12.50"}');
 --
--- It is for the shipped table. For a table of other names `walrelay init` makes it, or prints it with --sql.
+-- It is for the shipped table. For a table of other names `walrelay init --emit` makes it, or prints it with --sql.
 
 DO $walrelay$
 BEGIN

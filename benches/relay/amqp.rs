@@ -91,9 +91,9 @@ impl Publisher {
     /// Sends what was appended.
     pub(crate) fn flush(&mut self) -> Result<()> {
         let now = Instant::now();
-        self.session.tick(now, &mut self.out);
+        self.session.put_heartbeat(now, &mut self.out);
         if !self.out.is_empty() {
-            self.session.sent(now);
+            self.session.note_write(now);
         }
         self.socket.write(&mut self.out)
     }
@@ -111,7 +111,7 @@ impl Publisher {
     /// Takes the confirms that are there; with `wait`, at least a piece of one.
     pub(crate) fn hear(&mut self, wait: bool) -> Result<()> {
         self.socket.fill(wait)?;
-        self.session.heard(Instant::now());
+        self.session.note_read(Instant::now());
         while let Some(event) = self.event()? {
             let Event::Confirm { tag, multiple, acked: true, .. } = event else {
                 // A message that came back or was refused ends the measurement.

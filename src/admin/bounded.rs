@@ -55,7 +55,7 @@ pub(super) struct AdminClient {
 }
 
 impl AdminClient {
-    /// The client has sent the token: its connection may last longer.
+    /// Lets the connection last longer, because its client has sent the token.
     pub(super) fn let_in(&self) {
         self.has_token.store(true, Ordering::Relaxed);
     }
@@ -106,6 +106,7 @@ pub(super) async fn serve(
     }
 }
 
+/// Waits until the server has to stop.
 pub(super) async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     // A sender that was dropped means stop, too.
     let _dropped = stopped.wait_for(|stop| *stop).await.is_err();

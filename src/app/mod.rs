@@ -11,9 +11,9 @@ mod threads;
 use std::sync::Arc;
 
 use self::threads::RunContext;
-pub(crate) use self::threads::replay_destinations;
 pub use self::threads::sink_requirements;
 pub(crate) use self::threads::stops_config;
+pub(crate) use self::threads::{reads_dead_letters, replay_destinations};
 use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;

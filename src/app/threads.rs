@@ -118,7 +118,7 @@ impl RunContext {
             }),
             requests: requests.clone(),
         };
-        let tail = writes_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
+        let tail = reads_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
         let source = SpanSource {
             service_name: config.tracing.service_name.clone(),
             instance: instance_name(config),
@@ -277,7 +277,7 @@ pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
         source: &config.source,
         delivery: &config.delivery,
         is_polling: config.polling.is_some(),
-        dead_letters: writes_dead_letters(config).then_some(dead_letters),
+        dead_letters: reads_dead_letters(config).then_some(dead_letters),
         system: SystemId::default(),
         relay: instance_name(config),
     }
@@ -285,6 +285,11 @@ pub(crate) fn stops_config(config: &Config) -> StopsConfig<'_> {
 
 fn writes_dead_letters(config: &Config) -> bool {
     config.delivery.on_dead_letter != OnDeadLetter::Halt
+}
+
+/// Whether the dead letters that are written can be read back.
+pub(crate) fn reads_dead_letters(config: &Config) -> bool {
+    writes_dead_letters(config) && config.sink.kind().reads_dead_letters
 }
 
 /// The relay and its machine, for dead letters and spans.

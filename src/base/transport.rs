@@ -77,9 +77,12 @@ impl Transport {
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return retried(|| self.socket.read(buf)) };
         let read = tls.read(&mut self.socket, buf);
-        // A key update or an alert needs an answer, and nothing else would send it.
+        // A key update or an alert needs an answer, and nothing else would send it. What waits already
+        // is left to the next write, which may have to be stopped.
         if tls.session.wants_write() {
-            let answered = tls.session.write_tls(&mut self.outgoing).and_then(|_| self.flush());
+            let is_first = self.outgoing.is_empty();
+            let answered = tls.session.write_tls(&mut self.outgoing);
+            let answered = answered.and_then(|_| if is_first { self.flush() } else { Ok(()) });
             // The bytes that were read come first; a broken socket will fail again.
             if !matches!(read, Ok(1..)) {
                 answered?;
@@ -180,12 +183,12 @@ impl Transport {
         self.wait_with(timeout, want_write, None)
     }
 
-    /// The same, and until there is something to read from `other`.
+    /// The same, and until `other` is ready.
     pub fn wait_with(
         &self,
         timeout: Duration,
         want_write: bool,
-        other: Option<BorrowedFd<'_>>,
+        other: Option<PollFd<'_>>,
     ) -> io::Result<bool> {
         if self.has_buffered() {
             return Ok(true);
@@ -194,10 +197,7 @@ impl Transport {
         let own = PollFd::new(&self.socket, flags);
         match other {
             None => wait_for(&mut [own], timeout),
-            Some(other) => {
-                let other = PollFd::from_borrowed_fd(other, PollFlags::IN);
-                wait_for(&mut [own, other], timeout)
-            }
+            Some(other) => wait_for(&mut [own, other], timeout),
         }
     }
 

@@ -237,3 +237,30 @@ fn a_part_is_written_where_the_socket_takes_no_more() {
     }
     assert!(reader.join().unwrap() == sent);
 }
+
+#[test]
+fn a_read_under_tls_sends_nothing_of_what_waits() {
+    let (mut transport, mut far) = tls_pair();
+    // GIVEN a socket that is full, and a part that waits
+    while !transport.pending_write() {
+        transport.write_some(&pattern(PLAINTEXT_BYTES)).unwrap();
+    }
+    let written = transport.written_bytes();
+    let sent = written - transport.outgoing.len() as u64;
+    // WHEN the other end reads, and sends what is no record of this session
+    far.sock.read_exact(&mut vec![0; sent as usize]).unwrap();
+    far.sock.write_all(b"\x17\x03\x03\x00\x20").unwrap();
+    far.sock.write_all(&[0; 32]).unwrap();
+    let error = loop {
+        match transport.read(&mut [0; 8]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert!(transport.wait(SOON, false).unwrap());
+            }
+            read => break read.unwrap_err(),
+        }
+    };
+    // THEN the alert waits behind the part
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    assert!(transport.written_bytes() > written);
+    assert_eq!(transport.written_bytes() - transport.outgoing.len() as u64, sent);
+}

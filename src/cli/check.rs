@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::args::OutputFormat;
 use super::output::{counted, is_coloured, print, print_json, print_values};
-use crate::app::{self, sink_requirements, stops_config};
+use crate::app::{self, reads_dead_letters, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
@@ -65,7 +65,7 @@ pub(crate) fn run(config: &Config, format: OutputFormat) -> Result<Exit, Fault> 
     let sink = inspect_sink(config, &topics);
     let reads_topic = is_sound(&sink);
     findings.extend(sink);
-    if is_sound(&findings) && writes_dead_letters(config) {
+    if is_sound(&findings) && reads_dead_letters(config) {
         findings.extend(others_in_dead_letter_topic(config, system.as_deref()));
     }
     findings.extend(app::inspect(config));
@@ -83,10 +83,6 @@ pub(crate) fn run(config: &Config, format: OutputFormat) -> Result<Exit, Fault> 
         }
     };
     Ok(if is_sound(&findings) { Exit::Done } else { Exit::Failed })
-}
-
-fn writes_dead_letters(config: &Config) -> bool {
-    config.delivery.on_dead_letter != OnDeadLetter::Halt
 }
 
 /// Whose dead letters stand in the topic beside those of this relay.

@@ -80,6 +80,15 @@ impl InitReport {
     }
 }
 
+/// What is to be made in Postgres.
+#[derive(Clone, Copy)]
+struct Wanted<'a> {
+    /// The role that `walrelay run` will log in as, if that is not the one of `source.url`.
+    role: Option<&'a str>,
+    /// Also the function `outbox.emit`, whatever the table.
+    emit: bool,
+}
+
 /// How the command was asked to go about it.
 #[derive(Clone, Copy)]
 struct Mode {
@@ -99,13 +108,16 @@ impl Mode {
 /// Makes what is missing in Postgres, then at the broker, with a line
 /// for each thing, and says in the end whether anything is still missing.
 pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> {
-    let role = args.role.as_deref();
+    if args.emit && config.polling.is_some() {
+        return Err(emit::unfit("a polled table has other columns").into());
+    }
+    let wanted = Wanted { role: args.role.as_deref(), emit: args.emit };
     if args.sql {
-        return Ok(runtime::try_block_on(script(config, role))?);
+        return Ok(runtime::try_block_on(script(config, wanted))?);
     }
     let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
     let mode = Mode { dry_run, prints: format == OutputFormat::Text };
-    let mut report = runtime::try_block_on(source(config, role, mode))?;
+    let mut report = runtime::try_block_on(source(config, wanted, mode))?;
     let made = config.sink.prepare(&sink_requirements(config), dry_run);
     for thing in made.iter().flatten() {
         let what = format!("make {thing}");
@@ -157,7 +169,7 @@ fn summary(report: &InitReport, failed_at_broker: usize, dry_run: bool) -> Strin
 }
 
 /// Prints the SQL that [`source`] would run.
-async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
+async fn script(config: &Config, wanted: Wanted<'_>) -> Result<Exit, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     let text = match &config.polling {
@@ -165,21 +177,19 @@ async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
             POLLING_SQL.to_owned()
         }
         Some(_) => String::new(),
-        None => init::script(&planned(&client, settings, role).await?, settings),
+        None => init::script(&planned(&client, settings, wanted).await?, settings),
     };
     print(&text)
 }
 
-/// Makes what is missing in Postgres. `role` is the one that `walrelay run` will log in as, if that is not
-/// the one of `source.url`.
-async fn source(config: &Config, role: Option<&str>, mode: Mode) -> Result<InitReport, Fault> {
+/// Makes what is missing in Postgres.
+async fn source(config: &Config, wanted: Wanted<'_>, mode: Mode) -> Result<InitReport, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     if let Some(polling) = &config.polling {
         return make_polled_table(&client, settings, polling, mode).await;
     }
-    let mut steps = planned(&client, settings, role).await?;
-    steps.retain(|step| !step.left_out);
+    let steps = planned(&client, settings, wanted).await?;
     let mut report = InitReport::of(&steps);
     // Where nothing is to be made, what is wrong is reported as without the option.
     if mode.dry_run && !steps.is_empty() {
@@ -206,15 +216,14 @@ const HOPELESS: [&str; 4] =
 async fn planned(
     client: &Client,
     settings: &SourceSettings,
-    role: Option<&str>,
+    wanted: Wanted<'_>,
 ) -> Result<Vec<InitStep>, Fault> {
     let report = source_doctor::report(client, settings).await?;
     if let Some(fault) = faults(&report.findings).find(|fault| HOPELESS.contains(&fault.code)) {
         return Err(fault.clone());
     }
-    let relay = relay_role(client, &report.facts, role).await?;
-    let emit = emit::missing(client, settings).await;
-    let emit = emit.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
+    let relay = relay_role(client, &report.facts, wanted.role).await?;
+    let emit = emit::missing(client, settings, wanted.emit).await?;
     init::plan(&report.facts, settings, &relay, emit.as_ref())
 }
 

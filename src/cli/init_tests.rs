@@ -10,6 +10,7 @@ use crate::sink::testing::MemoryBroker;
 use crate::source::testing;
 
 const SILENT: Mode = Mode { dry_run: false, prints: false };
+const PLAIN: Wanted<'_> = Wanted { role: None, emit: false };
 const DRY_RUN: Mode = Mode { dry_run: true, ..SILENT };
 
 fn slot_action(line: &str) -> SlotAction {
@@ -42,14 +43,14 @@ async fn from_nothing_to_ready_and_back() {
     };
     assert!(failed().await > 0);
     // WHEN the SQL is only printed THEN nothing is made
-    assert_eq!(script(&config, None).await, Ok(Exit::Done));
+    assert_eq!(script(&config, PLAIN).await, Ok(Exit::Done));
     assert!(failed().await > 0);
     // WHEN it is a dry run THEN the same things are named, and nothing is made
-    let would = source(&config, None, DRY_RUN).await.unwrap();
+    let would = source(&config, PLAIN, DRY_RUN).await.unwrap();
     assert!(failed().await > 0);
-    let done = source(&config, None, SILENT).await.unwrap();
+    let done = source(&config, PLAIN, SILENT).await.unwrap();
     assert_eq!((would.made.len(), &would), (4, &done));
-    assert_eq!(source(&config, None, SILENT).await, Ok(InitReport::default()));
+    assert_eq!(source(&config, PLAIN, SILENT).await, Ok(InitReport::default()));
     assert_eq!(failed().await, 0);
 
     let show = slot_action("walrelay slot show --json");
@@ -61,7 +62,8 @@ async fn from_nothing_to_ready_and_back() {
     let create = slot_action("walrelay slot create");
     assert_eq!(slot::run(&config, &create).await, Ok(Exit::Done));
 
-    let unknown = source(&config, Some("no such role"), SILENT).await.unwrap_err();
+    let unknown =
+        source(&config, Wanted { role: Some("no such role"), ..PLAIN }, SILENT).await.unwrap_err();
     assert_eq!(unknown.code, "source.role-missing");
 }
 
@@ -72,13 +74,13 @@ async fn an_unreachable_source_does_not_hide_the_sink() {
     let config = config(settings);
     let found = check::source(&config).await.findings;
     assert_eq!(found.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Fail]);
-    assert_eq!(source(&config, None, SILENT).await.unwrap_err().exit, Exit::Source);
+    assert_eq!(source(&config, PLAIN, SILENT).await.unwrap_err().exit, Exit::Source);
 }
 
 #[tokio::test]
 async fn init_is_refused_where_it_cannot_help() {
     let (_, settings) = testing::replica_level().database("cli_replica").await;
-    let fault = source(&config(settings), None, SILENT).await.unwrap_err();
+    let fault = source(&config(settings), PLAIN, SILENT).await.unwrap_err();
     assert_eq!((fault.code, fault.exit), ("source.wal-level", Exit::Source));
 }
 

@@ -3,6 +3,8 @@
 //! resolutions. The resolution of a replayed event is written once the event is confirmed.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use super::reader::DeadLetterTopic;
@@ -10,7 +12,7 @@ use super::record::{DeadLetter, Resolution};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Sequence};
-use crate::base::finding::faults;
+use crate::base::finding::{Finding, faults};
 use crate::base::text::escaped;
 use crate::sink::{Disposition, Failure, PublishError, Requirements, Sink, SinkReport};
 
@@ -25,6 +27,8 @@ const APPEND_US: i64 = 10_000_000;
 /// After how much silence the topic is inspected: Kafka's
 /// client takes 15 s to report that a topic is missing.
 const INSPECT_AFTER_US: i64 = 3_000_000;
+/// How often the sinks are polled while the broker is asked about a topic.
+const POLL_EVERY: Duration = Duration::from_millis(100);
 const CHECK: &str = "walrelay check";
 const AGAIN: &str = "walrelay dlq replay: what was delivered is resolved, the rest is still open";
 
@@ -78,6 +82,11 @@ impl<T> ConfirmedPublisher<T> {
 
     fn is_waiting(&self) -> bool {
         self.is_full || !self.in_flight.is_empty()
+    }
+
+    /// Keeps the connection of the sink alive. What is reported is there for the next poll.
+    fn keep_alive(&mut self) {
+        self.sink.poll(Instant::now(), Duration::ZERO, &mut self.reports);
     }
 
     /// Publishes a record; false when the queue of the sink is full.
@@ -324,10 +333,33 @@ impl<'a> Pipeline<'a> {
             return None;
         }
         let required = Requirements { topics: vec![topic.clone()], ..Requirements::default() };
-        let found = self.topic.broker.inspect(&required);
+        let found = self.inspect(&required);
         let fault = faults(&found).next()?.clone();
         self.stuck_topic = Some(topic);
         Some(Fault { mend: format!("{}\nthen: {AGAIN}", fault.mend), ..fault })
+    }
+
+    /// Asks the broker. It may take long to answer, so the sinks are polled meanwhile.
+    fn inspect(&mut self, required: &Requirements) -> Vec<Finding> {
+        let broker = self.topic.broker;
+        std::thread::scope(|scope| {
+            let (done, answer) = sync_channel(1);
+            let inspect = move || done.send(broker.inspect(required));
+            if Builder::new().name("inspect".to_owned()).spawn_scoped(scope, inspect).is_err() {
+                return broker.inspect(required);
+            }
+            loop {
+                match answer.recv_timeout(POLL_EVERY) {
+                    Ok(found) => return found,
+                    // The panic of the thread goes on where the scope ends.
+                    Err(RecvTimeoutError::Disconnected) => return Vec::new(),
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.events.iter_mut().for_each(ConfirmedPublisher::keep_alive);
+                        self.log.iter_mut().for_each(ConfirmedPublisher::keep_alive);
+                    }
+                }
+            }
+        })
     }
 
     fn refused(&mut self, failure: PublishFailure<Box<InFlight>>) -> Fault {

@@ -343,6 +343,25 @@ fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
 }
 
 #[test]
+fn the_sinks_are_polled_while_the_broker_is_asked_about_a_topic() {
+    let fixture = TopicFixture::new();
+    fixture.write_many(1);
+    let broker = fixture.flawed(Flaw::AnswersLate);
+    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
+    let filter = all();
+    let job = job(ReplayAction::Replay, &filter);
+    let mut tally = ReplayProgress::default();
+    let mut work = Replay::begin(&topic, &job, fixture.clock(), &mut tally).unwrap().unwrap();
+    fixture.broker.set_silent(true);
+    while broker.inspections.load(Ordering::Relaxed) == 0 {
+        assert!(!work.step(fixture.fast_clock(), &mut tally));
+    }
+    fixture.broker.set_silent(false);
+    while !work.step(fixture.clock(), &mut tally) {}
+    assert_eq!((tally.done, fixture.open()), (1, 0));
+}
+
+#[test]
 fn a_reader_that_pauses_is_not_asked_without_a_pause() {
     let fixture = TopicFixture::new();
     fixture.write_many(2);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tracing::Level;
@@ -117,6 +118,8 @@ impl TopicFixture {
             flaw,
             sinks: AtomicUsize::new(0),
             logs: AtomicUsize::new(0),
+            polls: Mutex::default(),
+            inspections: AtomicUsize::new(0),
         }
     }
 
@@ -206,6 +209,8 @@ pub(super) enum Flaw {
     Forgets(usize),
     /// Behind the first letter nothing comes, and no end.
     Pauses,
+    /// It answers an inspection once both sinks were polled meanwhile.
+    AnswersLate,
 }
 
 /// A memory broker with a flaw, which counts what is opened.
@@ -215,6 +220,9 @@ pub(super) struct Flawed {
     flaw: Flaw,
     pub(super) sinks: AtomicUsize,
     logs: AtomicUsize,
+    /// How often each sink was polled.
+    polls: Mutex<Vec<Arc<AtomicUsize>>>,
+    pub(super) inspections: AtomicUsize,
 }
 
 impl Broker for Flawed {
@@ -227,11 +235,27 @@ impl Broker for Flawed {
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         match self.flaw {
             Flaw::EventsBreak if is_second => Ok(Box::new(Breaking(inner))),
+            Flaw::AnswersLate => {
+                let polls = Arc::new(AtomicUsize::new(0));
+                self.polls.lock().unwrap().push(Arc::clone(&polls));
+                Ok(Box::new(Counted(inner, polls)))
+            }
             _ => Ok(inner),
         }
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
+        if self.flaw == Flaw::AnswersLate {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            for polls in self.polls.lock().unwrap().iter() {
+                let before = polls.load(Ordering::Relaxed);
+                while polls.load(Ordering::Relaxed) == before {
+                    assert!(Instant::now() < deadline, "a sink is not polled meanwhile");
+                    std::thread::yield_now();
+                }
+            }
+            self.inspections.fetch_add(1, Ordering::Relaxed);
+        }
         self.inner.inspect(wanted)
     }
 
@@ -267,6 +291,32 @@ impl Sink for Breaking {
         if !reports.is_empty() {
             reports.push(SinkReport::Broken("cut off".to_owned()));
         }
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.0.retry(sequence);
+    }
+
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.0.replace_with_dead_letter(sequence, writer, cause);
+    }
+}
+
+struct Counted(Box<dyn Sink>, Arc<AtomicUsize>);
+
+impl Sink for Counted {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        self.0.publish(sequence, event)
+    }
+
+    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.poll(now, patience, reports);
     }
 
     fn retry(&mut self, sequence: Sequence) {

@@ -34,14 +34,15 @@ fn row(row: &OutboxRow) -> String {
 }
 
 fn commit(event: &FoundEvent, slot: &SlotPosition) -> String {
-    let lsn = event.lsn.map_or_else(|| "LSN not known".to_owned(), |lsn| lsn.to_string());
-    let at = event.commit_unix_us.map(|at| format!(" at {}", rfc3339(at))).unwrap_or_default();
+    let lsn = event.lsn.map_or_else(|| "not known".to_owned(), |lsn| lsn.to_string());
+    let at = event.commit_unix_us.map(|at| format!(", at {}", rfc3339(at))).unwrap_or_default();
+    let SlotPosition { name, confirmed, .. } = slot;
     let passed = match event.slot_passed {
-        Some(true) => "has passed it",
-        Some(false) => "has not passed it",
-        None => "may have passed it",
+        Some(true) => format!("slot {name} has passed it"),
+        Some(false) => format!("slot {name}, confirmed up to {confirmed}, has not passed it"),
+        None => format!("slot {name}, confirmed up to {confirmed}, may have passed it"),
     };
-    format!("commit: {lsn}{at}; slot {}, confirmed up to {}, {passed}", slot.name, slot.confirmed)
+    format!("commit: LSN {lsn}{at}; {passed}")
 }
 
 fn letter(letter: &EventLetter) -> String {

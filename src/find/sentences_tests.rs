@@ -43,7 +43,7 @@ fn a_published_event_is_shown_in_the_order_in_which_it_happened() {
         lines(event, &slot(11)),
         [
             format!("row: public.outbox, created at {zero}"),
-            format!("commit: 0/A at {zero}; slot s, confirmed up to 0/B, has passed it"),
+            format!("commit: LSN 0/A, at {zero}; slot s has passed it"),
             format!("dead letter: replayed; at {zero}, attempts 1, c: no\\u{{1b}}"),
             format!("record: topic t\\n, partition 0, offset 7, at {zero}"),
             format!("record: topic t\\n, partition 0, offset 9, at {zero}"),

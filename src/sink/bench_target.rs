@@ -29,7 +29,7 @@ pub(super) fn unsupported() -> Fault {
     Fault::new(
         Exit::Usage,
         "sink.no-scratch",
-        "compare cannot measure with this sink: it keeps nothing that could be read back",
+        "compare measures through a broker, and cannot with this sink",
         "sink.kind",
         "choose another sink.kind, for example \"kafka\"",
     )

@@ -17,9 +17,11 @@ const EVENTS_ARE_DROPPED: &str = "sink.kind is memory: events are confirmed and 
 pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
     serves_consumers: false,
+    reads_dead_letters: true,
     title: "memory",
-    keys: Vec::new,
-    configure: |_values, _around| Ok(Arc::new(NullBroker)),
+    read: |_at| Box::new(|_around| Ok(Arc::new(NullBroker))),
+    example: None,
+    client: None,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames::NONE,

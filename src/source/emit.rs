@@ -1,15 +1,15 @@
-//! The function `outbox.emit`: for which outbox it is made, and its text for that table.
-//!
-//! The relay does not need it, so nothing is refused for want of it: it is made where its INSERT is known to
-//! fit, and where no function of that name exists.
+//! The function `outbox.emit`, as `init` makes it: with the shipped table, and for any other table only
+//! when asked (`--emit`). The relay does not need it.
 
 use serde::Deserialize;
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error};
 
+use super::faults::query_fault;
 use super::json_row::document;
 use super::quote::{quote_ident, quote_literal, quote_table};
 use super::settings::SourceSettings;
+use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 
 /// For the shipped table; its other names are put in.
@@ -20,48 +20,78 @@ const SHIPPED_COMMENT: &str =
     "'Writes an event into public.outbox, in the transaction of its caller (walrelay)'";
 /// What follows is for readers of the file.
 const FIRST_STATEMENT: &str = "DO $walrelay$";
+/// The values of its INSERT.
+const VALUES: &str = "($1::pg_catalog.uuid, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb, $7::pg_catalog.text)";
 
-/// The function is missing.
+/// The function for one table, where no function of that name exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MissingEmit {
+pub(crate) struct EmitFunction {
+    /// `schema.table`.
     pub(crate) table: String,
     pub(crate) sql: String,
-    /// The role of the connection may make it.
-    pub(crate) may_make: bool,
 }
 
-#[derive(Debug, Deserialize)]
+/// `$1` is the quoted name of the table.
+const FACTS_SQL: &str = "
+SELECT pg_catalog.json_build_object(
+  'exists', EXISTS (SELECT FROM pg_catalog.pg_proc f
+      WHERE f.proname = 'emit' AND f.pronamespace = pg_catalog.to_regnamespace('outbox')),
+  'table_exists', pg_catalog.to_regclass($1) IS NOT NULL)::pg_catalog.text";
+
+#[derive(Deserialize)]
 struct EmitFacts {
     exists: bool,
-    may_make: bool,
     table_exists: bool,
-    /// Columns of types that the INSERT fits.
-    fitting: Vec<String>,
-    /// Columns that every INSERT must name.
-    required: Vec<String>,
 }
 
-/// `$1` schema and `$2` name of the table, `$3` its columns in the order of [`columns`].
-const FACTS_SQL: &str = "
-WITH a AS (
-  SELECT a.*, pg_catalog.array_position($3, a.attname::pg_catalog.text) AS position
-  FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
-  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-  WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped
-)
-SELECT pg_catalog.json_build_object(
-  'exists', EXISTS (SELECT FROM pg_catalog.pg_proc f JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace
-      WHERE n.nspname = 'outbox' AND f.proname = 'emit'),
-  'may_make', coalesce(
-      (SELECT pg_catalog.has_schema_privilege(oid, 'CREATE') FROM pg_catalog.pg_namespace WHERE nspname = 'outbox'),
-      pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')),
-  'table_exists', EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-      WHERE n.nspname = $1 AND c.relname = $2),
-  'fitting', (SELECT coalesce(pg_catalog.json_agg(a.attname), '[]') FROM a
-      WHERE a.attgenerated = '' AND a.attidentity <> 'a' AND a.atttypid = ANY (CASE a.position
-          WHEN 1 THEN ARRAY[2950] WHEN 5 THEN ARRAY[114, 3802] WHEN 6 THEN ARRAY[114, 3802] ELSE ARRAY[25, 1043] END::pg_catalog.oid[])),
-  'required', (SELECT coalesce(pg_catalog.json_agg(a.attname), '[]') FROM a
-      WHERE a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''))::pg_catalog.text";
+/// Returns the function that is to be made. Unless it was asked for, that is the one of the shipped
+/// table, if that table is to be made, too.
+pub(crate) async fn missing(
+    client: &Client,
+    settings: &SourceSettings,
+    is_asked: bool,
+) -> Result<Option<EmitFunction>, Fault> {
+    let outbox = match settings.outboxes.as_slice() {
+        [only] if is_asked => Some(only),
+        several => several.iter().find(|outbox| {
+            outbox.is_shipped() && (is_asked || outbox.columns == OutboxTable::default().columns)
+        }),
+    };
+    let Some(outbox) = outbox else {
+        return if is_asked { Err(unfit("there are several tables")) } else { Ok(None) };
+    };
+    let table = quote_table(&outbox.schema, &outbox.table);
+    let facts = document(client, FACTS_SQL, &[(&table, Type::TEXT)]).await;
+    let facts: EmitFacts = facts.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
+    if facts.exists || (facts.table_exists && !is_asked) {
+        return Ok(None);
+    }
+    if facts.table_exists {
+        let insert = format!("INSERT INTO {} VALUES {VALUES}", target(outbox));
+        client.prepare(&insert).await.map_err(|error| {
+            unfit(
+                error.as_db_error().map_or_else(|| error.to_string(), |it| it.message().to_owned()),
+            )
+        })?;
+    }
+    let columns = columns(outbox);
+    if columns.iter().enumerate().any(|(at, name)| columns[..at].contains(name)) {
+        return Err(unfit("one column has two uses"));
+    }
+    let table = format!("{}.{}", outbox.schema, outbox.table);
+    Ok(Some(EmitFunction { table, sql: emit_sql(outbox) }))
+}
+
+/// The fault of a table that the function cannot write to.
+pub(crate) fn unfit(why: impl Into<String>) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "init.emit-unfit",
+        format!("outbox.emit cannot be made: {}", why.into()),
+        "--emit",
+        "leave --emit out: an INSERT does the same (docs/writing-events.md)",
+    )
+}
 
 /// The columns of the INSERT, in the order of its values.
 fn columns(outbox: &OutboxTable) -> [&str; 7] {
@@ -70,56 +100,19 @@ fn columns(outbox: &OutboxTable) -> [&str; 7] {
     [&names.id, "aggregatetype", key, kind, &names.payload, &names.headers, &names.traceparent]
 }
 
-/// The only outbox, or the shipped one of several. One whose columns have two uses each is none:
-/// an argument of the function would have no place.
-fn target(settings: &SourceSettings) -> Option<&OutboxTable> {
-    let outbox = match settings.outboxes.as_slice() {
-        [only] => only,
-        several => several.iter().find(|outbox| outbox.is_shipped())?,
-    };
-    let names = columns(outbox);
-    let distinct = names.iter().enumerate().all(|(at, name)| !names[..at].contains(name));
-    distinct.then_some(outbox)
-}
-
-/// The function, when it is missing and there is an outbox that it fits, or that is missing too.
-pub(crate) async fn missing(
-    client: &Client,
-    settings: &SourceSettings,
-) -> Result<Option<MissingEmit>, Error> {
-    let Some(outbox) = target(settings) else { return Ok(None) };
-    let names = columns(outbox);
-    let facts: EmitFacts = document(
-        client,
-        FACTS_SQL,
-        &[
-            (&outbox.schema.as_str(), Type::TEXT),
-            (&outbox.table.as_str(), Type::TEXT),
-            (&names.as_slice(), Type::TEXT_ARRAY),
-        ],
-    )
-    .await?;
-    let fits = names.iter().all(|name| facts.fitting.iter().any(|fitting| fitting == name))
-        && facts.required.iter().all(|name| names.contains(&name.as_str()));
-    let made = !facts.exists && (fits || !facts.table_exists);
-    Ok(made.then(|| MissingEmit {
-        table: format!("{}.{}", outbox.schema, outbox.table),
-        sql: emit_sql(outbox),
-        // A table that is made now is made by a role with such rights.
-        may_make: facts.may_make || !facts.table_exists,
-    }))
+fn target(outbox: &OutboxTable) -> String {
+    let table = quote_table(&outbox.schema, &outbox.table);
+    format!("{table} ({})", columns(outbox).map(quote_ident).join(", "))
 }
 
 fn emit_sql(outbox: &OutboxTable) -> String {
-    let table = quote_table(&outbox.schema, &outbox.table);
-    let names = columns(outbox).map(quote_ident).join(", ");
     let about = format!(
         "Writes an event into {}.{}, in the transaction of its caller (walrelay)",
         outbox.schema, outbox.table
     );
     let (_, statements) = EMIT_SQL.split_once(FIRST_STATEMENT).unwrap_or_default();
     format!("{FIRST_STATEMENT}{statements}")
-        .replace(SHIPPED_TARGET, &format!("{table} ({names})"))
+        .replace(SHIPPED_TARGET, &target(outbox))
         .replace(SHIPPED_COMMENT, quote_literal(&about).trim_start())
         .trim_end()
         .to_owned()

@@ -154,61 +154,60 @@ async fn what_cannot_become_an_event_is_refused_with_a_hint() {
     assert_eq!(text(&client, "SELECT count(*)::text FROM outbox").await.as_deref(), Some("0"));
 }
 
-/// What `init` would make now.
-async fn made(client: &Client, settings: &SourceSettings) -> Option<MissingEmit> {
-    missing(client, settings).await.unwrap()
-}
-
 #[tokio::test]
-async fn a_mapped_table_has_a_function_of_its_own() {
+async fn a_mapped_table_has_a_function_of_its_own_when_it_is_asked_for() {
     let (client, mut settings) = testing::logical().database("emit_mapped").await;
     let outbox = &mut settings.outboxes[0];
     (outbox.schema, outbox.table) = ("outbox".into(), "Events".into());
     outbox.columns.id = "event_id".into();
     outbox.columns.key = "customer".into();
     outbox.columns.event_type = "id".into();
+    assert_eq!(missing(&client, &settings, false).await.unwrap(), None);
     // GIVEN no table THEN it is made with the table, in whose schema it may be
-    let found = made(&client, &settings).await.unwrap();
+    let found = missing(&client, &settings, true).await.unwrap().unwrap();
     client.batch_execute("CREATE SCHEMA outbox").await.unwrap();
     client.batch_execute(&init::table_sql(&settings.outboxes[0]).unwrap()).await.unwrap();
-    assert_eq!(made(&client, &settings).await, Some(found.clone()));
+    assert_eq!(missing(&client, &settings, true).await.unwrap(), Some(found.clone()));
     client.batch_execute(&found.sql).await.unwrap();
     client.batch_execute("SELECT outbox.emit('order', '7', 'Placed', '{}')").await.unwrap();
     let row = "SELECT concat_ws('|', aggregatetype, customer, id, payload) FROM outbox.\"Events\"";
     assert_eq!(text(&client, row).await.as_deref(), Some("order|7|Placed|{}"));
     // THEN one that exists is kept, whatever its arguments
-    assert_eq!(made(&client, &settings).await, None);
+    assert_eq!(missing(&client, &settings, true).await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn it_is_made_only_where_its_insert_fits() {
+async fn a_table_that_exists_has_one_only_when_asked_and_only_where_its_insert_fits() {
     let (client, mut settings) = testing::logical().database("emit_fits").await;
+    // GIVEN no table THEN the function comes with the shipped one, and with no mapped one
+    assert!(missing(&client, &settings, false).await.unwrap().is_some());
+    settings.outboxes[0].columns.key = "customer".into();
+    assert_eq!(missing(&client, &settings, false).await.unwrap(), None);
+    settings.outboxes[0].columns.key = "id".into();
+    let fault = missing(&client, &settings, true).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("init.emit-unfit", Exit::Usage));
+    settings.outboxes = vec![testing::outbox()];
     client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();
-    let denied = testing::logical();
-    client.batch_execute("CREATE ROLE emit_reader LOGIN").await.unwrap();
-    let denied = denied.connect("emit_reader", "emit_fits").await;
-    assert!(made(&client, &settings).await.unwrap().may_make);
-    assert!(!made(&denied, &settings).await.unwrap().may_make);
-    for (change, undo) in [
-        ("ADD COLUMN tenant text NOT NULL", "DROP COLUMN tenant"),
-        ("ALTER COLUMN payload TYPE bytea USING NULL", "ALTER COLUMN payload TYPE json USING NULL"),
-        ("RENAME COLUMN headers TO h", "RENAME COLUMN h TO headers"),
-        ("RENAME COLUMN aggregatetype TO h", "RENAME COLUMN h TO aggregatetype"),
+    assert_eq!(missing(&client, &settings, false).await.unwrap(), None);
+    for (change, undo, why) in [
+        (
+            "ALTER COLUMN payload TYPE bytea USING NULL",
+            "ALTER COLUMN payload TYPE json USING NULL",
+            "\"payload\" is of type bytea",
+        ),
+        ("RENAME COLUMN headers TO h", "RENAME COLUMN h TO headers", "\"headers\" of relation"),
     ] {
         client.batch_execute(&format!("ALTER TABLE outbox {change}")).await.unwrap();
-        assert_eq!(made(&client, &settings).await, None, "{change}");
+        let fault = missing(&client, &settings, true).await.unwrap_err();
+        assert!(fault.what.contains(why), "{fault}");
         client.batch_execute(&format!("ALTER TABLE outbox {undo}")).await.unwrap();
-        assert!(made(&client, &settings).await.is_some(), "{undo}");
+        assert!(missing(&client, &settings, true).await.unwrap().is_some(), "{undo}");
     }
     // THEN of several tables it is for the shipped one, and for none where that is not among them
     let mut second = testing::outbox();
     second.table = "other".into();
     settings.outboxes.insert(0, second.clone());
-    assert_eq!(made(&client, &settings).await.unwrap().table, "public.outbox");
+    assert_eq!(missing(&client, &settings, true).await.unwrap().unwrap().table, "public.outbox");
     settings.outboxes[1] = second;
-    assert_eq!(made(&client, &settings).await, None);
-    // THEN it is for none where one column has two uses
-    settings.outboxes.truncate(1);
-    settings.outboxes[0].columns.key = "id".into();
-    assert_eq!(made(&client, &settings).await, None);
+    assert!(missing(&client, &settings, true).await.unwrap_err().what.contains("several tables"));
 }

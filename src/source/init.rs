@@ -6,7 +6,7 @@
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
 
-use super::emit::MissingEmit;
+use super::emit::EmitFunction;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
 use super::faults::{query_fault, slot_refused, without_filters};
 use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
@@ -25,15 +25,13 @@ pub(crate) struct InitStep {
     pub(crate) sql: String,
     /// It is shown, and another role must run it.
     pub(crate) hint: bool,
-    /// It is left out where it is run: the relay works without it, and this role may not take it.
-    pub(crate) left_out: bool,
     /// The roles that may run it.
     who: &'static str,
 }
 
 impl InitStep {
     fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
-        InitStep { what: what.into(), sql: sql.into(), hint: false, left_out: false, who }
+        InitStep { what: what.into(), sql: sql.into(), hint: false, who }
     }
 
     fn hint_if(self, hint: bool) -> InitStep {
@@ -72,7 +70,7 @@ pub(crate) fn plan(
     facts: &SourceFacts,
     settings: &SourceSettings,
     relay: &RoleFacts,
-    emit: Option<&MissingEmit>,
+    emit: Option<&EmitFunction>,
 ) -> Result<Vec<InitStep>, Fault> {
     if let Some(fault) = without_filters(&settings.outboxes, facts.server.version) {
         return Err(fault);
@@ -100,10 +98,9 @@ pub(crate) fn plan(
         let what = format!("make outbox table {}", table.shown());
         steps.push(InitStep::new(TABLE_MAKER, what, table_sql(outbox)?));
     }
-    if let Some(MissingEmit { table, sql, may_make }) = emit {
-        let step =
-            InitStep::new(FUNCTION_MAKER, format!("make function outbox.emit for {table}"), sql);
-        steps.push(InitStep { left_out: !may_make, ..step });
+    if let Some(EmitFunction { table, sql }) = emit {
+        let what = format!("make function outbox.emit for {table}");
+        steps.push(InitStep::new(FUNCTION_MAKER, what, sql));
     }
     steps.extend(publication_steps(facts, settings));
     if facts.slot.is_none() {

@@ -9,7 +9,7 @@ use crate::source::{emit, testing};
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
     let report = inspect(client, settings).await.unwrap();
     let relay = report.facts.role.clone();
-    let emit = emit::missing(client, settings).await.unwrap();
+    let emit = emit::missing(client, settings, false).await.unwrap();
     plan(&report.facts, settings, &relay, emit.as_ref()).unwrap()
 }
 
@@ -64,7 +64,6 @@ async fn what_exists_is_kept() {
         [
             "make schema sales",
             "make outbox table sales.events",
-            "make function outbox.emit for public.outbox",
             "add sales.events to publication init_partly",
         ]
     );

@@ -1,7 +1,7 @@
 //! The replication connection as the stream uses it.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use pgwire_replication::Lsn as WireLsn;
@@ -13,6 +13,7 @@ use walrelay_core::source::stream::{BUFFER_BYTES, SentBytes, Wire};
 
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi;
+use crate::base::readiness::Readiness;
 use crate::base::transport::{Transport, wait_for};
 
 /// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
@@ -68,18 +69,45 @@ impl Wire for Transport {
         self.write(&[b'c', 0, 0, 0, 4])
     }
 
-    fn wait(&mut self, timeout: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, other: Option<Readiness<'_>>) -> io::Result<()> {
         let writing = self.pending_write();
-        self.wait_with(timeout, writing, other)?;
+        self.wait_with(timeout, writing, other.map(poll_fd))?;
         if writing { self.flush() } else { Ok(()) }
     }
 
-    fn pause(&mut self, length: Duration, other: Option<BorrowedFd<'_>>) {
+    fn pause(&mut self, length: Duration, other: Option<Readiness<'_>>) {
         let Some(other) = other else { return std::thread::sleep(length) };
-        let mut sockets = [PollFd::from_borrowed_fd(other, PollFlags::IN)];
+        let mut sockets = [poll_fd(other)];
         // A socket that cannot be waited for is found broken by whoever reads it.
         if wait_for(&mut sockets, length).is_err() {
             std::thread::sleep(length);
         }
+    }
+}
+
+fn poll_fd(readiness: Readiness<'_>) -> PollFd<'_> {
+    let wanted = if readiness.wants_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    PollFd::from_borrowed_fd(readiness.socket, wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_the_sink_can_write() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (near, _far) = UnixStream::pair().unwrap();
+        let (sink, _broker) = UnixStream::pair().unwrap();
+        let mut transport = Transport::new(near, None).unwrap();
+        let readiness = |wants_write| Some(Readiness { socket: sink.as_fd(), wants_write });
+        Wire::wait(&mut transport, HOUR, readiness(true)).unwrap();
+        transport.pause(HOUR, readiness(true));
+        // WHEN it has nothing to write THEN it is waited for something to read
+        assert!(
+            !transport.wait_with(Duration::ZERO, false, readiness(false).map(poll_fd)).unwrap()
+        );
     }
 }

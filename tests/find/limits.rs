@@ -69,7 +69,7 @@ fn what_the_login_or_the_publication_leaves_out_is_said() {
     let ended = scene.walrelay(&["find", &id]);
     ended.assert_done().assert_says(&[
         ": unknown",
-        "The publication leaves its table out",
+        "the publication leaves its table out: it is not delivered",
         "publication walrelay leaves public.outbox out: its rows are not delivered",
     ]);
     // GIVEN a login with the rights of the relay, which need not include the table

@@ -106,13 +106,15 @@ fn the_function_that_init_makes_is_published_from_on_18() {
     scene.route = "topic = \"snippet_init.${aggregatetype}\"".into();
     scene.make_topic(&topic(&scene), 1);
     // THEN the SQL is printed before it is run
-    let printed = scene.walrelay(&["init", "--sql"]);
+    let printed = scene.walrelay(&["init", "--emit", "--sql"]);
     printed
         .assert_done()
         .assert_says(&["CREATE OR REPLACE FUNCTION outbox.emit(", "\"sales\".\"events\" (\"id\","]);
-    let made = scene.walrelay(&["init"]);
+    let would = scene.walrelay(&["init", "--dry-run"]);
+    assert!(!would.assert_done().out.contains("outbox.emit"), "{would}");
+    let made = scene.walrelay(&["init", "--emit"]);
     made.assert_done().assert_says(&["+ make function outbox.emit for sales.events"]);
-    let again = scene.walrelay(&["init"]);
+    let again = scene.walrelay(&["init", "--emit"]);
     assert_eq!(again.assert_done().out, "nothing is missing\n");
     // WHEN an event is emitted THEN it arrives with the id that was told
     let id = scene.sql("SELECT outbox.emit('order', '7', 'Placed', '{\"n\": 1}')");

@@ -316,6 +316,18 @@ proptest! {
     }
 
     #[test]
+    fn a_string_is_found_behind_a_value_of_an_unknown_type(
+        kind in any::<u8>().prop_filter("known", |kind| !b"SxFAVtbBsuUIifDlLdT".contains(kind)),
+        value in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let mut table = b"\x01a".to_vec();
+        table.push(kind);
+        table.extend(value);
+        table.extend(b"\x0ccluster_nameS\0\0\0\x02mq");
+        prop_assert_eq!(find_string(&table, "cluster_name"), Some(&b"mq"[..]));
+    }
+
+    #[test]
     fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         let _frame = Frame::split(&bytes);
         let _method = ServerMethod::read(&bytes);

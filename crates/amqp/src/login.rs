@@ -99,18 +99,18 @@ impl Login {
         Ok(None)
     }
 
-    /// The lower limit of both sides counts, where both set one.
     fn agreed(&self, offered: Tuning) -> Tuning {
         let LoginRequest { frame_max, heartbeat_s, .. } = self.request;
         Tuning {
             channel_max: if offered.channel_max == 0 { u16::MAX } else { offered.channel_max },
-            frame_max: lower(frame_max, offered.frame_max),
-            heartbeat_s: lower(heartbeat_s, offered.heartbeat_s),
+            frame_max: agreed_limit(frame_max, offered.frame_max),
+            heartbeat_s: agreed_limit(heartbeat_s, offered.heartbeat_s),
         }
     }
 }
 
-fn lower<T: Ord + Default + Copy>(ours: T, theirs: T) -> T {
+/// The lower limit of both sides, or the only one: 0 is none.
+fn agreed_limit<T: Ord + Default + Copy>(ours: T, theirs: T) -> T {
     let none = T::default();
     if ours == none || theirs == none { ours.max(theirs) } else { ours.min(theirs) }
 }

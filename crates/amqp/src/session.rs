@@ -1,4 +1,4 @@
-//! An open connection: its channels, one question at a time, heartbeats, and what the server says.
+//! The state of an open connection: its channels, one question at a time, and heartbeats.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::content::read_header;
 use crate::frame::{Frame, FrameKind, HEARTBEAT_FRAME};
 use crate::login::Agreed;
-use crate::method::{ClientMethod, Reply, ServerMethod, Tuning};
+use crate::method::{ClientMethod, Reply, ServerMethod};
 use crate::wire::Malformed;
 
 /// Which answers of the server matter.
@@ -30,8 +30,8 @@ pub enum Event {
     Unblocked,
     /// The channel is in confirm mode.
     ChannelOpened(u16),
-    /// The answer to [`Session::ask`]: none is yes.
-    Answered(Option<(u16, String)>),
+    /// The answer to [`Session::ask`], or code and text of the refusal.
+    Answered(Result<(), (u16, String)>),
     /// The server has closed a channel that is published on.
     ChannelClosed {
         code: u16,
@@ -52,26 +52,41 @@ enum ChannelState {
     Asking {
         is_named: bool,
     },
-    /// Closed by this side: what still arrives has no meaning.
+    /// Closed by this side, and not yet by the server: what still arrives has no meaning.
     Closing,
 }
 
-/// The code and the text of a return whose properties are still to come.
-type Returning = (u16, String);
+/// The next frames of a message that the server returns on a channel.
+#[derive(Debug)]
+enum ReturnFrames {
+    /// The properties. The code and the text of the return have arrived.
+    Header(u16, String),
+    /// So many bytes of the body.
+    Body(u64),
+}
 
 #[derive(Debug)]
 pub struct Session {
     agreed: Agreed,
     channels: BTreeMap<u16, ChannelState>,
-    returning: BTreeMap<u16, Returning>,
-    sent_at: Instant,
-    heard_at: Instant,
+    /// The returns that have arrived in part, by channel.
+    returns: BTreeMap<u16, ReturnFrames>,
+    /// The exchange of a question that waits for the number of a channel.
+    waiting_question: Option<String>,
+    written_at: Instant,
+    read_at: Instant,
 }
 
 impl Session {
     pub fn new(agreed: Agreed, now: Instant) -> Session {
-        let (channels, returning) = (BTreeMap::new(), BTreeMap::new());
-        Session { agreed, channels, returning, sent_at: now, heard_at: now }
+        Session {
+            agreed,
+            channels: BTreeMap::new(),
+            returns: BTreeMap::new(),
+            waiting_question: None,
+            written_at: now,
+            read_at: now,
+        }
     }
 
     pub fn agreed(&self) -> &Agreed {
@@ -86,31 +101,58 @@ impl Session {
     ) -> Result<Option<Event>, Malformed> {
         match frame.kind {
             FrameKind::Method => {
-                self.method(frame.channel, ServerMethod::read(frame.payload)?, out)
+                self.take_method(frame.channel, ServerMethod::read(frame.payload)?, out)
             }
-            FrameKind::Header => self.header(frame),
-            // The body of a message that is returned.
-            FrameKind::Body | FrameKind::Heartbeat => Ok(None),
+            FrameKind::Header => self.take_header(frame),
+            FrameKind::Body => self.take_body(frame),
+            FrameKind::Heartbeat => Ok(None),
         }
     }
 
-    fn header(&mut self, frame: Frame<'_>) -> Result<Option<Event>, Malformed> {
+    fn publishes_on(&self, channel: u16) -> bool {
+        self.channels.get(&channel) == Some(&ChannelState::Publishing)
+    }
+
+    fn take_header(&mut self, frame: Frame<'_>) -> Result<Option<Event>, Malformed> {
         let channel = frame.channel;
-        if self.channels.get(&channel) != Some(&ChannelState::Publishing) {
+        if !self.publishes_on(channel) {
             return Ok(None);
         }
-        let (code, text) = self.returning.remove(&channel).ok_or(Malformed::Frame)?;
-        let (_, message_id) = read_header(frame.payload)?;
+        let Some(ReturnFrames::Header(code, text)) = self.returns.remove(&channel) else {
+            return Err(Malformed::Order);
+        };
+        let (body_bytes, message_id) = read_header(frame.payload)?;
+        if body_bytes > 0 {
+            self.returns.insert(channel, ReturnFrames::Body(body_bytes));
+        }
         Ok(Some(Event::Returned { channel, message_id, code, text }))
     }
 
-    fn method(
+    fn take_body(&mut self, frame: Frame<'_>) -> Result<Option<Event>, Malformed> {
+        if !self.publishes_on(frame.channel) {
+            return Ok(None);
+        }
+        let Some(ReturnFrames::Body(bytes)) = self.returns.get_mut(&frame.channel) else {
+            return Err(Malformed::Order);
+        };
+        let left = bytes.checked_sub(frame.payload.len() as u64).ok_or(Malformed::Order)?;
+        *bytes = left;
+        if left == 0 {
+            self.returns.remove(&frame.channel);
+        }
+        Ok(None)
+    }
+
+    fn take_method(
         &mut self,
         channel: u16,
         method: ServerMethod<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event>, Malformed> {
         let state = self.channels.get(&channel).copied();
+        if self.returns.contains_key(&channel) && !matches!(method, ServerMethod::ChannelClose(_)) {
+            return Err(Malformed::Order);
+        }
         let confirm = |tag, multiple, acked| {
             let is_ours = state == Some(ChannelState::Publishing);
             is_ours.then_some(Event::Confirm { channel, tag, multiple, acked })
@@ -119,7 +161,10 @@ impl Session {
             ServerMethod::Ack { tag, multiple } => confirm(tag, multiple, true),
             ServerMethod::Nack { tag, multiple } => confirm(tag, multiple, false),
             ServerMethod::Return(Reply { code, text }) => {
-                self.returning.insert(channel, (code, text.into_owned()));
+                if state == Some(ChannelState::Publishing) {
+                    let header = ReturnFrames::Header(code, text.into_owned());
+                    self.returns.insert(channel, header);
+                }
                 None
             }
             ServerMethod::Blocked(reason) => Some(Event::Blocked(reason.into_owned())),
@@ -131,19 +176,22 @@ impl Session {
             ServerMethod::ChannelOpenOk
                 if state == Some(ChannelState::Asking { is_named: false }) =>
             {
-                Some(self.answered(channel, out))
+                Some(self.close_question(channel, out))
             }
             ServerMethod::ExchangeDeclareOk
                 if state == Some(ChannelState::Asking { is_named: true }) =>
             {
-                Some(self.answered(channel, out))
+                Some(self.close_question(channel, out))
             }
             ServerMethod::ChannelClose(reply) => {
                 ClientMethod::ChannelCloseOk.put(channel, out);
-                self.channel_closed(channel, reply)
+                self.take_channel_close(channel, reply)
             }
-            ServerMethod::ChannelCloseOk => {
+            ServerMethod::ChannelCloseOk if state == Some(ChannelState::Closing) => {
                 self.channels.remove(&channel);
+                if let Some(exchange) = self.waiting_question.take() {
+                    self.ask(&exchange, out);
+                }
                 None
             }
             ServerMethod::Close(Reply { code, text }) => {
@@ -154,22 +202,27 @@ impl Session {
         })
     }
 
-    /// The server has answered what was asked on this channel, which is closed.
-    fn answered(&mut self, channel: u16, out: &mut Vec<u8>) -> Event {
+    /// Closes the channel of a question that the server has answered.
+    fn close_question(&mut self, channel: u16, out: &mut Vec<u8>) -> Event {
         ClientMethod::ChannelClose.put(channel, out);
         self.channels.insert(channel, ChannelState::Closing);
-        Event::Answered(None)
+        Event::Answered(Ok(()))
     }
 
-    fn channel_closed(&mut self, channel: u16, reply: Reply<'_>) -> Option<Event> {
+    fn take_channel_close(&mut self, channel: u16, reply: Reply<'_>) -> Option<Event> {
         let Reply { code, text } = reply;
         let text = text.into_owned();
-        match self.channels.remove(&channel)? {
-            ChannelState::Asking { .. } => Some(Event::Answered(Some((code, text)))),
+        self.returns.remove(&channel);
+        match self.channels.get(&channel)? {
+            ChannelState::Asking { .. } => {
+                self.channels.remove(&channel);
+                Some(Event::Answered(Err((code, text))))
+            }
             ChannelState::Opening | ChannelState::Publishing => {
+                self.channels.remove(&channel);
                 Some(Event::ChannelClosed { code, text })
             }
-            // Both sides have closed it at once.
+            // Both sides have closed it at once: the server still answers the close of this side.
             ChannelState::Closing => None,
         }
     }
@@ -184,11 +237,14 @@ impl Session {
 
     /// Asks whether an exchange exists, or without a name anything that the server answers:
     /// [`Event::Answered`] follows. The question has a channel of its own, which the server closes
-    /// if the answer is no. False if the server allows no more channels.
+    /// if the answer is no. The question waits if it needs the number of a channel that is being
+    /// closed. False if the server allows no more channels.
     pub fn ask(&mut self, exchange: &str, out: &mut Vec<u8>) -> bool {
         let is_named = !exchange.is_empty();
         let Some(channel) = self.open(ChannelState::Asking { is_named }, out) else {
-            return false;
+            let waits = self.channels.values().any(|state| *state == ChannelState::Closing);
+            self.waiting_question = waits.then(|| exchange.to_owned());
+            return waits;
         };
         if is_named {
             ClientMethod::ExchangeDeclarePassive { exchange }.put(channel, out);
@@ -209,29 +265,34 @@ impl Session {
         ClientMethod::Close.put(0, out);
     }
 
-    /// Bytes were sent.
-    pub fn sent(&mut self, now: Instant) {
-        self.sent_at = now;
+    /// Notes that the socket has taken bytes.
+    pub fn note_write(&mut self, now: Instant) {
+        self.written_at = now;
     }
 
-    /// Bytes have arrived.
-    pub fn heard(&mut self, now: Instant) {
-        self.heard_at = now;
+    /// Notes that bytes have arrived.
+    pub fn note_read(&mut self, now: Instant) {
+        self.read_at = now;
     }
 
-    /// Appends a heartbeat, if one is due. To be called after what has arrived was read. False if
-    /// the server was not heard for two heartbeats: the connection is dead.
-    pub fn tick(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let Tuning { heartbeat_s, .. } = self.agreed.tuning;
-        if heartbeat_s == 0 {
-            return true;
-        }
-        let heartbeat = Duration::from_secs(heartbeat_s.into());
-        if now.saturating_duration_since(self.sent_at) >= heartbeat / 2 {
+    fn heartbeat(&self) -> Option<Duration> {
+        let seconds = self.agreed.tuning.heartbeat_s;
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
+
+    /// Appends a heartbeat if one is due, and nothing else is to be written.
+    pub fn put_heartbeat(&self, now: Instant, out: &mut Vec<u8>) {
+        let silence = now.saturating_duration_since(self.written_at);
+        if out.is_empty() && self.heartbeat().is_some_and(|heartbeat| silence >= heartbeat / 2) {
             out.extend_from_slice(&HEARTBEAT_FRAME);
-            self.sent_at = now;
         }
-        now.saturating_duration_since(self.heard_at) < 2 * heartbeat
+    }
+
+    /// Whether nothing has arrived for two heartbeats: the connection is dead. To be called after
+    /// what has arrived was read.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        let silence = now.saturating_duration_since(self.read_at);
+        self.heartbeat().is_some_and(|heartbeat| silence >= 2 * heartbeat)
     }
 }
 

@@ -7,6 +7,8 @@ pub enum Malformed {
     Frame,
     /// A method or the properties of a message end too early.
     Cut,
+    /// The frames of a message that is returned do not follow each other, or do not have its size.
+    Order,
     /// The server has answered with the version of the protocol that it speaks.
     OtherVersion,
     /// The frame is larger than any that a server may send.
@@ -18,6 +20,7 @@ impl std::fmt::Display for Malformed {
         f.write_str(match self {
             Malformed::Frame => "the server sent what is no frame of AMQP",
             Malformed::Cut => "the server sent a frame that ends too early",
+            Malformed::Order => "the server sent the frames of a message out of order",
             Malformed::OtherVersion => "the server does not speak AMQP 0-9-1",
             Malformed::TooLarge => "the server sent a frame that is too large",
         })
@@ -72,8 +75,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Finds a string in the bytes of a table. Returns none if the name is missing, if its value is no
-/// string, or if a value of a type that is not known stands before it.
+/// Finds a string in the bytes of a table. Returns none if the name is missing, or if its value is no
+/// string.
 pub fn find_string<'a>(table: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
     let mut rest = Reader(table);
     while !rest.0.is_empty() {
@@ -89,11 +92,11 @@ pub fn find_string<'a>(table: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
             }
             b'V' => 0,
             b't' | b'b' | b'B' => 1,
-            b's' | b'u' => 2,
+            b's' | b'u' | b'U' => 2,
             b'I' | b'i' | b'f' => 4,
             b'D' => 5,
             b'l' | b'L' | b'd' | b'T' => 8,
-            _ => return None,
+            _ => return find_entry(rest.0, wanted),
         };
         rest.bytes(fixed).ok()?;
         if name == wanted.as_bytes() {
@@ -101,6 +104,15 @@ pub fn find_string<'a>(table: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
         }
     }
     None
+}
+
+/// Finds a string by the bytes of its entry: the length of a value before it is not known.
+fn find_entry<'a>(bytes: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
+    let mut entry = Vec::new();
+    put_short(&mut entry, wanted.as_bytes());
+    entry.push(b'S');
+    let at = bytes.windows(entry.len()).position(|window| window == entry)?;
+    Reader(&bytes[at + entry.len()..]).long().ok()
 }
 
 /// Appends a string, of which at most 255 bytes are sent.

@@ -127,7 +127,6 @@ mutants! {
     RabbitTagsOfOldConnection: "answers on a new connection count for what was sent on the old one",
     RabbitLossIsConfirm: "what is in flight on a lost connection counts as confirmed",
     RabbitLossForgotten: "what is in flight on a lost connection is not sent again",
-    RabbitLastAnswersDropped: "answers that have arrived before a loss count for nothing",
     RabbitSuspectsTogether: "after a close over a message all are sent together again",
     RabbitCloseBlamesFirst: "a close over a message is taken for one over the oldest in flight",
     RabbitMissingExchangeForgotten: "a close over a missing exchange names no message",

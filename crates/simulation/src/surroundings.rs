@@ -1,13 +1,13 @@
 //! The ports of a simulated process: its wire, its database, its state file, and what it is counted by.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::error::{Exit, Fault};
 use walrelay_core::base::lsn::Lsn;
+use walrelay_core::base::readiness::Readiness;
 use walrelay_core::dead_letter::record::StopRecord;
 use walrelay_core::health::{Pass, Phase};
 use walrelay_core::metrics::{Ignored, KnownFrom, Stage};
@@ -92,12 +92,12 @@ impl Wire for SimulatedWire {
         Ok(())
     }
 
-    fn wait(&mut self, timeout: Duration, _other: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Duration, _other: Option<Readiness<'_>>) -> io::Result<()> {
         self.life.wait(timeout);
         Ok(())
     }
 
-    fn pause(&mut self, length: Duration, _other: Option<BorrowedFd<'_>>) {
+    fn pause(&mut self, length: Duration, _other: Option<Readiness<'_>>) {
         self.life.wait(length);
     }
 }

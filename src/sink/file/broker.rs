@@ -3,39 +3,30 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
-use super::append::{AppendFile, lock_within};
-use super::bench_target::FileBenchTarget;
-use super::dead_letters::FileLog;
+use super::append::AppendFile;
 use super::fault;
 use super::publish::FileSink;
-use super::settings::{FileSettings, RelayLock, folder, lock_path};
+use super::settings::{FileSettings, folder};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
-use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::bench_target::BenchTarget;
-use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
+use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
-use crate::sink::settings::{InvalidSetting, Surroundings};
-
-/// How long a lock is waited for: a relay that is ending holds it for some moments, and so does a
-/// child process until it runs its own program.
-const LOCK_WITHIN: Duration = Duration::from_secs(1);
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
     serves_consumers: false,
+    reads_dead_letters: false,
     title: "a file",
-    keys: FileSettings::fields,
-    configure,
+    read: read_section::<FileSettings>,
+    example: Some(include_str!("../../../config/file.toml")),
+    client: None,
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
@@ -43,37 +34,11 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     errors: fault::rows,
 };
 
-fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let mut settings = FileSettings::read(values);
-    let invalid = settings.complete(around);
-    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
-}
-
 impl FileSettings {
     /// The files that must be there.
     fn files(&self, required: &Requirements) -> Vec<&Path> {
         let dead_letters = required.dead_letters.as_ref().map(|_| &*self.dead_letters);
         [&*self.path].into_iter().chain(dead_letters).collect()
-    }
-
-    /// Keeps a second relay from writing the same file, until this process ends.
-    fn lock_relay(&self) -> Result<(), Fault> {
-        let path = lock_path(&self.path);
-        let mut held = self.relay_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.is_some() {
-            return Ok(());
-        }
-        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        let file = options.map_err(|error| fault::unusable(&path, &error))?;
-        let locked = lock_within(&file, LOCK_WITHIN, &AtomicBool::new(false));
-        if !locked.map_err(|error| fault::unusable(&path, &error))? {
-            return Err(fault::locked(&self.path, &path));
-        }
-        *held = Some(file);
-        Ok(())
     }
 }
 
@@ -86,15 +51,10 @@ impl Broker for FileSettings {
         let mut files = [&self.path, &self.dead_letters].map(|path| AppendFile::new(path));
         if let Some(StartupCheck { required, .. }) = check {
             let count = self.files(required).len();
-            if required.dead_letters.is_some() && !self.dead_letters.exists() {
-                let path = self.dead_letters.display();
-                tracing::warn!(code = "sink.dead-letter-file-made", %path, "the file of dead letters does not exist and is created");
-            }
             let faults: Vec<Fault> = files[..count].iter_mut().filter_map(open_fault).collect();
             if !faults.is_empty() {
                 return Err(faults);
             }
-            self.lock_relay()?;
         }
         let [events, dead_letters] = files;
         Ok(Box::new(FileSink::open(self, events, dead_letters)?))
@@ -114,56 +74,21 @@ impl Broker for FileSettings {
 
     fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
         let missing = self.files(required).into_iter().filter(|path| !path.exists());
-        if dry_run {
-            let look = |path: &Path| match look(path) {
-                Ok(_) => Ok(format!("file {}", path.display())),
-                Err(error) => Err(vec![fault::unusable(path, &error)]),
-            };
-            return missing.map(look).collect();
-        }
-        let mut files: Vec<AppendFile> = missing.map(AppendFile::new).collect();
-        let faults: Vec<Fault> = files.iter_mut().filter_map(open_fault).collect();
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        Ok(files.iter().map(|file| format!("file {}", file.path.display())).collect())
+        let make = |path: &Path| {
+            let made =
+                if dry_run { look(path) } else { AppendFile::new(path).open().map(|_| true) };
+            made.map(|_| format!("file {}", path.display()))
+                .map_err(|error| vec![fault::unusable(path, &error)])
+        };
+        missing.map(make).collect()
     }
 
     fn log(
         &self,
         _dead_letters: &DeadLetterAddress,
-        from: ReadFrom,
+        _from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        let log = FileLog::open(&self.dead_letters, &from);
-        Ok(Box::new(log.map_err(|error| fault::unusable(&self.dead_letters, &error))?))
-    }
-
-    fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        // Another file, with a lock of its own.
-        let (path, relay_lock) = (self.beside(name), RelayLock::default());
-        Ok(Arc::new(FileSettings { path, relay_lock, ..self.clone() }))
-    }
-
-    fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
-        Ok(Box::new(FileBenchTarget::create(&self.beside(name))?))
-    }
-
-    fn bench_target_removal(&self, name: &str) -> String {
-        let path = self.beside(name);
-        format!("rm -f {} {}", path.display(), lock_path(&path).display())
-    }
-
-    fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
-        let path = self.beside(name);
-        for path in [lock_path(&path), path] {
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(fault::unusable(&path, &error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        Err(fault::not_read(&self.dead_letters))
     }
 }
 

@@ -44,7 +44,7 @@ fn each_fault_names_the_file_and_what_mends_it() {
         (ErrorKind::PermissionDenied, "let this user read and write /data/e.jsonl and /data"),
         (ErrorKind::ReadOnlyFilesystem, "mount the file system read-write"),
         (ErrorKind::StorageFull, "make room: df -h /data"),
-        (ErrorKind::InvalidData, "echo >> /data/e.jsonl"),
+        (ErrorKind::ResourceBusy, "fuser /data/e.jsonl"),
         (ErrorKind::Other, "set sink.file.path"),
     ] {
         let fault = fault::unusable(Path::new("/data/e.jsonl"), &kind.into());
@@ -65,20 +65,27 @@ fn the_path_names_a_file_that_is_not_that_of_the_dead_letters() {
 }
 
 #[test]
-fn a_second_relay_is_refused_and_a_replay_is_not() {
+fn a_second_relay_is_refused_and_check_may_run_beside_it() {
     let folder = Folder::new("locked");
     let (first, second) = (folder.broker(), folder.broker());
     let sink = start(&*first).unwrap();
-    // A rebuilt sink of the same relay has no check; neither has a replay.
-    drop(sink);
-    first.open(None).map(drop).unwrap();
-    second.open(None).map(drop).unwrap();
     let Err(faults) = start(&*second) else { panic!("a second relay") };
     assert_eq!(faults[0].code, "sink.file-locked");
-    assert!(faults[0].mend.contains("events.jsonl.lock"), "{}", faults[0]);
-    assert!(is_sound(&second.inspect(&required())), "check may run beside the relay");
-    drop(first);
+    assert!(faults[0].mend.contains("fuser") && faults[0].mend.contains("events.jsonl"));
+    assert!(is_sound(&second.inspect(&required())));
+    drop(sink);
     start(&*second).map(drop).unwrap();
+}
+
+#[test]
+fn dead_letters_are_read_with_other_tools() {
+    let broker = Folder::new("unread").broker();
+    let Err(fault) = broker.log(&address(), ReadFrom::Beginning) else { panic!("it is read") };
+    assert_eq!(
+        (fault.code, fault.exit),
+        ("dead-letter.in-a-file", crate::base::error::Exit::Usage)
+    );
+    assert!(fault.mend.starts_with("jq . ") && fault.mend.contains("outbox.dlq.jsonl"), "{fault}");
 }
 
 #[test]
@@ -98,19 +105,4 @@ fn init_creates_the_files_once_and_check_creates_none() {
     assert_eq!(made, names.map(|name| format!("file {name}")));
     assert_eq!(broker.prepare(&required(), false).unwrap(), [""; 0]);
     assert!(broker.inspect(&required()).iter().all(|it| it.text.ends_with("can be written")));
-}
-
-#[test]
-fn a_bench_target_is_read_while_it_is_written_and_removed() {
-    let folder = Folder::new("bench");
-    let broker = folder.broker();
-    let mut target = broker.create_bench_target("bench_1").unwrap();
-    let mut sink = start(&*broker.for_bench_target("bench_1").unwrap()).unwrap();
-    sink.publish(0, &super::super::testing::event("0", Some(b"value"))).unwrap();
-    let arrival = target.consume(std::time::Duration::from_secs(20)).unwrap().expect("an event");
-    assert_eq!(arrival.value, b"value");
-    drop(sink);
-    broker.remove_bench_target("bench_1").unwrap();
-    broker.remove_bench_target("bench_1").unwrap();
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "only the file of dead letters");
 }

@@ -60,25 +60,27 @@ pub(super) fn unusable(path: &Path, error: &Error) -> Fault {
             "mount the file system read-write, or set sink.file.path".to_owned()
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => format!("make room: df -h {folder}"),
-        ErrorKind::InvalidData => {
-            format!("end its last line (echo >> {file}), or set sink.file.path")
+        ErrorKind::ResourceBusy => {
+            format!("stop it, or set another sink.file.path; to find it: fuser {file}")
         }
         _ => "set sink.file.path to a file that this user may write".to_owned(),
     };
     let what = format!("{file} cannot be used: {error}");
-    Fault::new(Exit::Sink, "sink.file-unusable", what, place(path), mend)
+    let code = match error.kind() {
+        ErrorKind::ResourceBusy => "sink.file-locked",
+        _ => "sink.file-unusable",
+    };
+    Fault::new(Exit::Sink, code, what, format!("sink.file.path, {file}"), mend)
 }
 
-pub(super) fn locked(path: &Path, lock: &Path) -> Fault {
+/// The relay reads no file.
+pub(super) fn not_read(dead_letters: &Path) -> Fault {
+    let file = dead_letters.display();
     Fault::new(
-        Exit::Sink,
-        "sink.file-locked",
-        format!("another relay writes {}", path.display()),
-        place(path),
-        format!("stop it, or set another sink.file.path; to find it: fuser {}", lock.display()),
+        Exit::Usage,
+        "dead-letter.in-a-file",
+        format!("dead letters are lines of {file}, which walrelay writes and does not read"),
+        "sink.kind",
+        format!("jq . {file}; to publish an event again, insert it into the outbox again"),
     )
-}
-
-pub(super) fn place(path: &Path) -> String {
-    format!("sink.file.path, {}", path.display())
 }

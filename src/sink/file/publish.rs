@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use super::append::{AppendFile, TAIL_BYTES};
+use super::append::AppendFile;
 use super::settings::FileSettings;
 use super::{fault, record};
 use crate::base::clock::unix_now_us;
@@ -18,6 +18,8 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::publish::{PublishError, Sink, SinkReport};
 
 const RETRY_EVERY: Duration = Duration::from_millis(200);
+/// Bytes behind which no further line is written at once.
+const WRITE_BYTES_MAX: usize = 1 << 20;
 /// How long dropping the sink may wait for the write that is under way.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
@@ -27,39 +29,35 @@ struct Line {
     text: Vec<u8>,
 }
 
-/// Events are refused when they are handed over or
-/// not at all: nothing that was accepted fails later.
+/// Events are refused when they are handed over or not at all: nothing that was accepted fails later.
 pub(super) struct FileSink {
     settings: FileSettings,
     lines: Sender<Line>,
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
-    closed: Arc<AtomicBool>,
-    /// Bytes of the lines that wait. As JSON an event takes up to six times its size.
-    waiting_bytes: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
     ended: bool,
+}
+
+/// What the sink and its thread both know.
+#[derive(Default)]
+struct Shared {
+    closed: AtomicBool,
+    /// Bytes of the lines that wait. As JSON an event takes up to six times its size.
+    waiting_bytes: AtomicUsize,
 }
 
 impl FileSink {
     pub(super) fn open(
         settings: &FileSettings,
-        mut events: AppendFile,
-        mut dead_letters: AppendFile,
+        events: AppendFile,
+        dead_letters: AppendFile,
     ) -> Result<FileSink, Fault> {
         let ((lines, waiting), (sender, reports)) = (channel(), channel());
-        let (closed, waiting_bytes) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
-        (events.closed, dead_letters.closed) = (Arc::clone(&closed), Arc::clone(&closed));
-        let writer = Writer {
-            waiting,
-            pending: None,
-            sender,
-            is_away: false,
-            closed: Arc::clone(&closed),
-            waiting_bytes: Arc::clone(&waiting_bytes),
-        };
+        let shared = Arc::<Shared>::default();
+        let writer = Writer { waiting, sender, shared: Arc::clone(&shared) };
         runtime::spawn("file", move || writer.run(events, dead_letters))?;
-        let (settings, ended) = (settings.clone(), false);
-        Ok(FileSink { settings, lines, reports, closed, waiting_bytes, ended })
+        Ok(FileSink { settings: settings.clone(), lines, reports, shared, ended: false })
     }
 
     fn hand_over(
@@ -68,12 +66,13 @@ impl FileSink {
         event: &Outbound<'_>,
         is_dead_letter: bool,
     ) -> Result<(), PublishError> {
-        if self.waiting_bytes.load(Ordering::Relaxed) > self.settings.waiting_bytes_max {
+        let waiting_bytes = &self.shared.waiting_bytes;
+        if waiting_bytes.load(Ordering::Relaxed) > self.settings.waiting_bytes_max {
             return Err(PublishError::QueueFull);
         }
         let text = record::write(event, unix_now_us())
             .map_err(|error| PublishError::Failed(fault::not_json(event, &error)))?;
-        self.waiting_bytes.fetch_add(text.len(), Ordering::Relaxed);
+        waiting_bytes.fetch_add(text.len(), Ordering::Relaxed);
         // A thread that has ended is reported by the next poll.
         let _ended = self.lines.send(Line { sequence, is_dead_letter, text }).is_err();
         Ok(())
@@ -129,7 +128,7 @@ impl Sink for FileSink {
 impl Drop for FileSink {
     /// What waits is not written any more, or it would come behind what the next sink writes.
     fn drop(&mut self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.shared.closed.store(true, Ordering::SeqCst);
         (self.lines, _) = channel();
         let deadline = Instant::now() + CLOSE_WITHIN;
         let left = || deadline.saturating_duration_since(Instant::now());
@@ -137,71 +136,57 @@ impl Drop for FileSink {
     }
 }
 
-/// Lines that go to the same file.
-#[derive(Default)]
-struct Batch {
-    sequences: Vec<Sequence>,
-    bytes: Vec<u8>,
-}
-
 struct Writer {
     waiting: Receiver<Line>,
-    /// Taken from `waiting`, for the next batch.
-    pending: Option<Line>,
     sender: Sender<Vec<SinkReport>>,
-    is_away: bool,
-    closed: Arc<AtomicBool>,
-    waiting_bytes: Arc<AtomicUsize>,
+    shared: Arc<Shared>,
 }
 
 impl Writer {
-    fn run(mut self, mut events: AppendFile, mut dead_letters: AppendFile) {
-        while let Some(first) = self.pending.take().or_else(|| self.waiting.recv().ok()) {
-            let file = if first.is_dead_letter { &mut dead_letters } else { &mut events };
-            let batch = self.batch(first);
-            if !self.write(file, &batch.bytes) {
-                return;
+    fn run(self, mut events: AppendFile, mut dead_letters: AppendFile) {
+        while let Ok(first) = self.waiting.recv() {
+            let lines = self.batch(first);
+            for lines in lines.chunk_by(|a, b| a.is_dead_letter == b.is_dead_letter) {
+                let is_dead_letter = lines.iter().any(|line| line.is_dead_letter);
+                let file = if is_dead_letter { &mut dead_letters } else { &mut events };
+                let bytes = lines.iter().map(|line| line.text.as_slice()).collect::<Vec<_>>();
+                let bytes = bytes.concat();
+                let Some(back) = self.write(file, &bytes) else { return };
+                self.shared.waiting_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+                let confirmed = lines.iter().map(|line| SinkReport::Confirmed(line.sequence));
+                self.report(back.into_iter().chain(confirmed).collect());
             }
-            self.waiting_bytes.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
-            let back = self.is_away.then_some(SinkReport::Reachable);
-            self.is_away = false;
-            let confirmed = batch.sequences.into_iter().map(SinkReport::Confirmed);
-            self.report(back.into_iter().chain(confirmed).collect());
         }
     }
 
-    /// Everything that waits, up to a change of the file or as many bytes as a repair looks at.
-    fn batch(&mut self, first: Line) -> Batch {
-        let mut batch = Batch::default();
-        let (is_dead_letter, mut next) = (first.is_dead_letter, Some(first));
-        while let Some(line) = next {
-            let size = batch.bytes.len() + line.text.len();
-            let is_full = !batch.bytes.is_empty() && size > TAIL_BYTES as usize;
-            if is_full || line.is_dead_letter != is_dead_letter {
-                self.pending = Some(line);
-                break;
-            }
-            batch.sequences.push(line.sequence);
-            batch.bytes.extend(line.text);
-            next = self.waiting.try_recv().ok();
+    /// Everything that waits, up to the limit.
+    fn batch(&self, first: Line) -> Vec<Line> {
+        let (mut bytes, mut lines) = (first.text.len(), vec![first]);
+        while bytes < WRITE_BYTES_MAX
+            && let Ok(line) = self.waiting.try_recv()
+        {
+            bytes += line.text.len();
+            lines.push(line);
         }
-        batch
+        lines
     }
 
-    /// Appends until it succeeds; false when the sink was dropped.
-    fn write(&mut self, file: &mut AppendFile, bytes: &[u8]) -> bool {
-        let mut reported = String::new();
-        while !self.closed.load(Ordering::SeqCst) {
-            let Err(error) = file.append(bytes) else { return true };
+    /// Appends until it succeeds, and returns what ends an outage that was reported; none when the
+    /// sink was dropped.
+    fn write(&self, file: &mut AppendFile, bytes: &[u8]) -> Option<Option<SinkReport>> {
+        let mut reported = None;
+        while !self.shared.closed.load(Ordering::SeqCst) {
+            let Err(error) = file.append(bytes) else {
+                return Some(reported.map(|_: String| SinkReport::Reachable));
+            };
             let reason = format!("cannot write {}: {error}", file.path.display());
-            if reason != reported {
-                self.is_away = true;
+            if reported.as_ref() != Some(&reason) {
                 self.report(vec![SinkReport::Unreachable(reason.clone())]);
-                reported = reason;
+                reported = Some(reason);
             }
             std::thread::sleep(RETRY_EVERY);
         }
-        false
+        None
     }
 
     fn report(&self, reports: Vec<SinkReport>) {

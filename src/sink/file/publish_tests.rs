@@ -101,19 +101,15 @@ fn an_event_that_is_too_large_is_refused_at_once_and_its_dead_letter_is_not() {
 #[test]
 fn a_batch_ends_at_its_limit() {
     let ((lines, waiting), (sender, _reports)) = (channel(), channel());
-    let (closed, waiting_bytes) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
-    let mut writer =
-        Writer { waiting, pending: None, sender, is_away: false, closed, waiting_bytes };
+    let writer = Writer { waiting, sender, shared: Arc::default() };
     let line = |sequence, bytes| Line { sequence, is_dead_letter: false, text: vec![b'x'; bytes] };
-    let limit = TAIL_BYTES as usize;
-    for (sequence, bytes) in [(1, 1), (2, limit - 2), (3, 1), (4, 2 * limit), (5, 1)] {
+    let limit = WRITE_BYTES_MAX;
+    for (sequence, bytes) in [(0, 1), (1, limit - 2), (2, 1), (3, 1), (4, 2 * limit), (5, 1)] {
         lines.send(line(sequence, bytes)).unwrap();
     }
-    let mut batches = Vec::new();
-    let mut first = Some(line(0, 1));
-    while let Some(next) = first {
-        batches.push(writer.batch(next).sequences);
-        first = writer.pending.take();
+    let mut batches: Vec<Vec<Sequence>> = Vec::new();
+    while let Ok(first) = writer.waiting.try_recv() {
+        batches.push(writer.batch(first).iter().map(|line| line.sequence).collect());
     }
-    assert_eq!(batches, [vec![0, 1, 2], vec![3], vec![4], vec![5]]);
+    assert_eq!(batches, [vec![0, 1, 2], vec![3, 4], vec![5]]);
 }

@@ -4,22 +4,16 @@
 //! Bytes that are valid UTF-8 are a string, other bytes are `{"base64":"…"}`, and NULL is `null`,
 //! so a line loses nothing. It never contains a NUL byte: JSON escapes it.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::base::event::Outbound;
-use crate::dead_letter::record::{LogEntry, PartitionOffset};
 
-/// How every line begins.
-pub(super) const BEGINNING: &[u8] = br#"{"topic":""#;
-
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 struct Record<'a> {
-    topic: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    topic: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     partition: Option<i32>,
     /// When it was published, milliseconds since the Unix epoch.
     ts: i64,
@@ -29,27 +23,18 @@ struct Record<'a> {
     payload: Option<Data<'a>>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum Data<'a> {
-    Text(Cow<'a, str>),
-    Binary { base64: Cow<'a, str> },
+    Text(&'a str),
+    Binary { base64: String },
 }
 
 impl<'a> From<&'a [u8]> for Data<'a> {
     fn from(bytes: &'a [u8]) -> Data<'a> {
         match std::str::from_utf8(bytes) {
-            Ok(text) => Data::Text(text.into()),
-            Err(_) => Data::Binary { base64: STANDARD.encode(bytes).into() },
-        }
-    }
-}
-
-impl Data<'_> {
-    fn bytes(self) -> Option<Vec<u8>> {
-        match self {
-            Data::Text(text) => Some(text.into_owned().into_bytes()),
-            Data::Binary { base64 } => STANDARD.decode(base64.as_bytes()).ok(),
+            Ok(text) => Data::Text(text),
+            Err(_) => Data::Binary { base64: STANDARD.encode(bytes) },
         }
     }
 }
@@ -58,7 +43,7 @@ impl Data<'_> {
 pub(super) fn write(event: &Outbound<'_>, now_unix_us: i64) -> Result<Vec<u8>, serde_json::Error> {
     let headers = event.headers.iter().flat_map(|(name, value)| [name.as_bytes(), value]);
     let record = Record {
-        topic: event.topic.into(),
+        topic: event.topic,
         partition: event.partition,
         ts: now_unix_us.div_euclid(1000),
         headers: headers.map(Data::from).collect(),
@@ -68,31 +53,6 @@ pub(super) fn write(event: &Outbound<'_>, now_unix_us: i64) -> Result<Vec<u8>, s
     let mut line = serde_json::to_vec(&record)?;
     line.push(b'\n');
     Ok(line)
-}
-
-/// The record that stands at `offset`; empty if the line is not one of ours.
-pub(super) fn read(line: &[u8], offset: u64) -> LogEntry {
-    let offset = i64::try_from(offset).unwrap_or(i64::MAX);
-    let position = PartitionOffset { partition: 0, offset };
-    parse(line, position).unwrap_or(LogEntry { position, ..LogEntry::default() })
-}
-
-fn parse(line: &[u8], position: PartitionOffset) -> Option<LogEntry> {
-    let record: Record<'_> = serde_json::from_slice(line).ok()?;
-    let data = |data: Option<Data<'_>>| data.map_or(Some(None), |data| data.bytes().map(Some));
-    let mut headers = Vec::new();
-    let mut rest = record.headers.into_iter();
-    while let (Some(name), Some(value)) = (rest.next(), rest.next()) {
-        headers.push((String::from_utf8(name.bytes()?).ok()?, value.bytes()?));
-    }
-    Some(LogEntry {
-        position,
-        written_unix_us: record.ts.saturating_mul(1000),
-        key: data(record.key)?,
-        value: data(record.payload)?,
-        headers,
-        ..LogEntry::default()
-    })
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! The `[sink.file]` section, typed.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use crate::base::settings::kind::FILLED;
 use crate::base::settings::{MIB, bytes, name_of, settings, text};
+use crate::sink::broker::SinkSettings;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 settings! {
@@ -20,28 +19,20 @@ settings! {
         pub(super) dead_letters: PathBuf,
         /// Most bytes of lines that wait to be written, before the next is accepted.
         pub(super) waiting_bytes_max: usize,
-        pub(super) relay_lock: RelayLock,
     }
 }
 
-/// The lock file of a running relay, held until the last clone of the settings is dropped.
-pub(super) type RelayLock = Arc<Mutex<Option<File>>>;
-
-impl FileSettings {
-    /// The file of that name beside the file of the events.
-    pub(super) fn beside(&self, name: &str) -> PathBuf {
-        self.path.with_file_name(format!("{name}.jsonl"))
-    }
-
-    /// Sets the path of the dead letters, and returns what is wrong with the section.
-    pub(super) fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+impl SinkSettings for FileSettings {
+    /// Sets the path of the dead letters.
+    fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let key = name_of!(FileSettings, path);
         if self.path.file_name().is_none() {
             let what = format!("{:?} does not end in the name of a file", self.path);
             let mend = "path = \"/var/lib/walrelay/events.jsonl\"";
             return vec![InvalidSetting::new("config.bad-value", key, what, mend)];
         }
-        self.dead_letters = self.beside(&around.dead_letters.topic);
+        let topic = &around.dead_letters.topic;
+        self.dead_letters = self.path.with_file_name(format!("{topic}.jsonl"));
         self.waiting_bytes_max = around.window_bytes_max;
         if self.dead_letters == self.path {
             let place = self.path.display().to_string();
@@ -49,13 +40,6 @@ impl FileSettings {
         }
         Vec::new()
     }
-}
-
-/// The file whose lock a running relay holds while it writes to `path`. No log rotation renames it.
-pub(super) fn lock_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    PathBuf::from(name)
 }
 
 /// The folder of a file.

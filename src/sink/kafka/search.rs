@@ -39,6 +39,10 @@ pub(super) fn search(
     };
     let mut search = PartitionSearch { settings, scope, take, reader, report, read: Vec::new() };
     for (topic, route) in places {
+        if let Some(limit) = scope.limits.reached() {
+            search.report.not_searched.push(format!("topic {topic}: {limit}"));
+            continue;
+        }
         // Without a broker every topic would wait for it.
         if search.topic(topic, route).is_err() {
             break;
@@ -80,16 +84,13 @@ impl PartitionSearch<'_, '_> {
                 return Ok(());
             }
             Err(error) => {
-                if let Some(limit) = self.scope.limits.reached() {
-                    format!("topic {topic}: {limit}")
-                } else if let Some(why) = self.reader.why_unreachable(&error) {
-                    self.report
-                        .not_searched
-                        .push(format!("topics: no Kafka broker answers ({why})"));
+                if let Some(why) = self.reader.why_unreachable(&error) {
+                    let why = format!("topics: no Kafka broker answers ({why})");
+                    self.report.not_searched.push(why);
                     return Err(Unreachable);
-                } else {
-                    format!("topic {topic}: {}", reason(&error, topic))
                 }
+                let limit = self.scope.limits.reached().map(str::to_owned);
+                format!("topic {topic}: {}", limit.unwrap_or_else(|| reason(&error, topic)))
             }
         };
         self.report.not_searched.push(why);

@@ -89,7 +89,8 @@ impl AmqpConnection {
         };
         match timeout(limit, opening).await.unwrap_or_else(|_| Err(late())) {
             Ok((probe, events)) => Ok(AmqpConnection { probe, host, events, _socket }),
-            // The login of the other connection knows more of why it fails.
+            Err(loss) if loss.code.is_some() => Err(publish_login::likely_cause(settings, loss)),
+            // The login of the other connection knows more of why it fails without a reason.
             Err(loss) => Err(match publish_login::log_in(settings, host).await {
                 Ok(_) => loss,
                 Err(explained) => explained,

@@ -44,13 +44,15 @@ impl Outgoing {
         &self.bytes[self.written..end]
     }
 
-    /// So many more bytes are written.
-    pub(super) fn wrote(&mut self, count: usize) {
+    /// Notes that so many more bytes are written. Returns how many messages end within them.
+    pub(super) fn advance(&mut self, count: usize) -> usize {
+        let before = self.ends.len();
         self.written += count;
         while let Some(end) = self.ends.front().copied().filter(|end| *end <= self.written) {
             self.begin = end;
             self.ends.pop_front();
         }
+        let ended = before - self.ends.len();
         if self.ends.is_empty() {
             self.bytes.clear();
             self.bytes.shrink_to(KEPT_BYTES);
@@ -61,6 +63,7 @@ impl Outgoing {
             self.written -= self.begin;
             self.begin = 0;
         }
+        ended
     }
 }
 
@@ -76,13 +79,13 @@ mod tests {
         }
         assert_eq!(outgoing.rest(false), b"firstsecondthird");
         assert_eq!(outgoing.rest(true), b"");
-        outgoing.wrote(7);
+        assert_eq!(outgoing.advance(7), 1);
         assert!(outgoing.has_begun());
         assert_eq!(outgoing.rest(true), b"cond");
-        outgoing.wrote(4);
+        assert_eq!(outgoing.advance(4), 1);
         assert!(!outgoing.has_begun() && !outgoing.is_empty());
         assert_eq!(outgoing.rest(true), b"");
-        outgoing.wrote(5);
+        assert_eq!(outgoing.advance(5), 1);
         assert!(outgoing.is_empty());
         assert_eq!(outgoing.rest(false), b"");
     }
@@ -98,7 +101,7 @@ mod tests {
             }
             let count = 99_999;
             written.extend(&outgoing.rest(false)[..count]);
-            outgoing.wrote(count);
+            outgoing.advance(count);
             largest = largest.max(outgoing.bytes.len());
         }
         assert!(largest < 3 * KEPT_BYTES, "{largest} bytes");

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use walrelay_amqp::content::Message;
@@ -25,11 +25,14 @@ use super::port::{AmqpEvent, ConnectionFacts};
 use super::tls;
 use crate::base::clock::unix_now_us;
 use crate::base::fingerprint::fingerprint;
+use crate::base::readiness::Readiness;
 use crate::base::transport::Transport;
 use crate::sink::PublishLimits;
 
 /// The bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+/// How often is read before the next write: answers without end must not keep heartbeats waiting.
+const READS_MAX: usize = 16;
 /// How long the broker's reason is waited for after a write has failed: a write fails when the broker
 /// has closed, although its reason was not read yet.
 const REASON_WITHIN: Duration = Duration::from_millis(100);
@@ -55,11 +58,15 @@ pub(super) struct PublishConnection {
     is_blocked: bool,
     /// The broker has closed the connection or a channel: nothing that is written counts.
     is_closed: bool,
+    /// It has closed the connection: it reads nothing but the answer to that.
+    awaits_close_ok: bool,
     /// Whether the connection has ended, and nothing is read any more.
     has_ended: bool,
     write_failure: Option<(Instant, ConnectionLoss)>,
     /// The socket took nothing more at the last write.
     is_full: bool,
+    /// How often may be read before the next write.
+    reads_left: usize,
     /// Answers behind the last event.
     answers: Vec<(u16, Answer)>,
     events: VecDeque<AmqpEvent>,
@@ -88,13 +95,15 @@ impl PublishConnection {
             messages: Outgoing::default(),
             is_blocked: false,
             is_closed: false,
+            awaits_close_ok: false,
             has_ended: false,
             write_failure: None,
             is_full: false,
+            reads_left: READS_MAX,
             answers: Vec::new(),
             events: VecDeque::new(),
         };
-        events.into_iter().for_each(|event| connection.happened(event));
+        events.into_iter().for_each(|event| connection.take_event(event));
         connection.parse();
         connection
     }
@@ -125,18 +134,6 @@ impl PublishConnection {
             .or_else(|| (!self.answers.is_empty()).then(|| answers(&mut self.answers)))
     }
 
-    /// The answers to publishes that have arrived and were not fetched.
-    pub(super) fn into_answers(mut self) -> Vec<(u16, Answer)> {
-        let mut answers = Vec::new();
-        for event in self.events.drain(..) {
-            if let AmqpEvent::Answers(earlier) = event {
-                answers.extend(earlier);
-            }
-        }
-        answers.append(&mut self.answers);
-        answers
-    }
-
     pub(super) fn publish(&mut self, channel: u16, message: &AmqpMessage) {
         if self.is_closed {
             return;
@@ -163,9 +160,15 @@ impl PublishConnection {
     /// Writes as much as the socket takes and the limits allow.
     pub(super) fn write(&mut self, limits: Option<PublishLimits>) {
         let now = Instant::now();
-        if !self.session.tick(now, &mut self.control) {
-            self.end(ConnectionLoss::of("nothing was heard for two heartbeats"));
+        self.reads_left = READS_MAX;
+        if self.session.is_silent(now) {
+            // The process may have stood still since the last read.
+            self.read();
+            if self.session.is_silent(now) {
+                self.end(ConnectionLoss::of("nothing was heard for two heartbeats"));
+            }
         }
+        self.session.put_heartbeat(now, &mut self.control);
         if self.has_ended {
             return;
         }
@@ -184,6 +187,20 @@ impl PublishConnection {
     }
 
     fn try_write(&mut self, limits: Option<PublishLimits>) -> io::Result<()> {
+        let mut messages = 0;
+        let outcome = self.write_parts(limits, &mut messages);
+        if messages > 0 {
+            self.push(AmqpEvent::Written(messages));
+        }
+        outcome
+    }
+
+    /// Adds how many messages are written to their ends.
+    fn write_parts(
+        &mut self,
+        limits: Option<PublishLimits>,
+        messages: &mut usize,
+    ) -> io::Result<()> {
         self.is_full = false;
         loop {
             let now = Instant::now();
@@ -206,22 +223,18 @@ impl PublishConnection {
                 self.is_full = self.transport.pending_write() || !is_empty;
                 return Ok(());
             }
-            self.session.sent(now);
+            self.session.note_write(now);
             if writes_control {
                 self.control.drain(..count);
             } else {
-                self.messages.wrote(count);
+                *messages += self.messages.advance(count);
             }
         }
     }
 
-    /// True while something waits for the socket, or for the reason of a failure.
-    pub(super) fn holds_back(&self) -> bool {
-        !self.has_ended && (self.is_full || self.write_failure.is_some())
-    }
-
-    pub(super) fn readiness(&self) -> Option<BorrowedFd<'_>> {
-        (!self.has_ended).then(|| self.transport.as_fd())
+    pub(super) fn readiness(&self) -> Option<Readiness<'_>> {
+        let socket = self.transport.as_fd();
+        (!self.has_ended).then_some(Readiness { socket, wants_write: self.is_full })
     }
 
     /// Waits until something has arrived, or can be written.
@@ -235,20 +248,36 @@ impl PublishConnection {
 
     /// Ends the connection in good order, without waiting for the broker's answer.
     pub(super) fn close(mut self) {
+        self.reads_left = READS_MAX;
         self.read();
         if self.has_ended || self.is_closed || !self.messages.is_empty() {
-            return;
+            return self.abandon();
         }
         self.session.close(&mut self.control);
+        self.write_last();
+    }
+
+    /// Ends the connection at once. The answer to a close of the broker is written, if the socket
+    /// takes it and no message is written in part.
+    pub(super) fn abandon(mut self) {
+        let is_free = !self.messages.has_begun() && !self.transport.pending_write();
+        if is_free && self.awaits_close_ok && !self.has_ended {
+            self.write_last();
+        }
+    }
+
+    /// Writes `control`. The kernel sends it also after the socket is closed here.
+    fn write_last(&mut self) {
         let is_sent = self.try_write(None).is_ok() && !self.is_full;
         if is_sent && self.transport.set_linger(None).is_ok() {
             let _is_gone = self.transport.shutdown().is_err();
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads what has arrived, as often as is allowed.
     fn read(&mut self) {
-        while !self.has_ended {
+        while !self.has_ended && self.reads_left > 0 {
+            self.reads_left -= 1;
             if self.filled == self.input.len() {
                 self.input.resize(2 * self.filled, 0);
             }
@@ -256,7 +285,7 @@ impl PublishConnection {
                 Ok(0) => self.end(ConnectionLoss::of("the broker closed the connection")),
                 Ok(count) => {
                     self.filled += count;
-                    self.session.heard(Instant::now());
+                    self.session.note_read(Instant::now());
                     self.parse();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -279,7 +308,7 @@ impl PublishConnection {
             match taken {
                 Ok(event) => {
                     if let Some(event) = event {
-                        self.happened(event);
+                        self.take_event(event);
                     }
                 }
                 Err(malformed) => {
@@ -295,7 +324,7 @@ impl PublishConnection {
         }
     }
 
-    fn happened(&mut self, event: Event) {
+    fn take_event(&mut self, event: Event) {
         match event {
             // What is answered after a close counts no more.
             Event::Confirm { .. } | Event::Returned { .. } if self.is_closed => {}
@@ -315,10 +344,14 @@ impl PublishConnection {
                 self.push(AmqpEvent::Unblocked);
             }
             Event::ChannelOpened(channel) => self.push(AmqpEvent::ChannelOpened(channel)),
-            Event::Answered(refusal) => {
-                self.push(AmqpEvent::ExchangeAnswered(existence(refusal)));
+            Event::Answered(answer) => {
+                self.push(AmqpEvent::ExchangeAnswered(existence(answer)));
             }
-            Event::ChannelClosed { code, text } | Event::Closed { code, text } => {
+            Event::Closed { code, text } => {
+                self.awaits_close_ok = true;
+                self.take_event(Event::ChannelClosed { code, text });
+            }
+            Event::ChannelClosed { code, text } => {
                 self.is_closed = true;
                 let loss = ConnectionLoss::refused(code, &text);
                 self.answers.push((NO_CHANNEL, Answer::Closed(loss)));
@@ -345,12 +378,12 @@ fn unreadable(malformed: Malformed) -> ConnectionLoss {
     ConnectionLoss::of(malformed.to_string())
 }
 
-fn existence(refusal: Option<(u16, String)>) -> Result<Existence, ConnectionLoss> {
-    match refusal {
-        None => Ok(Existence::There),
-        Some((NOT_FOUND, _)) => Ok(Existence::Missing),
-        Some((ACCESS_REFUSED, _)) => Ok(Existence::Hidden),
-        Some((code, text)) => Err(ConnectionLoss::refused(code, &text)),
+fn existence(answer: Result<(), (u16, String)>) -> Result<Existence, ConnectionLoss> {
+    match answer {
+        Ok(()) => Ok(Existence::There),
+        Err((NOT_FOUND, _)) => Ok(Existence::Missing),
+        Err((ACCESS_REFUSED, _)) => Ok(Existence::Hidden),
+        Err((code, text)) => Err(ConnectionLoss::refused(code, &text)),
     }
 }
 

@@ -6,15 +6,25 @@ use std::net::{TcpListener, TcpStream};
 use amq_protocol::frame::{AMQPFrame, parse_frame};
 use amq_protocol::protocol::{AMQPClass, basic, connection};
 use proptest::prelude::*;
+use socket2::SockRef;
 use walrelay_amqp::login::Agreed;
 use walrelay_amqp::method::Tuning;
+use walrelay_core::sink::rabbitmq::local::LocalLink;
+use walrelay_core::sink::rabbitmq::publish::PublisherLink as _;
 
 use super::*;
 use crate::base::event::Outbound;
+use crate::sink::rabbitmq::connection_loss::AmqpAddress;
 use crate::sink::rabbitmq::limits::Limits;
+use crate::sink::rabbitmq::publish_port::PublishPort;
+use crate::sink::rabbitmq::publisher::{PublishOrder, Publisher};
+use crate::sink::rabbitmq::settings::RabbitSettings;
 
 const SELECT_OK: &[u8] = b"\x01\0\x01\0\0\0\x04\0\x55\0\x0b\xce";
 const BLOCKED: &[u8] = b"\x01\0\0\0\0\0\x08\0\x0a\0\x3c\x03low\xce";
+/// A close of the connection with code 320.
+const CLOSE: &[u8] = b"\x01\0\0\0\0\0\x0d\0\x0a\0\x32\x01\x40\x02no\0\0\0\0\xce";
+const CLOSE_OK: &[u8] = b"\x01\0\0\0\0\0\x04\0\x0a\0\x33\xce";
 const UNBLOCKED: &[u8] = b"\x01\0\0\0\0\0\x04\0\x0a\0\x3d\xce";
 /// An ack of delivery tag 1 on channel 1.
 const ACK: &[u8] = b"\x01\0\x01\0\0\0\x0d\0\x3c\0\x50\0\0\0\0\0\0\0\x01\0\xce";
@@ -24,14 +34,19 @@ const LARGE_BYTES: usize = 16_000_000;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn connection() -> (PublishConnection, TcpStream) {
+    connection_since(Instant::now(), 0)
+}
+
+/// Nothing was heard of the other end since then.
+fn connection_since(heard_at: Instant, heartbeat_s: u16) -> (PublishConnection, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     near.set_nodelay(true).unwrap();
     let (far, _) = listener.accept().unwrap();
     far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let tuning = Tuning { channel_max: 9, frame_max: 32 * 1024, heartbeat_s: 0 };
+    let tuning = Tuning { channel_max: 9, frame_max: 32 * 1024, heartbeat_s };
     let agreed = Agreed { cluster_name: "c".to_owned(), tuning };
-    let mut session = Session::new(agreed, Instant::now());
+    let mut session = Session::new(agreed, heard_at);
     assert!(session.open_channel(&mut Vec::new()));
     let transport = Transport::new(near, None).unwrap();
     let mut connection =
@@ -94,11 +109,15 @@ fn limits(begin: Instant, finish: Instant) -> Option<PublishLimits> {
     Some(PublishLimits { begin_until: begin, finish_until: finish })
 }
 
+fn waits_for_socket(connection: &PublishConnection) -> bool {
+    connection.readiness().unwrap().wants_write
+}
+
 /// Writes a message of which the socket takes a part.
 fn begin(connection: &mut PublishConnection) {
     connection.publish(1, &message("large", &vec![b'x'; LARGE_BYTES]));
     connection.write(None);
-    assert!(connection.holds_back() && connection.messages.has_begun());
+    assert!(waits_for_socket(&connection) && connection.messages.has_begun());
 }
 
 #[test]
@@ -114,7 +133,7 @@ fn behind_the_first_limit_only_the_message_that_is_begun_is_finished() {
     }
     let (ids_before, mut far) = reader.join().unwrap();
     assert_eq!(ids_before, ["large"]);
-    assert!(!connection.holds_back(), "it does not wait for the socket");
+    assert!(!waits_for_socket(&connection));
     // WHEN the limits are later ones THEN what waited is sent
     connection.write(limits(now + HOUR, now + HOUR));
     assert_eq!(ids(&mut far, 1), ["later"]);
@@ -155,7 +174,7 @@ fn a_blocked_connection_sends_no_message_and_is_told_so_in_order() {
     let before = connection.transport.written_bytes();
     connection.write(None);
     assert_eq!(connection.transport.written_bytes(), before);
-    assert!(!connection.holds_back());
+    assert!(!waits_for_socket(&connection));
     far.write_all(UNBLOCKED).unwrap();
     connection.wait(HOUR);
     assert_eq!(connection.next_event(), Some(AmqpEvent::Unblocked));
@@ -172,7 +191,116 @@ fn a_confirm_behind_a_close_counts_no_more() {
     connection.publish(1, &message("a", b"y"));
     assert!(connection.messages.is_empty());
     let closed = (NO_CHANNEL, Answer::Closed(ConnectionLoss::refused(406, "no")));
-    assert_eq!(connection.into_answers(), [closed]);
+    assert_eq!(connection.next_event(), Some(AmqpEvent::Answers(vec![closed])));
+}
+
+#[test]
+fn a_close_is_answered_before_the_connection_ends() {
+    let (mut connection, mut far) = connection();
+    connection.transport.set_linger(Some(Duration::ZERO)).unwrap();
+    far.write_all(BLOCKED).unwrap();
+    connection.wait(HOUR);
+    connection.read();
+    connection.publish(1, &message("a", b"y"));
+    far.write_all(CLOSE).unwrap();
+    while !connection.awaits_close_ok {
+        connection.reads_left = 1;
+        connection.read();
+    }
+    connection.abandon();
+    let mut bytes = Vec::new();
+    far.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes, CLOSE_OK);
+}
+
+#[test]
+fn what_has_arrived_counts_before_a_missed_heartbeat() {
+    let long_ago = Instant::now() - Duration::from_secs(60);
+    // GIVEN a process that has stood still, and a server that was alive meanwhile, or was not
+    for (arrived, ends) in [(ACK, false), (&[][..], true)] {
+        let (mut connection, mut far) = connection_since(long_ago, 1);
+        far.write_all(arrived).unwrap();
+        if !arrived.is_empty() {
+            connection.transport.wait(HOUR, false).unwrap();
+        }
+        connection.write(None);
+        assert_eq!(connection.has_ended, ends);
+    }
+}
+
+#[test]
+fn reading_leaves_time_to_write() {
+    let (mut connection, mut far) = connection();
+    connection.reads_left = 0;
+    far.write_all(ACK).unwrap();
+    connection.transport.wait(HOUR, false).unwrap();
+    assert_eq!(connection.next_event(), None);
+    connection.write(None);
+    assert!(matches!(connection.next_event(), Some(AmqpEvent::Answers(_))));
+    assert_eq!(connection.reads_left, READS_MAX - 2);
+}
+
+/// Lets the sink work and reads a little at a time until a channel is opened. Returns its number.
+fn read_question(
+    link: &mut LocalLink<PublishPort>,
+    far: &mut TcpStream,
+    unread: &mut Vec<u8>,
+    now: Instant,
+) -> u16 {
+    far.set_nonblocking(true).unwrap();
+    loop {
+        link.poll(now, Duration::ZERO, &mut Vec::new());
+        let mut part = [0; 4096];
+        match far.read(&mut part) {
+            Ok(0) => panic!("the connection ended"),
+            Ok(count) => unread.extend(&part[..count]),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+        while let Some((frame, length)) = Frame::split(unread).unwrap() {
+            let opened = frame.payload.starts_with(&[0, 20, 0, 10]).then_some(frame.channel);
+            unread.drain(..length);
+            if let Some(channel) = opened {
+                return channel;
+            }
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_a_slow_reader_is_not_taken_for_unanswered() {
+    let (connection, mut far) = connection();
+    SockRef::from(&connection.transport).set_send_buffer_size(16 << 10).unwrap();
+    let now = Instant::now();
+    let mut publisher = Publisher::new(AmqpAddress::default(), 1);
+    publisher.handle(AmqpEvent::Connected(connection.facts("/")), now);
+    let port = PublishPort::new(RabbitSettings::default(), Some(connection));
+    let mut link = LocalLink::new(publisher, port);
+    // GIVEN more bytes than may be in flight, and a broker that answers each question
+    for sequence in 0..32 {
+        let message = message(&sequence.to_string(), &vec![b'x'; 1_000_000]);
+        link.order(PublishOrder::Publish(sequence, message));
+    }
+    let mut unread = Vec::new();
+    let mut asks = |link: &mut LocalLink<PublishPort>, now, is_named| {
+        let channel = read_question(link, &mut far, &mut unread, now);
+        let [high, low] = channel.to_be_bytes();
+        let open_ok = [1, high, low, 0, 0, 0, 8, 0, 20, 0, 11, 0, 0, 0, 0, 0xce];
+        let declare_ok = [1, high, low, 0, 0, 0, 4, 0, 40, 0, 11, 0xce];
+        far.set_nonblocking(false).unwrap();
+        far.write_all(&open_ok).unwrap();
+        if is_named {
+            far.write_all(&declare_ok).unwrap();
+        }
+    };
+    asks(&mut link, now, true);
+    for round in 1..4 {
+        let now = now + round * Duration::from_secs(5);
+        asks(&mut link, now, false);
+        // THEN no more waits than may be in flight
+        let connection = link.port().connection.as_ref().unwrap();
+        let waiting = connection.messages.rest(false).len();
+        assert!(waiting < 10_000_000, "{waiting} bytes in round {round}");
+    }
 }
 
 #[test]

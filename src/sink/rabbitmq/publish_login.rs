@@ -1,6 +1,7 @@
 //! The login of a connection that is published on. It waits, so it is done on an async runtime; the
 //! socket is taken out of that afterwards.
 
+use std::io;
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -60,13 +61,15 @@ pub(super) async fn log_in(
     check_frames(settings, frame_bytes_offered as usize)?;
     let LoggedIn { session, channel, events, input } =
         opened.map_err(|loss| likely_cause(settings, loss))?;
+    let failed = |error: io::Error| tls::loss_of(&error);
     let transport = match stream {
-        Dialled::Plain(stream) => Transport::new(stream.into_std()?, None)?,
+        Dialled::Plain(stream) => Transport::new(stream.into_std().map_err(failed)?, None),
         Dialled::Encrypted(stream) => {
             let (stream, tls) = stream.into_inner();
-            Transport::new(stream.into_std()?, Some(tls))?
+            Transport::new(stream.into_std().map_err(failed)?, Some(tls))
         }
     };
+    let transport = transport.map_err(failed)?;
     socket.release();
     Ok(PublishConnection::new(transport, session, host, channel, events, input))
 }
@@ -119,8 +122,7 @@ async fn open(
         input.drain(..length);
         match event {
             Some(Event::ChannelOpened(channel)) => {
-                stream.write_all(&out).await?;
-                stream.flush().await?;
+                send(stream, &out).await?;
                 return Ok(LoggedIn { session, channel, events, input });
             }
             Some(Event::ChannelClosed { code, text } | Event::Closed { code, text }) => {
@@ -138,11 +140,7 @@ async fn next(
     input: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> AmqpResult<usize> {
-    let sent = async {
-        stream.write_all(out).await?;
-        stream.flush().await
-    };
-    sent.await.map_err(|error| tls::loss_of(&error))?;
+    send(stream, out).await?;
     out.clear();
     loop {
         if let Some((_, length)) = Frame::split(input).map_err(unreadable)? {
@@ -153,6 +151,14 @@ async fn next(
             return Err(ConnectionLoss::of("the server hung up during the login"));
         }
     }
+}
+
+async fn send(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> AmqpResult<()> {
+    let sent = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    sent.await.map_err(|error| tls::loss_of(&error))
 }
 
 fn unreadable(malformed: walrelay_amqp::wire::Malformed) -> ConnectionLoss {
@@ -183,7 +189,7 @@ fn check_frames(settings: &RabbitSettings, offered: usize) -> AmqpResult<()> {
 
 /// Adds the likely cause to the loss of a server that closes the connection during the login, or is
 /// silent, without a reason.
-fn likely_cause(settings: &RabbitSettings, loss: ConnectionLoss) -> ConnectionLoss {
+pub(super) fn likely_cause(settings: &RabbitSettings, loss: ConnectionLoss) -> ConnectionLoss {
     // The broker's answer to a login mechanism that it does not have.
     if loss.code == Some(COMMAND_INVALID) && settings.login == RabbitLogin::External {
         let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";

@@ -8,12 +8,15 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::base::secret::Secret;
+use crate::sink::rabbitmq::connection::AmqpConnection;
 use crate::sink::rabbitmq::uri::RabbitHost;
 
 /// `connection.start` and `connection.tune`, the latter with frames of 4 KiB.
 const START: &[u8] =
     b"\x01\0\0\0\0\0\x1c\0\x0a\0\x0a\0\x09\0\0\0\0\0\0\0\x05PLAIN\0\0\0\x05en_US\xce";
 const TUNE: &[u8] = b"\x01\0\0\0\0\0\x0c\0\x0a\0\x1e\x07\xff\0\0\x10\0\0\x3c\xce";
+/// A close of the connection with code 403.
+const REFUSED: &[u8] = b"\x01\0\0\0\0\0\x0d\0\x0a\0\x32\x01\x93\x02no\0\0\0\0\xce";
 
 fn settings(ports: &[u16]) -> RabbitSettings {
     let host = |port: &u16| RabbitHost { name: "127.0.0.1".to_owned(), port: *port };
@@ -102,5 +105,30 @@ fn small_frames_are_final_only_where_no_other_host_may_have_larger_ones() {
             assert!(loss.text.contains("its frames have 4096 bytes at most"), "{loss:?}");
             assert_eq!(loss.is_final(), is_final, "{loss:?}");
         }
+    });
+}
+
+#[test]
+fn a_login_that_is_refused_with_a_reason_is_not_repeated() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let settings = settings(&[listener.local_addr().unwrap().port()]);
+        let mut logins = 0;
+        let serve = async {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                logins += 1;
+                for answer in [START, REFUSED] {
+                    let _request = stream.read(&mut [0; 4096]).await;
+                    drop(stream.write_all(answer).await);
+                }
+                let _close_ok = stream.read(&mut [0; 4096]).await;
+            }
+        };
+        let loss = tokio::select! {
+            opened = AmqpConnection::open(&settings) => opened.err().unwrap(),
+            () = serve => unreachable!(),
+        };
+        assert_eq!((loss.code, logins), (Some(403), 1), "{loss:?}");
     });
 }

@@ -2,25 +2,24 @@
 //! make one, which has a thread of its own.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use walrelay_core::sink::rabbitmq::port::LocalPort;
 
-use super::answer::Answer;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::message::AmqpMessage;
 use super::port::{AmqpEvent, AmqpPort};
 use super::publish_connection::PublishConnection;
 use super::publish_login;
 use super::settings::RabbitSettings;
+use crate::base::readiness::Readiness;
 use crate::base::runtime;
 use crate::sink::PublishLimits;
 
 pub(super) struct PublishPort {
     settings: RabbitSettings,
-    connection: Option<PublishConnection>,
+    pub(super) connection: Option<PublishConnection>,
     connecting: Option<Receiver<AmqpResult<PublishConnection>>>,
     /// Events of no connection.
     events: VecDeque<AmqpEvent>,
@@ -42,8 +41,8 @@ impl PublishPort {
         }
     }
 
-    /// The attempt to connect has ended.
-    fn connected(&mut self, outcome: AmqpResult<PublishConnection>) {
+    /// Takes the outcome of the attempt to connect.
+    fn end_attempt(&mut self, outcome: AmqpResult<PublishConnection>) {
         self.connecting = None;
         self.events.push_back(match outcome {
             Ok(connection) => {
@@ -55,9 +54,9 @@ impl PublishPort {
         });
     }
 
-    /// The thread of the attempt has ended without an outcome.
-    fn attempt_failed(&mut self) {
-        self.connected(Err(ConnectionLoss::of("the attempt to connect ended")));
+    /// Ends an attempt whose thread has ended without an outcome.
+    fn fail_attempt(&mut self) {
+        self.end_attempt(Err(ConnectionLoss::of("the attempt to connect ended")));
     }
 }
 
@@ -75,13 +74,15 @@ impl AmqpPort for PublishPort {
         });
         match spawned {
             Ok(_thread) => self.connecting = Some(connecting),
-            Err(fault) => self.connected(Err(ConnectionLoss::of(fault.what))),
+            Err(fault) => self.end_attempt(Err(ConnectionLoss::of(fault.what))),
         }
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
+    fn disconnect(&mut self) {
         self.events.clear();
-        self.connection.take().map(PublishConnection::into_answers).unwrap_or_default()
+        if let Some(connection) = self.connection.take() {
+            connection.abandon();
+        }
     }
 
     fn send(&mut self, channel: u16, message: &AmqpMessage) {
@@ -106,8 +107,8 @@ impl AmqpPort for PublishPort {
 impl LocalPort for PublishPort {
     fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
         match self.connecting.as_ref().map(Receiver::try_recv) {
-            Some(Ok(outcome)) => self.connected(outcome),
-            Some(Err(TryRecvError::Disconnected)) => self.attempt_failed(),
+            Some(Ok(outcome)) => self.end_attempt(outcome),
+            Some(Err(TryRecvError::Disconnected)) => self.fail_attempt(),
             Some(Err(TryRecvError::Empty)) | None => {}
         }
         let event = self.events.pop_front();
@@ -124,11 +125,7 @@ impl LocalPort for PublishPort {
         }
     }
 
-    fn holds_back(&self) -> bool {
-        self.connection.as_ref().is_some_and(PublishConnection::holds_back)
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    fn readiness(&self) -> Option<Readiness<'_>> {
         self.connection.as_ref()?.readiness()
     }
 
@@ -137,8 +134,8 @@ impl LocalPort for PublishPort {
             match (&self.connection, &self.connecting) {
                 (Some(connection), _) => connection.wait(patience),
                 (None, Some(connecting)) => match connecting.recv_timeout(patience) {
-                    Ok(outcome) => self.connected(outcome),
-                    Err(RecvTimeoutError::Disconnected) => self.attempt_failed(),
+                    Ok(outcome) => self.end_attempt(outcome),
+                    Err(RecvTimeoutError::Disconnected) => self.fail_attempt(),
                     Err(RecvTimeoutError::Timeout) => {}
                 },
                 (None, None) => std::thread::sleep(patience),

@@ -40,6 +40,8 @@ pub struct DeadLetterGate {
     writer: DeadLetterWriter,
     breaker: Breaker,
     parked: ParkedKeys,
+    /// Somebody reads the topic; not every sink can.
+    is_read: bool,
     history: History,
     /// It was read once, or nothing of it came for so long that events do not wait for it.
     has_looked: bool,
@@ -63,6 +65,7 @@ impl DeadLetterGate {
     pub fn new(
         delivery: &DeliverySettings,
         writer: DeadLetterWriter,
+        is_read: bool,
         requests: ReadRequests,
         meters: &Arc<dyn Meters>,
         stops: Arc<dyn StopKeeper>,
@@ -72,6 +75,7 @@ impl DeadLetterGate {
             breaker: Breaker::new(writer.settings.burst_max, writer.settings.burst_window),
             writer,
             parked: ParkedKeys::default(),
+            is_read,
             history: History::Unread,
             has_looked: false,
             requests,
@@ -129,7 +133,9 @@ impl DeadLetterGate {
 
     /// Whether the dead-letter topic must still be read.
     pub fn awaits_history(&self) -> bool {
-        !self.halts() && matches!(self.history, History::Unread | History::Requested(_))
+        self.is_read
+            && !self.halts()
+            && matches!(self.history, History::Unread | History::Requested(_))
     }
 
     /// Another relay has held the slot since this one held it.

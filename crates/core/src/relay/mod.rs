@@ -97,9 +97,10 @@ use crate::sink::{Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
 
-/// Longest wait while events are in flight: confirms do not wake the loop.
+/// Longest wait while events are in flight: a sink without [`Sink::readiness`] does not wake the loop
+/// when they are confirmed.
 const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
-/// Longest wait while the sink holds events back until others are confirmed.
+/// Longest wait while such a sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
 /// the socket's SO_RCVLOWAT.
@@ -117,6 +118,7 @@ pub struct Parts {
     pub sink_factory: SinkFactory,
     pub dead_letter_writer: DeadLetterWriter,
     pub spans: EventSpans,
+    /// None where no dead letters are written, or where they cannot be read.
     pub tail_events: Option<Receiver<TailEvent>>,
     pub tail_requests: ReadRequests,
     pub stops: Arc<dyn StopKeeper>,
@@ -157,8 +159,8 @@ impl<F: Feed> Relay<F> {
     pub fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, meters, clock, .. } = parts;
         let (requests, mut random) = (parts.tail_requests, parts.random);
-        let gate =
-            DeadLetterGate::new(&delivery, dead_letter_writer, requests, &meters, parts.stops);
+        let (writer, is_read) = (dead_letter_writer, parts.tail_events.is_some());
+        let gate = DeadLetterGate::new(&delivery, writer, is_read, requests, &meters, parts.stops);
         let now = clock.now();
         let down = Downstream {
             admitter: Admitter::new(parts.state_file, parts.read_back, &source, feed.origin()),

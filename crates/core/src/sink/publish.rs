@@ -4,10 +4,10 @@
 //! not report as confirmed is unconfirmed.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use crate::base::event::{Outbound, Sequence};
+use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
 /// Until when a sink may send, because no other process publishes later events before.
@@ -19,6 +19,8 @@ pub struct PublishLimits {
     pub finish_until: Instant,
 }
 
+/// A broker as the relay publishes to it. What keeps its connection alive is done by
+/// [`Sink::poll`], which is to be called at least every 500 ms while the sink is used.
 pub trait Sink {
     /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps
     /// events of one key in the order of their `publish` calls, through its own retries and
@@ -55,14 +57,14 @@ pub trait Sink {
     }
 
     /// True while the sink holds events back that only [`Sink::poll`] can send once others are
-    /// answered: it should be polled more often.
+    /// answered, and has no [`Sink::readiness`]: it should be polled more often.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// The socket that is readable when [`Sink::poll`] has something to report: a wait for anything
-    /// else ends when it is. None where only time tells.
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    /// The socket that is ready when [`Sink::poll`] has something to do: a wait for anything else
+    /// ends when it is. None where only time tells.
+    fn readiness(&self) -> Option<Readiness<'_>> {
         None
     }
 

@@ -5,13 +5,13 @@
 //! message larger than itself and shrinks again.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
 use super::server::ServerError;
 use crate::base::clock::Moment;
 use crate::base::lsn::Lsn;
+use crate::base::readiness::Readiness;
 use crate::mutants::{Mutant, on};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
@@ -54,12 +54,12 @@ pub trait Wire {
     /// Sends CopyDone, so that the server ends the stream and answers.
     fn send_copy_done(&mut self) -> io::Result<()>;
 
-    /// Waits until there is something to read, here or from `other`, or until what waits to be sent can
-    /// be sent, or `timeout` has passed.
-    fn wait(&mut self, timeout: Duration, other: Option<BorrowedFd<'_>>) -> io::Result<()>;
+    /// Waits until there is something to read, until what waits to be sent can be sent, until `other` is
+    /// ready, or until `timeout` has passed.
+    fn wait(&mut self, timeout: Duration, other: Option<Readiness<'_>>) -> io::Result<()>;
 
-    /// Waits while a backlog gathers in the socket, or until there is something to read from `other`.
-    fn pause(&mut self, length: Duration, other: Option<BorrowedFd<'_>>);
+    /// Waits while a backlog gathers in the socket, or until `other` is ready.
+    fn pause(&mut self, length: Duration, other: Option<Readiness<'_>>);
 }
 
 pub struct Stream {
@@ -232,11 +232,11 @@ impl Stream {
     }
 
     /// Pauses while a backlog gathers in the socket, or waits until it is readable or `timeout` has
-    /// passed. Either ends early when `sink` is readable; a pause goes on with the next wait.
+    /// passed. Either ends early when `sink` is ready; a pause goes on with the next wait.
     pub fn wait(
         &mut self,
         timeout: Duration,
-        sink: Option<BorrowedFd<'_>>,
+        sink: Option<Readiness<'_>>,
         now: Instant,
     ) -> io::Result<()> {
         if let Some(pause) = self.pause.take() {
@@ -369,12 +369,12 @@ mod tests {
             Ok(())
         }
 
-        fn wait(&mut self, _: Duration, _: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        fn wait(&mut self, _: Duration, _: Option<Readiness<'_>>) -> io::Result<()> {
             self.2.lock().unwrap().push(Waited::Bytes);
             Ok(())
         }
 
-        fn pause(&mut self, length: Duration, _: Option<BorrowedFd<'_>>) {
+        fn pause(&mut self, length: Duration, _: Option<Readiness<'_>>) {
             self.2.lock().unwrap().push(Waited::Pause(length));
         }
     }
@@ -413,7 +413,8 @@ mod tests {
         let ms = Duration::from_millis;
         let backlog = Backlog(parameter_status(40_000), Arc::default(), Arc::clone(&waited));
         let mut stream = Stream::new(Box::new(backlog), began);
-        let sink = io::stdin();
+        let stdin = io::stdin();
+        let sink = Readiness { socket: stdin.as_fd(), wants_write: false };
         // GIVEN a pause of 12 ms behind a large read that was the last
         assert!(stream.fill(began + ms(1)).unwrap());
         assert!(!stream.fill(began + ms(2)).unwrap());
@@ -421,13 +422,13 @@ mod tests {
         assert_eq!(stream.pause, Some(ms(12)));
         // WHEN the sink is readable THEN nothing is read before the pause is over
         for at in [2, 5, 13] {
-            stream.wait(ms(10), Some(sink.as_fd()), began + ms(at)).unwrap();
+            stream.wait(ms(10), Some(sink), began + ms(at)).unwrap();
             assert!(!stream.fill(began + ms(at)).unwrap());
             assert_eq!(stream.end, paused);
         }
         let pauses = [10, 9, 1].map(|length| Waited::Pause(ms(length)));
         assert_eq!(*waited.lock().unwrap(), pauses);
-        stream.wait(ms(10), Some(sink.as_fd()), began + ms(14)).unwrap();
+        stream.wait(ms(10), Some(sink), began + ms(14)).unwrap();
         assert_eq!(waited.lock().unwrap().last(), Some(&Waited::Bytes));
         stream.fill(began + ms(14)).unwrap();
         assert_eq!(stream.paused_until, None);

@@ -124,8 +124,6 @@ pub(super) struct Connection {
     pub(super) is_heard: bool,
     /// Whether the relay has heard of a close: answers to publishes do not count after it.
     has_heard_close: bool,
-    /// The loss was handed over.
-    has_lost: bool,
     /// The relay has given the connection up.
     pub(super) is_left: bool,
     pub(super) up_is_cut: bool,
@@ -160,7 +158,6 @@ impl Connection {
             is_told: false,
             is_heard: false,
             has_heard_close: false,
-            has_lost: false,
             is_left: false,
             up_is_cut: false,
             down_is_cut: false,
@@ -194,6 +191,10 @@ impl Connection {
             .partition(|frame| may_publish || !matches!(frame, Frame::Publish(..)));
         self.outbox = stays;
         let goes: VecDeque<Frame> = goes;
+        let written = goes.iter().filter(|frame| matches!(frame, Frame::Publish(..))).count();
+        if written > 0 {
+            self.arrived.push_back(AmqpEvent::Written(written));
+        }
         self.up.extend(goes.into_iter().map(|frame| (now_us, frame)));
     }
 
@@ -251,27 +252,14 @@ impl Connection {
         self.arrived.push_back(event);
     }
 
-    /// The loss is seen before the answers that have arrived last.
-    pub(super) fn show_loss_first(&mut self) {
-        if let Some(loss) = self.arrived.pop_back_if(|it| matches!(it, AmqpEvent::Lost(_))) {
-            let is_answer = |it: &&AmqpEvent| matches!(it, AmqpEvent::Answers(_));
-            let answers = self.arrived.iter().rev().take_while(is_answer).count();
-            self.arrived.insert(self.arrived.len() - answers, loss);
-        }
-    }
-
     /// The next event for the relay, and how many stored messages were refused, which it may send again.
     pub(super) fn next(&mut self) -> Option<(AmqpEvent, u64)> {
-        if self.has_lost {
-            return None;
-        }
         let event = self.arrived.pop_front()?;
         let mut refused = 0;
         match &event {
             AmqpEvent::Answers(answers) => {
                 refused = answers.iter().map(|(channel, answer)| self.hear(*channel, answer)).sum();
             }
-            AmqpEvent::Lost(_) => self.has_lost = true,
             AmqpEvent::Blocked(_) => self.is_heard = true,
             AmqpEvent::Unblocked => self.is_heard = false,
             _ => {}
@@ -300,18 +288,10 @@ impl Connection {
         if acked { 0 } else { stored }
     }
 
-    /// The relay ends the connection. Returns the answers that have arrived, and what it does not
-    /// hear.
-    pub(super) fn leave(&mut self) -> (Vec<(u16, Answer)>, Unknown) {
-        let mut answers = Vec::new();
-        for event in std::mem::take(&mut self.arrived) {
-            if let AmqpEvent::Answers(arrived) = event {
-                answers.extend(arrived);
-            }
-        }
-        let refused: u64 = answers.iter().map(|(channel, it)| self.hear(*channel, it)).sum();
-        let stored = self.abandon();
-        (answers, Unknown { stored: refused + stored, returned: self.returns })
+    /// The relay ends the connection. Returns what it does not hear.
+    pub(super) fn leave(&mut self) -> Unknown {
+        self.arrived.clear();
+        Unknown { stored: self.abandon(), returned: self.returns }
     }
 
     /// How many messages are between the relay's publisher and a queue.

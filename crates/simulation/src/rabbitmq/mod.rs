@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::rabbitmq::answer::Answer;
 use walrelay_core::sink::rabbitmq::connection_loss::AmqpAddress;
 use walrelay_core::sink::rabbitmq::local::{LocalLink, LocalSink};
 use walrelay_core::sink::rabbitmq::message::AmqpMessage;
@@ -115,11 +114,11 @@ impl AmqpPort for Port {
         self.connection = Some(id);
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
-        let Some(id) = self.connection else { return Vec::new() };
-        let answers = locked(&self.broker).rabbitmq.leave(id);
-        self.abandon();
-        answers
+    fn disconnect(&mut self) {
+        if let Some(id) = self.connection {
+            locked(&self.broker).rabbitmq.leave(id);
+            self.abandon();
+        }
     }
 
     fn send(&mut self, channel: u16, message: &AmqpMessage) {

@@ -102,6 +102,11 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// The event with which a connection ends.
+fn closed(loss: ConnectionLoss) -> AmqpEvent {
+    AmqpEvent::Answers(vec![(0, Answer::Closed(loss))])
+}
+
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     random.number() as usize % bound.max(1)
 }
@@ -216,18 +221,12 @@ impl Server {
     }
 
     /// The relay ends a connection over which it has more to send.
-    pub(super) fn leave(&mut self, id: u64) -> Vec<(u16, Answer)> {
-        let arrives = self.draw(4);
-        let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
-        if !connection.down_is_cut {
-            (0..arrives).for_each(|_| connection.deliver());
-        }
-        let (answers, Unknown { stored, returned }) = connection.leave();
+    pub(super) fn leave(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Unknown { stored, returned } = connection.leave();
         self.explained += stored;
         self.counts.returned_only += returned;
-        self.hear_refusal(id, &answers);
         self.tell(|| format!("connection {id} is lost: {stored} stored, of which nobody hears"));
-        answers
     }
 
     /// Takes out how many repetitions something has explained.
@@ -298,16 +297,12 @@ impl Server {
 
     /// The broker ends a connection; the relay hears of it, if it hears anything.
     pub(super) fn end(&mut self, id: u64, loss: ConnectionLoss, now_us: u64) {
-        let overtakes = self.draw(2) == 0;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let last = match connection.phase {
-            Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss.clone()),
+            Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
             Phase::Ended => return,
-            Phase::Open => AmqpEvent::Lost(loss.clone()),
+            Phase::Open => closed(loss),
         };
-        if connection.phase == Phase::Open && overtakes {
-            connection.answer(now_us, 0, Answer::Closed(loss));
-        }
         connection.phase = Phase::Ended;
         connection.up.clear();
         connection.channels.clear();
@@ -381,7 +376,6 @@ impl Server {
     fn work(&mut self, id: u64, Round { now_us, late_us, is_away, .. }: Round) {
         let answers = self.draw(2) == 0;
         let arrives = self.draw(4);
-        let overtakes = self.draw(2) == 0;
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_left || connection.life.is_dead() {
             return;
@@ -415,9 +409,6 @@ impl Server {
         }
         while is_late(connection) {
             connection.deliver();
-        }
-        if overtakes {
-            connection.show_loss_first();
         }
     }
 
@@ -465,7 +456,7 @@ impl Server {
         let loss = ConnectionLoss::of("no heartbeat was received");
         let event = match connection.phase {
             Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
-            _ => AmqpEvent::Lost(loss),
+            _ => closed(loss),
         };
         self.counts.half_open += 1;
         connection.arrived.push_back(event);

@@ -87,6 +87,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct PublishChannels {
     channels: Vec<PublishChannel>,
+    /// The indexes of the channels of what was sent and is not written, in its order.
+    unwritten: VecDeque<usize>,
     /// Of the hashes of destinations.
     salt: Salt,
     waiting: BTreeMap<Destination, Waiting>,
@@ -138,9 +140,17 @@ impl PublishChannels {
             (channel.destination, channel.is_proven) = (Some(destination), false);
         }
         channel.in_flight.add(sequence, Arc::clone(message), now);
+        self.unwritten.push_back(index);
         self.destinations.insert(sequence, destination);
         *self.in_flight_of.entry(destination).or_default() += 1;
         Some(channel.number)
+    }
+
+    /// Notes that the connection has taken so many more of the messages.
+    pub(super) fn note_written(&mut self, count: usize, now: Instant) {
+        for index in self.unwritten.drain(..count.min(self.unwritten.len())) {
+            self.channels[index].in_flight.note_written(now);
+        }
     }
 
     fn destination(&self, message: &AmqpMessage) -> Destination {
@@ -205,16 +215,17 @@ impl PublishChannels {
             if outcomes[known..].iter().any(took) {
                 (channel.is_proven, channel.answered_at) = (true, Some(now));
             }
-            outcomes[known..].iter().for_each(|(sequence, _)| self.answered(*sequence));
+            outcomes[known..].iter().for_each(|(sequence, _)| self.note_answered(*sequence));
         }
         if !losses.is_empty() {
             self.channels.clear();
+            self.unwritten.clear();
         }
         (outcomes, losses)
     }
 
-    /// The message is in flight no more: others for its destination may find room.
-    fn answered(&mut self, sequence: Sequence) {
+    /// Notes that the message is in flight no more: others for its destination may find room.
+    fn note_answered(&mut self, sequence: Sequence) {
         let Some(destination) = self.destinations.remove(&sequence) else { return };
         if let Entry::Occupied(mut count) = self.in_flight_of.entry(destination) {
             *count.get_mut() -= 1;
@@ -265,19 +276,24 @@ impl PublishChannels {
         waiting.flat_map(|waiting| waiting.messages).collect()
     }
 
-    /// The oldest publish in flight, and when it was sent.
-    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
-        let oldest = self.channels.iter().filter_map(|it| it.in_flight.oldest());
-        oldest.min_by_key(|(.., sent_at)| *sent_at)
+    /// When the oldest publish in flight was sent.
+    pub(super) fn sent_since(&self) -> Option<Instant> {
+        self.channels.iter().filter_map(|it| it.in_flight.sent_since()).min()
     }
 
-    /// The publishes that were sent at least this long ago.
-    pub(super) fn sent_for(
+    /// The publish in flight that was written first, and when.
+    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
+        let oldest = self.channels.iter().filter_map(|it| it.in_flight.oldest());
+        oldest.min_by_key(|(.., written_at)| *written_at)
+    }
+
+    /// The publishes that were written at least this long ago.
+    pub(super) fn written_for(
         &self,
         length: Duration,
         now: Instant,
     ) -> impl Iterator<Item = Sequence> {
-        self.channels.iter().flat_map(move |it| it.in_flight.sent_for(length, now))
+        self.channels.iter().flat_map(move |it| it.in_flight.written_for(length, now))
     }
 }
 

@@ -88,7 +88,8 @@ pub struct ConnectionLoss {
     pub text: String,
     /// The cause, where it is known beyond the code.
     pub cause: Option<KnownCause>,
-    /// lapin could not parse what the broker sent, or it was larger than a frame.
+    /// A connection for reading got bytes that lapin could not parse, or a frame that is larger than
+    /// was agreed.
     pub is_garbled: bool,
 }
 

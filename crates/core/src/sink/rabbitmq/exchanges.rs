@@ -82,8 +82,8 @@ impl KnownExchanges {
         self.question.as_ref().map(|question| question.asked_at)
     }
 
-    /// The broker has answered the outstanding question. Returns when that was asked.
-    pub(super) fn answered(&mut self, existence: Existence, now: Instant) -> Option<Instant> {
+    /// Takes the broker's answer to the outstanding question. Returns when that was asked.
+    pub(super) fn take_answer(&mut self, existence: Existence, now: Instant) -> Option<Instant> {
         let Question { exchange, asked_at } = self.question.take()?;
         if !exchange.is_empty() {
             if self.known.len() >= REMEMBERED_MAX {

@@ -6,10 +6,10 @@ fn one_question_is_outstanding_at_a_time() {
     assert_eq!(exchanges.exists("", now), Some(true));
     assert_eq!((exchanges.exists("a", now), exchanges.asked_at()), (None, None));
     assert!(exchanges.ask("a", now) && !exchanges.ask("b", now) && !exchanges.ask("a", now));
-    assert_eq!(exchanges.answered(Existence::There, now), Some(now));
+    assert_eq!(exchanges.take_answer(Existence::There, now), Some(now));
     assert!(exchanges.has_seen("a") && !exchanges.has_seen("b"));
     assert_eq!((exchanges.exists("a", now), exchanges.exists("b", now)), (Some(true), None));
-    assert_eq!(exchanges.answered(Existence::There, now), None);
+    assert_eq!(exchanges.take_answer(Existence::There, now), None);
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn a_missing_exchange_is_asked_for_again_after_a_while_or_at_a_retry() {
     let (mut exchanges, now) = (KnownExchanges::default(), Instant::now());
     for (name, existence) in [("gone", Existence::Missing), ("hidden", Existence::Hidden)] {
         assert!(exchanges.ask(name, now));
-        exchanges.answered(existence, now);
+        exchanges.take_answer(existence, now);
     }
     assert_eq!(
         (exchanges.exists("gone", now), exchanges.exists("hidden", now)),

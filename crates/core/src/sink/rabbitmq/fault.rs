@@ -10,7 +10,8 @@ pub const FRAME_ERROR: u16 = 501;
 pub const COMMAND_INVALID: u16 = 503;
 pub const NOT_ALLOWED: u16 = 530;
 pub const NOT_IMPLEMENTED: u16 = 540;
-/// Stands for a code that lapin does not know and therefore does not pass on.
+/// Stands for the code of a close over a question or a declaration that lapin does not know and
+/// therefore does not pass on. Closes over publishes have their codes.
 pub const UNKNOWN_CODE: u16 = 0;
 
 pub const NACK: &str = "rabbitmq.nack";
@@ -18,7 +19,6 @@ pub const NO_EXCHANGE: &str = "rabbitmq.not-found";
 pub const NAME_TOO_LONG: &str = "rabbitmq.name-too-long";
 pub const HEADERS_TOO_LARGE: &str = "rabbitmq.headers-too-large";
 pub const MESSAGE_TOO_LARGE: &str = "rabbitmq.message-too-large";
-const CLOSED_UNKNOWN: &str = "rabbitmq.closed-unknown";
 
 /// Why a broker closes a channel or a connection with a reply code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,6 @@ pub fn close_meaning(code: u16) -> CloseMeaning {
 pub fn close_class(code: u16) -> (String, bool) {
     match CLOSE_CODES.iter().find(|(known, ..)| *known == code) {
         Some((_, name, _)) => (format!("rabbitmq.{name}"), true),
-        None if code == UNKNOWN_CODE => (CLOSED_UNKNOWN.to_owned(), false),
         None => (format!("rabbitmq.closed-{code}"), false),
     }
 }

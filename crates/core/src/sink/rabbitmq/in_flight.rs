@@ -29,6 +29,8 @@ struct PublishInFlight {
     sequence: Sequence,
     message: Arc<AmqpMessage>,
     sent_at: Instant,
+    /// When the connection had taken its last byte.
+    written_at: Option<Instant>,
     returned: Option<ReturnedMessage>,
 }
 
@@ -38,14 +40,25 @@ pub(super) struct PublishesInFlight {
     publishes: BTreeMap<u64, PublishInFlight>,
     /// How many were sent.
     sent: u64,
+    /// How many of these were written.
+    written: u64,
 }
 
 impl PublishesInFlight {
     /// The message is sent behind all that were sent before it.
     pub(super) fn add(&mut self, sequence: Sequence, message: Arc<AmqpMessage>, sent_at: Instant) {
-        let returned = None;
+        let (written_at, returned) = (None, None);
         self.sent += 1;
-        self.publishes.insert(self.sent, PublishInFlight { sequence, message, sent_at, returned });
+        let publish = PublishInFlight { sequence, message, sent_at, written_at, returned };
+        self.publishes.insert(self.sent, publish);
+    }
+
+    /// Notes that the connection has taken the next of the messages that were sent.
+    pub(super) fn note_written(&mut self, now: Instant) {
+        self.written += 1;
+        if let Some(publish) = self.publishes.get_mut(&self.written) {
+            publish.written_at = Some(now);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,19 +70,27 @@ impl PublishesInFlight {
         self.publishes.first_key_value().map_or(0, |(oldest, _)| self.sent + 1 - oldest)
     }
 
-    /// The oldest publish in flight, and when it was sent.
-    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
-        let PublishInFlight { sequence, message, sent_at, .. } = self.publishes.values().next()?;
-        Some((*sequence, message, *sent_at))
+    /// When the oldest publish in flight was sent.
+    pub(super) fn sent_since(&self) -> Option<Instant> {
+        self.publishes.values().next().map(|it| it.sent_at)
     }
 
-    /// The publishes that were sent at least this long ago, the oldest first.
-    pub(super) fn sent_for(
+    /// The oldest publish in flight, and when it was written, if it is.
+    pub(super) fn oldest(&self) -> Option<(Sequence, &AmqpMessage, Instant)> {
+        let PublishInFlight { sequence, message, written_at, .. } =
+            self.publishes.values().next()?;
+        written_at.map(|at| (*sequence, &**message, at))
+    }
+
+    /// The publishes that were written at least this long ago, the oldest first.
+    pub(super) fn written_for(
         &self,
         length: Duration,
         now: Instant,
     ) -> impl Iterator<Item = Sequence> {
-        let is_old = move |it: &&PublishInFlight| now.duration_since(it.sent_at) >= length;
+        let is_old = move |it: &&PublishInFlight| {
+            it.written_at.is_some_and(|at| now.saturating_duration_since(at) >= length)
+        };
         self.publishes.values().take_while(is_old).map(|it| it.sequence)
     }
 
@@ -83,7 +104,7 @@ impl PublishesInFlight {
             Answer::Confirm { tag, multiple, acked } => {
                 self.confirm(tag, multiple, acked, outcomes)
             }
-            Answer::Returned(returned) => self.message_returned(returned),
+            Answer::Returned(returned) => self.note_returned(returned),
             Answer::Closed(loss) => Err(loss),
         }
     }
@@ -95,12 +116,12 @@ impl PublishesInFlight {
         acked: bool,
         outcomes: &mut Vec<(Sequence, PublishOutcome)>,
     ) -> AmqpResult<()> {
-        let sent = self.sent;
+        let written = self.written;
         // With `multiple` tag 0 means all in flight.
-        let tag = if tag == 0 && multiple { sent } else { tag };
-        if tag > sent {
+        let tag = if tag == 0 && multiple { written } else { tag };
+        if tag > written {
             return Err(ConnectionLoss::of(format!(
-                "the broker confirmed delivery tag {tag}, and {sent} messages were sent"
+                "the broker confirmed delivery tag {tag}, and {written} messages were sent"
             )));
         }
         let multiple = match multiple {
@@ -130,8 +151,8 @@ impl PublishesInFlight {
         Ok(())
     }
 
-    fn message_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
-        let mut publishes = self.publishes.values_mut();
+    fn note_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
+        let mut publishes = self.publishes.range_mut(..=self.written).map(|(_, publish)| publish);
         let Some(publish) = publishes.find(|publish| {
             publish.message.id() == returned.id || on(Mutant::RabbitReturnOfOldest)
         }) else {

@@ -13,9 +13,15 @@ fn message(id: &str) -> Arc<AmqpMessage> {
 fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {
     let mut in_flight = PublishesInFlight::default();
     for sequence in sequences {
-        in_flight.add(sequence, message(&sequence.to_string()), Instant::now());
+        add(&mut in_flight, sequence, Instant::now());
     }
     in_flight
+}
+
+/// Adds a message, which is written at once.
+fn add(in_flight: &mut PublishesInFlight, sequence: Sequence, now: Instant) {
+    in_flight.add(sequence, message(&sequence.to_string()), now);
+    in_flight.note_written(now);
 }
 
 /// Until the first answer that is wrong, or the last of all.
@@ -94,8 +100,8 @@ fn the_oldest_is_the_first_without_an_answer() {
     assert_eq!(in_flight.oldest().map(|(.., at)| at), None);
     let first = Instant::now();
     let second = first + std::time::Duration::from_secs(1);
-    in_flight.add(0, message("0"), first);
-    in_flight.add(1, message("1"), second);
+    add(&mut in_flight, 0, first);
+    add(&mut in_flight, 1, second);
     assert_eq!(in_flight.oldest().map(|(.., at)| at), Some(first));
     settle(&mut in_flight, vec![ack(1, false)]).1.unwrap();
     assert_eq!(in_flight.oldest().map(|(.., at)| at), Some(second));
@@ -141,7 +147,7 @@ proptest! {
                 open.iter().copied().filter(|it| returned_already(&to_return, *it)).collect();
             match what {
                 0 if sent < fates.len() => {
-                    in_flight.add(sent as Sequence, message(&sent.to_string()), Instant::now());
+                    add(&mut in_flight, sent as Sequence, Instant::now());
                     open.push(sent);
                     if fates[sent] == Fate::Unroutable {
                         to_return.push(sent);
@@ -193,13 +199,29 @@ proptest! {
 }
 
 #[test]
-fn publishes_that_were_sent_long_ago_are_known() {
+fn publishes_that_were_written_long_ago_are_known() {
     let (mut in_flight, began) = (PublishesInFlight::default(), Instant::now());
     let second = Duration::from_secs(1);
-    for (sequence, sent_at) in [(10, began), (11, began + second), (12, began + 2 * second)] {
-        in_flight.add(sequence, message(&sequence.to_string()), sent_at);
+    for (sequence, written_at) in [(10, began), (11, began + second), (12, began + 2 * second)] {
+        add(&mut in_flight, sequence, written_at);
     }
-    let sent_for = |length| in_flight.sent_for(length, began + 2 * second).collect::<Vec<_>>();
-    assert_eq!(sent_for(second), [10, 11]);
-    assert_eq!(sent_for(3 * second), Vec::<Sequence>::new());
+    in_flight.add(13, message("13"), began);
+    let written_for = |length| in_flight.written_for(length, began + 2 * second);
+    assert_eq!(written_for(second).collect::<Vec<_>>(), [10, 11]);
+    assert_eq!(written_for(3 * second).count(), 0);
+    assert_eq!(written_for(Duration::ZERO).count(), 3);
+}
+
+#[test]
+fn a_message_that_is_not_written_has_no_answer() {
+    for answer in [ack(2, false), ack(2, true), Answer::Returned(returned(11))] {
+        let mut in_flight = in_flight(10..11);
+        in_flight.add(11, message("11"), Instant::now());
+        assert!(settle(&mut in_flight, vec![answer]).1.is_err());
+    }
+    // WHEN all are confirmed THEN it is not among them
+    let mut in_flight = in_flight(10..11);
+    in_flight.add(11, message("11"), Instant::now());
+    let (outcomes, _) = settle(&mut in_flight, vec![ack(0, true)]);
+    assert_eq!(outcomes, [(10, PublishOutcome::Confirmed)]);
 }

@@ -8,8 +8,8 @@
 use super::connection_loss::ConnectionLoss;
 use super::fault;
 
-/// The frame size that the relay asks for. lapin buffers 32 frames in each direction: the broker's
-/// own 128 KiB would be 8 MiB per connection.
+/// The frame size that the relay asks for. It bounds the properties of a message; a connection of
+/// lapin buffers 32 frames in each direction, which would be 8 MiB with the broker's own 128 KiB.
 pub const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// Less leaves a dead letter no room for what it must say. RabbitMQ 4.1 and later agree on no less.
 pub const FRAME_BYTES_MIN: usize = 8 * 1024;

@@ -1,11 +1,11 @@
 //! A publisher on the thread of its sink.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::port::LocalPort;
 use super::publish::{PublisherLink, RabbitSink};
 use super::publisher::{PublishOrder, Publisher, PublisherStatus};
+use crate::base::readiness::Readiness;
 use crate::mutants::{Mutant, on};
 use crate::sink::{PublishLimits, SinkReport};
 
@@ -88,11 +88,7 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
         self.port.publish_until(limits);
     }
 
-    fn holds_back(&self) -> bool {
-        self.port.holds_back()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    fn readiness(&self) -> Option<Readiness<'_>> {
         self.port.readiness()
     }
 }

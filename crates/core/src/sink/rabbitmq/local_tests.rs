@@ -86,7 +86,10 @@ impl ModelBroker {
                 self.is_blocked = true;
                 self.events.push_back(AmqpEvent::Blocked("low on memory".to_owned()));
             }
-            9 => self.vanish(AmqpEvent::Lost(ConnectionLoss::of("reset"))),
+            9 => {
+                let closed = Answer::Closed(ConnectionLoss::of("reset"));
+                self.vanish(AmqpEvent::Answers(vec![(0, closed)]));
+            }
             10 if self.is_connecting => {
                 self.is_connecting = false;
                 let loss = ConnectionLoss::of("nobody is there");
@@ -172,11 +175,9 @@ impl AmqpPort for ModelBroker {
         self.is_connecting = true;
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
+    fn disconnect(&mut self) {
         self.vanish(AmqpEvent::Unblocked);
-        let events = std::mem::take(&mut self.events).into_iter();
-        let answers = |event| if let AmqpEvent::Answers(it) = event { it } else { Vec::new() };
-        events.flat_map(answers).collect()
+        self.events.clear();
     }
 
     fn send(&mut self, channel: u16, message: &AmqpMessage) {
@@ -184,6 +185,7 @@ impl AmqpPort for ModelBroker {
         if self.is_connected {
             assert!(self.channels.contains_key(&channel));
             self.on_the_way.push_back((channel, message.id().parse().unwrap()));
+            self.events.push_back(AmqpEvent::Written(1));
         }
     }
 
@@ -338,9 +340,7 @@ impl AmqpPort for RefusingPort {
         self.is_connecting = true;
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
-        Vec::new()
-    }
+    fn disconnect(&mut self) {}
 
     fn send(&mut self, _channel: u16, _message: &AmqpMessage) {}
 

@@ -1,12 +1,12 @@
-//! Events that a publisher hears from the connection to a broker, and its requests to it.
+//! The events that a connection to a broker hands to its publisher, and the publisher's requests.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::answer::Answer;
 use super::connection_loss::ConnectionLoss;
 use super::exchanges::Existence;
 use super::message::AmqpMessage;
+use crate::base::readiness::Readiness;
 use crate::sink::PublishLimits;
 
 /// The facts that a login has agreed on.
@@ -30,30 +30,32 @@ pub enum AmqpEvent {
     Connected(ConnectionFacts),
     /// No host accepts the login.
     ConnectFailed(ConnectionLoss),
-    /// The answers of the broker to publishes, each with its channel.
+    /// The connection has taken the last byte of so many more messages, in the order in which they
+    /// were handed over: the broker can answer them from here on.
+    Written(usize),
+    /// The answers of the broker to publishes, each with its channel. The last of a connection that
+    /// ends is [`Answer::Closed`].
     Answers(Vec<(u16, Answer)>),
-    /// The answer to [`AmqpPort::ask_exchange`], or how the connection ended over the question.
+    /// The answer to [`AmqpPort::ask_exchange`], or the reason for which the connection must end.
     ExchangeAnswered(Result<Existence, ConnectionLoss>),
     /// In answer to [`AmqpPort::open_channel`].
     ChannelOpened(u16),
-    /// The channel was not opened. If the connection is not lost, it goes on with those that it has.
+    /// The server allows no more channels, and the connection keeps those that it has. A server that
+    /// refuses one that it allows closes the connection.
     ChannelRefused,
     /// The broker takes no messages for now, with its reason.
     Blocked(String),
     Unblocked,
-    Lost(ConnectionLoss),
 }
 
-/// Moves bytes between a publisher and a broker. No call waits; what comes of it is an
-/// [`AmqpEvent`].
+/// Moves bytes between a publisher and a broker. No call waits; its outcome is an [`AmqpEvent`].
 pub trait AmqpPort {
     /// Connects to the first host that accepts the login, beginning with number `from`, which may
     /// be larger than there are hosts and then counts on from the first.
     fn connect(&mut self, from: usize);
 
-    /// Ends the connection: no further event of it follows. Returns the answers that have arrived
-    /// and are not handed over.
-    fn disconnect(&mut self) -> Vec<(u16, Answer)>;
+    /// Ends the connection: no further event of it follows.
+    fn disconnect(&mut self);
 
     /// Sends a message on a channel, behind all that was sent before.
     fn send(&mut self, channel: u16, message: &AmqpMessage);
@@ -77,13 +79,9 @@ pub trait LocalPort: AmqpPort {
     /// Writes what was handed over, as far as the connection takes it.
     fn flush(&mut self, _now: Instant) {}
 
-    /// True while some of that is not written.
-    fn holds_back(&self) -> bool {
-        false
-    }
-
-    /// The socket that is readable when something has happened, while there is a connection.
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    /// The socket that is ready when something has happened or can be written, while there is a
+    /// connection.
+    fn readiness(&self) -> Option<Readiness<'_>> {
         None
     }
 

@@ -1,12 +1,12 @@
 //! The sink over a publisher: copies events, and hands them over as orders.
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
 use super::message::{self, AmqpMessage};
 use super::publisher::{PublishOrder, PublisherStatus};
 use crate::base::event::{Outbound, Sequence};
+use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{Failure, PublishError, PublishLimits, Sink, SinkReport};
@@ -26,11 +26,8 @@ pub trait PublisherLink {
 
     fn publish_until(&mut self, limits: PublishLimits);
 
-    /// See [`Sink::holds_back`].
-    fn holds_back(&self) -> bool;
-
     /// See [`Sink::readiness`].
-    fn readiness(&self) -> Option<BorrowedFd<'_>>;
+    fn readiness(&self) -> Option<Readiness<'_>>;
 }
 
 #[derive(Debug)]
@@ -91,11 +88,7 @@ impl<L: PublisherLink> Sink for RabbitSink<L> {
         self.link.poll(now, patience, reports);
     }
 
-    fn holds_back(&self) -> bool {
-        self.link.holds_back()
-    }
-
-    fn readiness(&self) -> Option<BorrowedFd<'_>> {
+    fn readiness(&self) -> Option<Readiness<'_>> {
         self.link.readiness()
     }
 

@@ -15,8 +15,8 @@ use crate::sink::rabbitmq::fault;
 use crate::sink::rabbitmq::refusals::Refusal;
 
 impl Publisher {
-    /// The connection has ended: prepares what is unconfirmed for the next one.
-    pub(super) fn lost(&mut self, now: Instant) {
+    /// Prepares what is unconfirmed for the next connection.
+    pub(super) fn end_connection(&mut self, now: Instant) {
         let Connection::Open(OpenConnection { losses, channels, .. }) = &mut self.connection else {
             return;
         };

@@ -184,16 +184,17 @@ impl Publisher {
 
     pub fn handle(&mut self, event: AmqpEvent, now: Instant) {
         match event {
-            AmqpEvent::Connected(facts) => return self.connected(facts, now),
-            AmqpEvent::ConnectFailed(loss) => return self.connection_failed(&loss, now),
+            AmqpEvent::Connected(facts) => return self.begin_connection(facts, now),
+            AmqpEvent::ConnectFailed(loss) => return self.fail_connection(&loss, now),
             _ => {}
         }
         let Connection::Open(open) = &mut self.connection else { return };
         match event {
             AmqpEvent::Connected(_) | AmqpEvent::ConnectFailed(_) => {}
-            AmqpEvent::Answers(answers) => self.answered(answers, now),
-            AmqpEvent::ExchangeAnswered(Ok(existence)) => self.question_answered(existence, now),
-            AmqpEvent::ExchangeAnswered(Err(loss)) | AmqpEvent::Lost(loss) => self.end(loss),
+            AmqpEvent::Answers(answers) => self.settle(answers, now),
+            AmqpEvent::ExchangeAnswered(Ok(existence)) => self.take_existence(existence, now),
+            AmqpEvent::ExchangeAnswered(Err(loss)) => self.note_loss(loss),
+            AmqpEvent::Written(count) => self.channels.note_written(count, now),
             AmqpEvent::ChannelOpened(number) => {
                 (open.channels, open.is_opening) = (open.channels + 1, false);
                 self.channels.add(number);
@@ -224,12 +225,8 @@ impl Publisher {
     /// sends.
     pub fn advance(&mut self, now: Instant, port: &mut impl AmqpPort) {
         if matches!(&self.connection, Connection::Open(open) if !open.losses.is_empty()) {
-            // Confirms that arrived before the loss are valid.
-            let last = port.disconnect();
-            if !on(Mutant::RabbitLastAnswersDropped) {
-                self.answered(last, now);
-            }
-            self.lost(now);
+            port.disconnect();
+            self.end_connection(now);
         }
         match &self.connection {
             Connection::Away { connect_at } if connect_at.is_none_or(|at| now >= at) => {
@@ -248,7 +245,7 @@ impl Publisher {
         }
     }
 
-    fn connected(&mut self, facts: ConnectionFacts, now: Instant) {
+    fn begin_connection(&mut self, facts: ConnectionFacts, now: Instant) {
         // The host that is lost may stay away for a while: the next one is tried first.
         self.next_host = facts.host + 1;
         self.status.broker = facts.broker;
@@ -267,7 +264,7 @@ impl Publisher {
         });
     }
 
-    fn connection_failed(&mut self, loss: &ConnectionLoss, now: Instant) {
+    fn fail_connection(&mut self, loss: &ConnectionLoss, now: Instant) {
         let Fault { what, place, mend, .. } = loss.unreachable(&self.address);
         let why = format!("{what} ({place}); help: {mend}");
         self.report_unable(loss);
@@ -284,8 +281,9 @@ impl Publisher {
         self.connection = Connection::Away { connect_at };
     }
 
-    /// The connection ends. Its end may be seen before its reasons have arrived, and each of them twice.
-    fn end(&mut self, loss: ConnectionLoss) {
+    /// Notes why the connection ends. Its end may be seen before its reasons have arrived, and each
+    /// of them twice.
+    fn note_loss(&mut self, loss: ConnectionLoss) {
         let Connection::Open(OpenConnection { losses, .. }) = &mut self.connection else { return };
         if loss.code.is_some() {
             losses.retain(|it| it.code.is_some() && *it != loss);
@@ -416,9 +414,9 @@ impl Publisher {
     }
 
     /// Settles the publishes that the broker has answered.
-    fn answered(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
+    fn settle(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
         let (outcomes, losses) = self.channels.settle(answers, now);
-        losses.into_iter().for_each(|loss| self.end(loss));
+        losses.into_iter().for_each(|loss| self.note_loss(loss));
         if outcomes.is_empty() {
             return;
         }

@@ -22,7 +22,8 @@ impl Publisher {
         let flows_since = open.flows_since;
         let flows = self.flows(now);
         self.note_unanswered(flows, now);
-        if flows && self.channels.sent_for(UNANSWERED_AFTER, now).next().is_some() {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= UNANSWERED_AFTER;
+        if flows && self.channels.sent_since().is_some_and(is_old) {
             self.ask("", now, port);
         }
         let asked_at = self.exchanges.asked_at();
@@ -37,14 +38,14 @@ impl Publisher {
         !self.status.is_blocked && flows_for > UNANSWERED_AFTER && !self.may_not_begin(now)
     }
 
-    /// The broker has answered a question. What was sent before that was asked, and long ago, waits
-    /// for its destination, and others do not wait for it. While the broker answers no question
-    /// either, nothing more is sent than the bounds allow.
-    pub(super) fn question_answered(&mut self, existence: Existence, now: Instant) {
-        let Some(asked_at) = self.exchanges.answered(existence, now) else { return };
+    /// Takes the broker's answer to a question. What was written before that was asked, and long ago,
+    /// waits for its destination, and others do not wait for it. While the broker answers no
+    /// question either, nothing more is sent than the bounds allow.
+    pub(super) fn take_existence(&mut self, existence: Existence, now: Instant) {
+        let Some(asked_at) = self.exchanges.take_answer(existence, now) else { return };
         if self.flows(now) {
             let length = UNANSWERED_AFTER.max(now.saturating_duration_since(asked_at));
-            let long_ago = self.channels.sent_for(length, now);
+            let long_ago = self.channels.written_for(length, now);
             long_ago.for_each(|sequence| self.unconfirmed.unanswered(sequence));
         }
     }
@@ -52,8 +53,8 @@ impl Publisher {
     /// Notes the oldest message that has been without an answer for long, while the broker takes
     /// others.
     pub(super) fn note_unanswered(&mut self, flows: bool, now: Instant) {
-        let is_old = |sent_at| now.saturating_duration_since(sent_at) >= UNANSWERED_AFTER;
-        let oldest = self.channels.oldest().filter(|(.., sent_at)| flows && is_old(*sent_at));
+        let is_old = |at| now.saturating_duration_since(at) >= UNANSWERED_AFTER;
+        let oldest = self.channels.oldest().filter(|(.., written_at)| flows && is_old(*written_at));
         self.status.unanswered = oldest.map(|(sequence, message, _)| {
             let (exchange, routing_key) = (message.exchange(), message.routing_key());
             (sequence, format!("routing key {routing_key} of exchange {exchange}"))

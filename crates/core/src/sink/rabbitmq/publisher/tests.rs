@@ -23,8 +23,10 @@ struct NotedPort {
     sent: Vec<(u16, String)>,
     asked: Vec<String>,
     opened: usize,
-    /// Arrived, and not handed over.
-    late: Vec<(u16, Answer)>,
+    /// The socket takes no message.
+    is_full: bool,
+    /// How many messages wait for the socket.
+    unwritten: usize,
 }
 
 impl AmqpPort for NotedPort {
@@ -32,13 +34,14 @@ impl AmqpPort for NotedPort {
         self.connects.push(from);
     }
 
-    fn disconnect(&mut self) -> Vec<(u16, Answer)> {
+    fn disconnect(&mut self) {
         self.disconnects += 1;
-        std::mem::take(&mut self.late)
+        self.unwritten = 0;
     }
 
     fn send(&mut self, channel: u16, message: &AmqpMessage) {
         self.sent.push((channel, message.id().to_owned()));
+        self.unwritten += 1;
     }
 
     fn ask_exchange(&mut self, name: &str) {
@@ -103,6 +106,10 @@ impl Fixture {
 
     fn advance(&mut self) {
         self.publisher.advance(self.now, &mut self.port);
+        if !self.port.is_full && self.port.unwritten > 0 {
+            let written = AmqpEvent::Written(std::mem::take(&mut self.port.unwritten));
+            self.publisher.handle(written, self.now);
+        }
     }
 
     fn handle(&mut self, event: AmqpEvent) {
@@ -119,6 +126,11 @@ impl Fixture {
         let confirm = Answer::Confirm { tag, multiple, acked: true };
         self.handle(AmqpEvent::Answers(vec![(CHANNEL, confirm)]));
         self.publisher.reports()
+    }
+
+    fn lose(&mut self, text: &str) {
+        let closed = Answer::Closed(ConnectionLoss::of(text));
+        self.handle(AmqpEvent::Answers(vec![(CHANNEL, closed)]));
     }
 
     fn close(&mut self, code: u16, text: &str) -> Vec<SinkReport> {
@@ -178,7 +190,7 @@ fn a_broker_that_is_away_is_tried_again_and_reported_once() {
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.publisher.reports(), []);
     assert_eq!(fixture.confirm(1, false), [SinkReport::Reachable, SinkReport::Confirmed(0)]);
-    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("gone")));
+    fixture.lose("gone");
     // AND the waits are short again
     assert!(fixture.publisher.wake_at().unwrap() <= fixture.now + RECONNECT_BASE);
     fixture.pass(RECONNECT_CAP);
@@ -263,7 +275,7 @@ fn a_blocked_broker_is_sent_nothing_and_heard() {
     assert_eq!(fixture.publisher.reports(), [SinkReport::Reachable]);
     // WHEN the connection is lost meanwhile THEN the next one is not blocked
     fixture.handle(AmqpEvent::Blocked("low on disk".to_owned()));
-    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("gone")));
+    fixture.lose("gone");
     assert!(!fixture.publisher.status().is_blocked);
     fixture.connect_again();
     assert_eq!(fixture.sent(), ["2"]);
@@ -310,7 +322,7 @@ fn a_question_is_not_overdue_for_the_time_in_which_the_broker_was_blocked() {
     fixture.pass(ANSWER_WITHIN);
     assert!(matches!(&fixture.publisher.reports()[..], [SinkReport::Unreachable(_)]));
     // WHEN the connection is lost THEN nothing of that is true of the next one
-    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("gone")));
+    fixture.lose("gone");
     assert_eq!(fixture.publisher.status().unanswered, None);
     fixture.connect_again();
     assert_eq!(fixture.publisher.reports().len(), 1);
@@ -374,8 +386,8 @@ fn what_has_no_answer_at_a_loss_is_sent_again_in_order() {
     assert_eq!(fixture.sent(), ["1", "4", "5"]);
     // WHEN the connection is lost, and some answers have arrived before
     let ack = |tag| (CHANNEL, Answer::Confirm { tag, multiple: false, acked: true });
-    fixture.port.late = vec![ack(3)];
-    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("reset")));
+    let lost = (0, Answer::Closed(ConnectionLoss::of("reset")));
+    fixture.handle(AmqpEvent::Answers(vec![ack(3), lost]));
     let reports = fixture.publisher.reports();
     assert!(matches!(
         &reports[..],
@@ -393,15 +405,16 @@ fn what_has_no_answer_at_a_loss_is_sent_again_in_order() {
 }
 
 #[test]
-fn the_reason_of_a_loss_may_come_after_the_loss() {
+fn of_several_reasons_of_a_loss_that_with_a_code_counts() {
     let mut fixture = Fixture::connected();
     fixture.publish(&[1]);
-    let closed = ConnectionLoss::refused(320, "CONNECTION_FORCED");
-    fixture.port.late = vec![
-        (0, Answer::Closed(closed)),
-        (0, Answer::Closed(ConnectionLoss::of("the broker closed the connection"))),
+    let losses = [
+        ConnectionLoss::of("reset"),
+        ConnectionLoss::refused(320, "CONNECTION_FORCED"),
+        ConnectionLoss::of("the broker closed the connection"),
     ];
-    fixture.handle(AmqpEvent::Lost(ConnectionLoss::of("reset")));
+    let answers = losses.map(|loss| (0, Answer::Closed(loss)));
+    fixture.handle(AmqpEvent::Answers(answers.to_vec()));
     let reports = fixture.publisher.reports();
     assert_eq!(reports, [SinkReport::Unreachable("CONNECTION_FORCED".to_owned())]);
 }
@@ -510,6 +523,35 @@ fn only_an_answer_to_a_later_question_lets_go_of_what_is_unanswered() {
     fixture.now += SECOND;
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert!(!fixture.publisher.unconfirmed.has_unanswered());
+}
+
+#[test]
+fn what_waits_for_the_socket_is_not_unanswered() {
+    let mut fixture = Fixture::connected();
+    fixture.port.is_full = true;
+    fixture.publish(&[1]);
+    assert_eq!(fixture.sent(), ["1"]);
+    let ask = |fixture: &mut Fixture| {
+        fixture.port.asked.clear();
+        fixture.pass(5 * SECOND);
+        fixture.pass(5 * SECOND);
+        assert_eq!(fixture.port.asked, [""]);
+        fixture.pass(5 * SECOND);
+        fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+        let is_noted = fixture.publisher.status().unanswered.is_some();
+        (fixture.publisher.unconfirmed.has_unanswered(), is_noted)
+    };
+    assert_eq!(ask(&mut fixture), (false, false));
+    // WHEN the socket takes it THEN the broker can answer it
+    fixture.port.is_full = false;
+    fixture.advance();
+    assert_eq!(ask(&mut fixture), (true, true));
+    // WHEN one is confirmed that waits THEN the connection is given up
+    fixture.port.is_full = true;
+    fixture.publish(&[2]);
+    let reports = fixture.confirm(3, false);
+    assert!(matches!(&reports[..], [SinkReport::Unreachable(_)]), "{reports:?}");
+    assert_eq!(fixture.port.disconnects, 1);
 }
 
 #[test]
