@@ -219,5 +219,7 @@ fn read_named(tree: &mut Tree, path: &FilePath) -> String {
     name
 }
 
-#[cfg(all(test, feature = "kafka"))]
+// Two attributes, because clippy takes what is behind `all(test, ..)` for no test.
+#[cfg(test)]
+#[cfg(feature = "kafka")]
 mod tests;
