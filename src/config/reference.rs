@@ -1,6 +1,7 @@
 //! docs/configuration.md, written from the declared keys; a test compares the two.
 
 use super::sections::{keys, variable};
+use crate::base::settings::key::Absent;
 use crate::base::settings::visit::KnownKey;
 
 const OPENING: &str = "\
@@ -32,7 +33,7 @@ pub fn reference() -> String {
     let mut out = OPENING.to_owned();
     let mut current = "";
     for key in keys() {
-        let KnownKey { section, name, kind, absent, .. } = key;
+        let KnownKey { section, name, kind, .. } = key;
         if section != current {
             current = section;
             let header = match section.split_once("[]") {
@@ -42,6 +43,13 @@ pub fn reference() -> String {
             };
             out.push_str(&format!("\n## `{header}`\n\n{TABLE_HEAD}"));
         }
+        let absent = match (key.inherits, key.absent) {
+            (Some(section), _) => format!("as in `[{section}]`"),
+            (None, Absent::Default("")) => "empty".to_owned(),
+            (None, Absent::Default(text)) => format!("`{text}`"),
+            (None, Absent::Means(text)) => text.to_owned(),
+            (None, Absent::Required(_)) => "**required**".to_owned(),
+        };
         let (kind, doc, variable) = (&kind.documented, key.doc.replace('|', "\\|"), variable(key));
         out.push_str(&format!("| `{name}` | {kind} | {absent} | {doc} | `{variable}` |\n"));
     }

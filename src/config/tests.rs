@@ -20,6 +20,7 @@ use serde_json::Value as Json;
 use super::sections::{keys, variable};
 use super::*;
 use crate::base::error::Exit;
+use crate::base::settings::key::Absent;
 use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{PayloadFormat, Preset};

@@ -43,8 +43,9 @@ pub struct KnownKey {
     pub path: String,
     pub doc: &'static str,
     pub kind: Described,
-    /// The meaning of its absence.
-    pub absent: String,
+    pub absent: Absent,
+    /// The section whose key of this name stands for an absent one.
+    pub inherits: Option<&'static str>,
     /// For the JSON Schema.
     pub default: Option<Json>,
     /// A word that begins with it is TOML.
@@ -186,7 +187,7 @@ impl Visit {
 
     fn given<K: Kind, T>(&mut self, key: &Key<K, T>, path: &Path) -> Option<K::Value> {
         let Given { raw, origin } = self.tree.given.get(path)?;
-        let is_reference = matches!(raw, Raw::Reference(_));
+        let is_reference = raw.is_reference();
         match key.kind.parse(raw) {
             Ok(value) => {
                 let mut prefixes = key.shown_prefixes.iter();
@@ -232,21 +233,16 @@ impl Visit {
     fn declare<K: Kind, T>(&mut self, name: String, doc: &'static str, key: &Key<K, T>) {
         let default = self.default_of(key).map(|value| key.kind.show(&value));
         let Some(known) = &mut self.known else { return };
-        let section = self.section.path.pattern();
-        let (absent, default) = match (self.section.inherits, key.absent) {
-            (Some(section), _) => (format!("as in `[{section}]`"), None),
-            (None, Absent::Default("")) => ("empty".to_owned(), default),
-            (None, Absent::Default(text)) => {
-                // A text is as it was declared, like "60s".
-                let default = default.map(|it| if it.is_string() { text.into() } else { it });
-                (format!("`{text}`"), default)
-            }
-            (None, Absent::Means(text)) => (text.to_owned(), None),
-            (None, Absent::Required(_)) => ("**required**".to_owned(), None),
+        let inherits = self.section.inherits;
+        let default = match (key.absent, default.filter(|_| inherits.is_none())) {
+            // A text is as it was declared, like "60s".
+            (Absent::Default(text), Some(Json::String(_))) => Some(text.into()),
+            (_, default) => default,
         };
+        let section = self.section.path.pattern();
         let (path, kind) = (format!("{section}.{name}"), key.kind.described());
-        let doc = doc.trim();
-        known.push(KnownKey { section, name, path, doc, kind, absent, default, toml: K::TOML });
+        let (doc, absent, toml) = (doc.trim(), key.absent, K::TOML);
+        known.push(KnownKey { section, name, path, doc, kind, absent, inherits, default, toml });
     }
 
     fn miss(&mut self, path: &Path, example: &str) {
