@@ -122,6 +122,26 @@ fn public_type(code: &str) -> Option<&str> {
     words.next()?.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()
 }
 
+/// Words with which no doc comment begins: each stands in the place of a noun.
+const VAGUE_WORDS: &[&str] = &["What", "Those", "Whoever", "Nothing"];
+
+/// Doc comments whose first word does not name what they document.
+pub(crate) fn vague_docs(source: &Source) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut before = "";
+    for (line, number) in source.text.lines().zip(1..) {
+        let line = line.trim_start();
+        let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+        let word = text.and_then(|text| text.split(|c: char| !c.is_alphanumeric()).next());
+        let begins = !before.starts_with("/// ") && !before.starts_with("//! ");
+        if let Some(word) = word.filter(|word| begins && VAGUE_WORDS.contains(word)) {
+            wrong.push(format!("{}:{number}: a doc comment begins with `{word}`", source.path));
+        }
+        before = line;
+    }
+    wrong
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,24 +230,4 @@ mod tests {
         assert!(repeated_types(&files("pub struct Kind;", "struct Kind;")).is_empty());
         assert!(repeated_types(&files("pub struct Kind;", "// pub struct Kind;")).is_empty());
     }
-}
-
-/// Words with which no doc comment begins: each stands in the place of a noun.
-const VAGUE_WORDS: &[&str] = &["What", "Those", "Whoever", "Nothing"];
-
-/// Doc comments whose first word does not name what they document.
-pub(crate) fn vague_docs(source: &Source) -> Vec<String> {
-    let mut wrong = Vec::new();
-    let mut before = "";
-    for (line, number) in source.text.lines().zip(1..) {
-        let line = line.trim_start();
-        let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
-        let word = text.and_then(|text| text.split(|c: char| !c.is_alphanumeric()).next());
-        let begins = !before.starts_with("/// ") && !before.starts_with("//! ");
-        if let Some(word) = word.filter(|word| begins && VAGUE_WORDS.contains(word)) {
-            wrong.push(format!("{}:{number}: a doc comment begins with `{word}`", source.path));
-        }
-        before = line;
-    }
-    wrong
 }
