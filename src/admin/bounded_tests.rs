@@ -86,7 +86,7 @@ impl HeldServer {
     }
 }
 
-/// What a client is sent until its connection ends; one that is cut may miss its end.
+/// Reads all that a client is sent until its connection ends; one that is cut may miss its end.
 fn received(mut client: TcpStream) -> String {
     let mut bytes = Vec::new();
     if let Err(error) = client.read_to_end(&mut bytes) {

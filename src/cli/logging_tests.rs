@@ -1,12 +1,12 @@
 use super::*;
 use crate::base::log::testing::{TEXT, written};
 
-/// What is written at this level.
+/// Returns the lines that are written at this level.
 fn written_at(level: &str, style: Style, work: impl FnOnce()) -> String {
     written(filter(level, "test").unwrap(), style, work)
 }
 
-/// What is written of an audit line and another one.
+/// Returns the lines that are written of an audit line and another one.
 fn audited(level: &str, style: Style) -> Vec<String> {
     let text = written_at(level, style, || {
         tracing::info!(target: "audit", who = "me", "replay begins");

@@ -1,6 +1,6 @@
 //! Lines of a service's log on their way to standard error, which may be a pipe that nobody reads.
 //!
-//! Whoever writes to a full pipe waits, and nothing of a relay may: neither probes nor signals nor the
+//! A thread that writes to a full pipe waits, and none of a relay may: neither probes nor signals nor the
 //! loop. So one thread writes, and the others leave their lines in a channel. Lines for which it has no
 //! room are lost and counted.
 

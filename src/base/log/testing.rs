@@ -18,7 +18,7 @@ pub(super) fn log(style: Style) -> (&'static Log, Receiver<QueueEntry>) {
     (Box::leak(Box::new(Log { style, repeats: Mutex::default(), queue: Some(queue) })), waiting)
 }
 
-/// What is written by this filter while `work` runs.
+/// Returns the lines that are written by this filter while `work` runs.
 pub(crate) fn written(filter: Targets, style: Style, work: impl FnOnce()) -> String {
     written_with(filter, style, |_| work())
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::base::error::Exit;
 use crate::base::text::escaped;
 
-/// What is written at this level.
+/// Returns the lines that are written at this level.
 fn written(level: Level, style: Style, work: impl FnOnce()) -> String {
     written_with(Targets::new().with_default(level), style, |_| work())
 }
