@@ -9,6 +9,7 @@ pub(crate) mod admin;
 pub mod app;
 pub mod base;
 pub mod cli;
+#[cfg(feature = "compare")]
 pub(crate) mod compare;
 pub mod config;
 pub mod dead_letter;

@@ -13,6 +13,8 @@ use std::sync::OnceLock;
 mod chart;
 #[path = "tidy/dashboards.rs"]
 mod dashboards;
+#[path = "tidy/features.rs"]
+mod features;
 #[path = "tidy/graph.rs"]
 mod graph;
 #[path = "tidy/imports.rs"]
@@ -314,6 +316,15 @@ fn the_documented_metrics_are_those_of_the_table() {
 #[test]
 fn the_documented_errors_are_those_that_are_decided() {
     is_fresh("docs/errors.md", &walrelay::sink::errors_table());
+}
+
+#[test]
+fn a_build_with_one_sink_compiles_nothing_of_the_others() {
+    let builds = features::builds(&root());
+    let mut wrong = features::undeclared(&read("Cargo.toml"), walrelay::base::features::FEATURES);
+    wrong.extend(builds.iter().flat_map(features::violations));
+    assert_none(wrong);
+    is_fresh("docs/dependencies.md", &features::table(&builds));
 }
 
 /// The document holds this table; with `UPDATE_DOCS=1` it does from now on.

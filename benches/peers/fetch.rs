@@ -1,4 +1,4 @@
-//! Those to be measured, as this machine has them.
+//! Contenders, as this machine has them.
 
 use std::path::PathBuf;
 

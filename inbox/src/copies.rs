@@ -4,24 +4,25 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use walrelay_dead_letter::header::{
+    ATTEMPTS, COMMIT_TS, ERROR_CLASS, ERROR_MSG, EVENT_ID, FAILED_AT, FIRST_FAILED_AT,
+    HEADERS_DROPPED, LSN, ORIGINAL_EXCHANGE, ORIGINAL_TOPIC, PREFIX, RELAY, REPLAY_COUNT,
+    VALUE_SIZE, extend_list, header_cost,
+};
+use walrelay_dead_letter::text::truncated;
 
 use crate::decision::Cause;
-use crate::message::{Message, replay_header, retry_header};
+use crate::message::{Message, retry_header};
 use crate::time::{is_rfc3339, rfc3339};
 
-const REASON: &str = "dlq-error-msg";
-/// Names of headers that a dead letter had no room for. `walrelay dlq` replays none that has it.
-const HEADERS_DROPPED: &str = "dlq-headers-dropped";
 const REASON_BYTES_MAX: usize = 2_000;
 const DROPPED_BYTES_MAX: usize = 500;
 /// A name of a topic or a class.
 const NAME_BYTES_MAX: usize = 255;
 const LSN_BYTES_MAX: usize = 32;
-/// What brokers add to name and value of a header.
-const HEADER_COST_BYTES: usize = 6;
-/// What is kept of the headers of a message once the broker has refused its dead letter.
+/// The bytes that are kept of the headers of a message once the broker has refused its dead letter.
 pub(crate) const HEADERS_BYTES_KEPT: usize = 64 * 1024;
-/// What is kept of a value that the broker does not take.
+/// The bytes that are kept of a value that the broker does not take.
 pub(crate) const VALUE_BYTES_KEPT: usize = 512 * 1024;
 
 /// A copy for a retry level.
@@ -39,7 +40,7 @@ impl RetryCopy {
         let mut headers = message.received().headers.clone();
         let mut push = |name: &str, text: String| headers.push((name.to_owned(), text.into()));
         if let Some(replays) = replays(message) {
-            push(replay_header::COUNT, replays);
+            push(REPLAY_COUNT, replays);
         }
         if self.attempts > 0 {
             push(retry_header::COUNT, self.attempts.to_string());
@@ -78,19 +79,19 @@ impl DeadLetter<'_> {
         let commit_ts = message.header("commit_ts").filter(|at| is_rfc3339(at));
         let value_bytes = message.value().map_or(0, <[u8]>::len);
         let own = [
-            (replay_header::COUNT, replays(message)),
-            ("dlq-event-id", Some(message.id().to_owned())),
-            ("dlq-original-topic", cut(message.topic(), NAME_BYTES_MAX)),
-            ("dlq-original-exchange", self.exchange.map(str::to_owned)),
-            ("dlq-error-class", cut(&self.cause.class, NAME_BYTES_MAX)),
-            (REASON, cut(&self.cause.reason, REASON_BYTES_MAX)),
-            ("dlq-attempts", Some(self.cause.attempts.to_string())),
-            ("dlq-first-failed-at", Some(first_failed_at)),
-            ("dlq-failed-at", Some(failed_at)),
-            ("dlq-lsn", message.header("lsn").and_then(|lsn| cut(lsn, LSN_BYTES_MAX))),
-            ("dlq-commit-ts", commit_ts.map(str::to_owned)),
-            ("dlq-relay", cut(self.relay, NAME_BYTES_MAX)),
-            ("dlq-value-size", is_cut.then(|| value_bytes.to_string())),
+            (REPLAY_COUNT, replays(message)),
+            (EVENT_ID, Some(message.id().to_owned())),
+            (ORIGINAL_TOPIC, cut(message.topic(), NAME_BYTES_MAX)),
+            (ORIGINAL_EXCHANGE, self.exchange.map(str::to_owned)),
+            (ERROR_CLASS, cut(&self.cause.class, NAME_BYTES_MAX)),
+            (ERROR_MSG, cut(&self.cause.reason, REASON_BYTES_MAX)),
+            (ATTEMPTS, Some(self.cause.attempts.to_string())),
+            (FIRST_FAILED_AT, Some(first_failed_at)),
+            (FAILED_AT, Some(failed_at)),
+            (LSN, message.header("lsn").and_then(|lsn| cut(lsn, LSN_BYTES_MAX))),
+            (COMMIT_TS, commit_ts.map(str::to_owned)),
+            (RELAY, cut(self.relay, NAME_BYTES_MAX)),
+            (VALUE_SIZE, is_cut.then(|| value_bytes.to_string())),
         ];
         let own = own.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?.into())));
         message.received().headers.iter().cloned().chain(own).collect()
@@ -104,7 +105,7 @@ fn first_failed_at(message: &Message) -> Option<&str> {
 /// Leaves out the largest headers of the message until the rest has no more than `bytes_max`, and
 /// names them; true if they did not fit. Those of the dead letter stay; of the reason what fits.
 pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool {
-    let cost = |(name, value): &(String, Bytes)| HEADER_COST_BYTES + name.len() + value.len();
+    let cost = |(name, value): &(String, Bytes)| header_cost(name, value);
     let mut bytes: usize = headers.iter().map(cost).sum();
     if bytes <= bytes_max {
         return false;
@@ -112,33 +113,29 @@ pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool 
     // It may have been called with more room before.
     let before = headers.iter().position(|(name, _)| name == HEADERS_DROPPED);
     let before = before.map(|at| headers.remove(at).1).unwrap_or_default();
-    let mut dropped = String::from_utf8_lossy(&before).into_owned();
     bytes = headers.iter().map(cost).sum();
-    bytes += HEADER_COST_BYTES + HEADERS_DROPPED.len() + DROPPED_BYTES_MAX;
-    let is_theirs = |at: &usize| !replay_header::is_one(&headers[*at].0);
+    bytes += header_cost(HEADERS_DROPPED, &[]) + DROPPED_BYTES_MAX;
+    let is_theirs = |at: &usize| !headers[*at].0.starts_with(PREFIX);
     let mut theirs: Vec<usize> = (0..headers.len()).filter(is_theirs).collect();
     theirs.sort_by_key(|at| std::cmp::Reverse(cost(&headers[*at])));
-    let mut is_dropped = vec![false; headers.len()];
+    let (mut is_dropped, mut names) = (vec![false; headers.len()], Vec::new());
     for at in theirs {
         if bytes <= bytes_max {
             break;
         }
         bytes -= cost(&headers[at]);
         is_dropped[at] = true;
-        if dropped.len() < DROPPED_BYTES_MAX {
-            let comma = if dropped.is_empty() { "" } else { "," };
-            dropped = format!("{dropped}{comma}{}", headers[at].0);
-        }
+        names.push(headers[at].0.as_str());
     }
+    let list = extend_list(&String::from_utf8_lossy(&before), &names, DROPPED_BYTES_MAX);
     let mut is_dropped = is_dropped.into_iter();
     headers.retain(|_| is_dropped.next() != Some(true));
-    if let Some((_, reason)) = headers.iter_mut().find(|(name, _)| name == REASON) {
+    if let Some((_, reason)) = headers.iter_mut().find(|(name, _)| name == ERROR_MSG) {
         let kept = reason.len().saturating_sub(bytes.saturating_sub(bytes_max));
-        *reason = beginning(&String::from_utf8_lossy(reason), kept).to_owned().into();
+        *reason = truncated(&String::from_utf8_lossy(reason), kept).to_owned().into();
     }
-    if !dropped.is_empty() {
-        let names = beginning(&dropped, DROPPED_BYTES_MAX).to_owned();
-        headers.push((HEADERS_DROPPED.to_owned(), names.into()));
+    if !list.is_empty() {
+        headers.push((HEADERS_DROPPED.to_owned(), list.into()));
     }
     true
 }
@@ -150,16 +147,7 @@ fn replays(message: &Message) -> Option<String> {
 
 /// In an `Option`, as the list of headers has it.
 fn cut(text: &str, bytes_max: usize) -> Option<String> {
-    Some(beginning(text, bytes_max).to_owned())
-}
-
-/// The beginning of a long text, up to a whole character.
-fn beginning(text: &str, bytes_max: usize) -> &str {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    Some(truncated(text, bytes_max).to_owned())
 }
 
 /// `SERVICE@host`, as the relay names itself in its dead letters.
@@ -257,14 +245,13 @@ mod tests {
         let all = [
             header("small", 10),
             header("huge", 100_000),
-            header(REASON, REASON_BYTES_MAX),
+            header(ERROR_MSG, REASON_BYTES_MAX),
             header("large", 10_000),
         ];
         let fitted = |bytes_max| {
             let mut headers = all.to_vec();
             fit(&mut headers, bytes_max);
-            let cost: usize =
-                headers.iter().map(|(name, value)| name.len() + value.len() + 6).sum();
+            let cost: usize = headers.iter().map(|(name, value)| header_cost(name, value)).sum();
             assert!(cost <= bytes_max);
             headers
         };
@@ -274,15 +261,15 @@ mod tests {
         assert_eq!(fitted(200_000), all);
         // WHEN one is too large THEN it is named
         let mut headers = fitted(20_000);
-        assert_eq!(names(&headers), ["small", REASON, "large", HEADERS_DROPPED]);
+        assert_eq!(names(&headers), ["small", ERROR_MSG, "large", HEADERS_DROPPED]);
         assert_eq!(headers[3].1, "huge");
         // WHEN there is less room later THEN the names are added
         fit(&mut headers, 5_000);
-        assert_eq!(names(&headers), ["small", REASON, HEADERS_DROPPED]);
-        assert_eq!((headers[1].1.len(), &*headers[2].1), (REASON_BYTES_MAX, &b"huge,large"[..]));
+        assert_eq!(names(&headers), ["small", ERROR_MSG, HEADERS_DROPPED]);
+        assert_eq!((headers[1].1.len(), &*headers[2].1), (REASON_BYTES_MAX, &b"huge, large"[..]));
         // WHEN not even the reason has room THEN it is cut
         let headers = fitted(1_000);
-        assert_eq!(names(&headers), [REASON, HEADERS_DROPPED]);
+        assert_eq!(names(&headers), [ERROR_MSG, HEADERS_DROPPED]);
         assert!((300..500).contains(&headers[0].1.len()), "{}", headers[0].1.len());
     }
 
@@ -304,7 +291,7 @@ mod tests {
         let mut headers = letter.headers(&message, true, Duration::ZERO);
         assert!(fit(&mut headers, 3 * 1024));
         // THEN its dead letter fits, and says what it knows for sure
-        let bytes: usize = headers.iter().map(|(name, value)| 6 + name.len() + value.len()).sum();
+        let bytes: usize = headers.iter().map(|(name, value)| header_cost(name, value)).sum();
         assert!(bytes <= 3 * 1024, "{bytes}");
         let value = |name: &str| {
             let found = headers.iter().find(|(known, _)| known == name);
@@ -317,13 +304,6 @@ mod tests {
         let name = Some("ä".repeat(127));
         assert_eq!((value("dlq-original-topic"), value("dlq-error-class")), (name.clone(), name));
         assert!(value(HEADERS_DROPPED).is_some_and(|names| names.contains("lsn")));
-        assert!(value(REASON).is_some_and(|reason| !reason.is_empty()));
-    }
-
-    #[test]
-    fn a_long_text_is_cut_between_characters() {
-        let long = "ä".repeat(10);
-        assert_eq!((beginning(&long, 7).len(), beginning(&long[2..], 8).len()), (6, 8));
-        assert_eq!(beginning("x", 8), "x");
+        assert!(value(ERROR_MSG).is_some_and(|reason| !reason.is_empty()));
     }
 }

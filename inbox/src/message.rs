@@ -1,12 +1,14 @@
 //! A message as the handler sees it, and what earlier attempts have left in its headers.
 
 use bytes::Bytes;
+use walrelay_dead_letter::header::{PREFIX, REPLAY_COUNT, REPLAY_FOR};
 
 use crate::settings::is_service_name;
 
 /// Headers of copies in the retry levels. A handler does not see them.
 pub(crate) mod retry_header {
-    pub(crate) const PREFIX: &str = "x-retry-";
+    use walrelay_dead_letter::header::RETRY_PREFIX;
+
     /// Failed attempts so far; missing where the message only waits for an earlier one of its key.
     pub(crate) const COUNT: &str = "x-retry-count";
     /// Number of the copy: of several copies only the newest is handled.
@@ -20,21 +22,7 @@ pub(crate) mod retry_header {
     pub(crate) const ORIGINAL_TOPIC: &str = "x-original-topic";
 
     pub(crate) fn is_one(name: &str) -> bool {
-        name.starts_with(PREFIX) || name == FIRST_FAILED_AT || name == ORIGINAL_TOPIC
-    }
-}
-
-/// Headers of dead letters, and of those that `walrelay dlq replay` has sent again. A handler does not
-/// see them.
-pub(crate) mod replay_header {
-    const PREFIX: &str = "dlq-";
-    /// How often the dead letter was replayed, from 1.
-    pub(crate) const COUNT: &str = "dlq-replay-count";
-    /// For which consumer. On Kafka, where others read the topic as well.
-    pub(crate) const FOR: &str = "dlq-replay-for";
-
-    pub(crate) fn is_one(name: &str) -> bool {
-        name.starts_with(PREFIX)
+        name.starts_with(RETRY_PREFIX) || name == FIRST_FAILED_AT || name == ORIGINAL_TOPIC
     }
 }
 
@@ -99,8 +87,8 @@ struct ReplayState {
 
 impl ReplayState {
     fn of(headers: &[(String, Bytes)], trust: ReplayTrust) -> ReplayState {
-        let count = number::<i32>(headers, replay_header::COUNT).filter(|count| *count > 0);
-        let service = text(headers, replay_header::FOR).filter(|name| is_service_name(name));
+        let count = number::<i32>(headers, REPLAY_COUNT).filter(|count| *count > 0);
+        let service = text(headers, REPLAY_FOR).filter(|name| is_service_name(name));
         match (trust, count, service) {
             (ReplayTrust::Both, Some(count), Some(service)) => {
                 ReplayState { count, service: Some(service.to_owned()) }
@@ -135,7 +123,7 @@ impl Message {
 
     fn new(mut received: Received, retry: RetryState, trust: ReplayTrust) -> Message {
         let replay = ReplayState::of(&received.headers, trust);
-        let is_ours = |name: &str| retry_header::is_one(name) || replay_header::is_one(name);
+        let is_ours = |name: &str| retry_header::is_one(name) || name.starts_with(PREFIX);
         received.headers.retain(|(name, _)| !is_ours(name));
         let id = received.id.as_deref().or_else(|| text(&received.headers, "id"));
         Message {

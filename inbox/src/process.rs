@@ -23,7 +23,7 @@ use crate::panics::{caught, caught_call};
 use crate::settings::Plan;
 use crate::span::{MessageSpan, Tracing};
 use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
-use crate::time::{Backoff, unix_now};
+use crate::time::{Backoff, backoff, unix_now};
 use crate::{Failure, Handler, Message};
 
 const UNUSABLE_ID: &str =
@@ -86,7 +86,7 @@ impl From<tokio_postgres::Error> for Interrupted {
 
 impl<B: Broker, H: Handler> Processor<B, H> {
     pub(crate) fn new(shared: Arc<Shared<B, H>>, session: Session) -> Processor<B, H> {
-        Processor { shared, session, backoff: Backoff::default(), hold: None }
+        Processor { shared, session, backoff: backoff(), hold: None }
     }
 
     pub(crate) async fn process(&mut self, delivery: Delivery<B::Token>) {
@@ -96,7 +96,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         }
         let span = self.shared.tracing.begin(&mut message);
         let outcome = self.outcome(&mut message, &token, &span).await.ok();
-        self.backoff.reset();
+        self.backoff.succeeded();
         if self.hold.take().is_some() && outcome.is_some() {
             tracing::info!(consumer = self.shared.plan.service, "the lane goes on");
         }
@@ -331,7 +331,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
         }
         self.session.discard();
-        pause(self.backoff.next(), token).await
+        pause(self.backoff.next_delay(), token).await
     }
 }
 
@@ -391,7 +391,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let length = whole.as_ref().map_or(0, Bytes::len);
         let mut kept_max = length;
         let mut was_refused = false;
-        let mut backoff = Backoff::default();
+        let mut backoff = backoff();
         loop {
             let value = whole.as_ref().map(|value| value.slice(..kept_max));
             let mut headers = letter.headers(message, kept_max < length, unix_now());
@@ -413,7 +413,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             );
             was_refused = true;
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            pause(backoff.next(), token).await?;
+            pause(backoff.next_delay(), token).await?;
         }
     }
 

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::connection::{Database, Outage, in_time};
 use crate::settings::Settings;
-use crate::time::Backoff;
+use crate::time::backoff;
 
 /// With the rows of `deferred_messages` that came too late ([`crate::store`]): they would count
 /// again once their message is not known to be processed.
@@ -45,11 +45,11 @@ impl Retention {
     }
 
     pub(crate) async fn run(self) {
-        let mut backoff = Backoff::default();
+        let mut backoff = backoff();
         loop {
             match self.remove_old_rows().await {
                 Ok(()) => {
-                    backoff.reset();
+                    backoff.succeeded();
                     tokio::time::sleep(self.interval).await;
                 }
                 Err(Outage(reason)) => {
@@ -59,7 +59,7 @@ impl Retention {
                         reason,
                         "old rows of processed_messages are not removed"
                     );
-                    tokio::time::sleep(self.interval.min(backoff.next() * 10)).await;
+                    tokio::time::sleep(self.interval.min(backoff.next_delay() * 10)).await;
                 }
             }
         }

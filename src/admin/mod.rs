@@ -34,6 +34,7 @@ pub(crate) mod address;
 mod answer;
 mod api;
 mod bounded;
+#[cfg_attr(not(feature = "console"), path = "no_console.rs")]
 mod console;
 mod history;
 mod hosts;

@@ -1,12 +1,13 @@
 //! Types that every other folder may use; this folder uses none of the others.
 
 pub(crate) mod clock;
+pub mod features;
 pub(crate) mod host;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod os_ffi;
 pub(crate) mod random;
-pub(crate) mod runtime;
+pub mod runtime;
 pub mod secret;
 pub(crate) mod service_manager;
 #[cfg(test)]

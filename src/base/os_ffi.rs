@@ -1,11 +1,11 @@
-//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SIOCOUTQ`, `SO_LINGER`,
-//! `mmap`, `clock_gettime` and `_exit`.
+//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, `SIOCOUTQ`, `mmap`,
+//! `clock_gettime` and `_exit`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,22 +32,6 @@ pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> io::Result<u64> {
     // On a socket the number is that of `SIOCOUTQ`.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if outcome == 0 { Ok(bytes.unsigned_abs().into()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Closes a socket, and drops what it has not sent yet.
-pub(crate) fn close_unsent(socket: OwnedFd) {
-    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
-    let length = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: the descriptor is open until it is dropped; the option is a `linger`.
-    let _best_effort = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const at_once).cast(),
-            length,
-        )
-    };
 }
 
 /// Microseconds on `CLOCK_MONOTONIC`, which systemd compares with its own.

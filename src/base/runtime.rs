@@ -12,7 +12,7 @@ pub(crate) fn current_thread() -> Result<Runtime, Fault> {
     runtime.map_err(|error| refused("a runtime", &error))
 }
 
-pub(crate) fn multi_thread(threads: usize, name: &str) -> Result<Runtime, Fault> {
+pub fn multi_thread(threads: usize, name: &str) -> Result<Runtime, Fault> {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(threads).thread_name(name).enable_all().build();
     runtime.map_err(|error| refused("a runtime", &error))

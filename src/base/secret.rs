@@ -9,6 +9,7 @@ use std::sync::Arc;
 pub use walrelay_core::base::secret::{SECRET_UNREAD, Secret};
 
 use super::error::{Exit, Fault};
+use super::settings::kind::BadValue;
 
 /// Why the file of a secret cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +24,7 @@ impl SecretUnread {
         format!("ls -l {}", self.path.display())
     }
 
-    pub(crate) fn fault(&self, place: &str) -> Fault {
+    pub fn fault(&self, place: &str) -> Fault {
         Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend())
     }
 }
@@ -50,9 +51,14 @@ impl SecretFile for Secret {
     }
 }
 
-/// For a setting; the error is what is wrong, and what mends it.
-pub(crate) fn read_file(path: &Path) -> Result<Secret, (String, String)> {
-    Secret::of_file(path).map_err(|unread| (unread.to_string(), unread.mend()))
+/// For a setting; a later start may read it.
+pub(crate) fn read_file(path: &Path) -> Result<Secret, BadValue> {
+    let bad = |unread: SecretUnread| BadValue {
+        what: unread.to_string(),
+        mend: unread.mend(),
+        may_pass: true,
+    };
+    Secret::of_file(path).map_err(bad)
 }
 
 fn read(path: &Arc<Path>) -> Result<Secret, SecretUnread> {

@@ -14,10 +14,11 @@ use crate::base::error::{Exit, Fault};
 use crate::base::log::{self, LogStream, Style};
 use crate::base::text::json_lines_shown;
 use crate::base::{os_ffi, runtime};
-use crate::{app, config};
+use crate::{app, config, sink};
 
 mod args;
 mod check;
+#[cfg(feature = "compare")]
 mod compare;
 mod confirm;
 mod detect;
@@ -34,7 +35,7 @@ mod slow;
 mod status;
 
 use args::{Args, Command, ConfigAction, LogFormat};
-use logging::{LogOptions, both, prepare, prepare_broker, prepare_reloading};
+use logging::{LogOptions, prepare, prepare_broker, prepare_reloading};
 use output::{print, print_as};
 
 /// The declaration of the command line, for man pages.
@@ -102,7 +103,10 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             let connection = config::source_connection(&request)?;
             runtime::try_block_on(detect::run(&connection))?
         }
-        Command::Config { action: ConfigAction::Example { sink } } => print(sink.text())?,
+        Command::Config { action: ConfigAction::Example { sink } } => {
+            let example = sink::examples().find(|(name, _)| *name == sink);
+            print(example.map_or("", |(_, text)| text))?
+        }
         Command::Config { action: ConfigAction::Schema } => print(&(config::schema() + "\n"))?,
         Command::Run { .. } => {
             let prepared = prepare_reloading(log, &request);
@@ -111,13 +115,15 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
         }
         Command::Check { output, .. } => check::run(&prepared()?, output.format())?,
         Command::Init(args) => init::run(&prepared()?, &args)?,
+        #[cfg(feature = "compare")]
         Command::Compare(args) => {
             let plan = compare::plan(&args);
             // Its progress is enough, unless a level is asked for.
             let log = LogOptions { level: log.level.or(Some("warn")), ..log };
-            let (plan, config) = both(plan, prepare(log, &request))?;
+            let (plan, config) = logging::both(plan, prepare(log, &request))?;
             compare::run(&config, &request, &plan, &args)?
         }
+        #[cfg(feature = "compare")]
         Command::CompareRelay => compare::relay(log, &request)?,
         Command::Dlq { from, action } => {
             let broker = || prepare_broker(log, &request);

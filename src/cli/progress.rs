@@ -44,6 +44,7 @@ impl StatusLine {
     }
 
     /// Writes a text that stays.
+    #[cfg(feature = "compare")]
     pub(super) fn keep(&mut self, mark: &str, text: &str) {
         self.erase();
         self.shown_at = Instant::now();

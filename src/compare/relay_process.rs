@@ -26,7 +26,7 @@ use crate::config::{Config, Request};
 use crate::delivery::settings::{OnDeadLetter, WhenHalted};
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
-use crate::sink::SinkKind;
+use crate::sink::Broker;
 use crate::trace::TracingSettings;
 
 pub(crate) const COMMAND: &str = "compare-relay";
@@ -87,7 +87,7 @@ impl RelayOrder {
         adapted.source.slot.clone_from(&self.name);
         adapted.source.publication.clone_from(&self.name);
         adapted.source.messages = None;
-        adapted.source.outboxes = vec![outbox(&self.name, config.sink.kind())?];
+        adapted.source.outboxes = vec![outbox(&self.name, &*config.sink)?];
         let interval = self.interval_ms.map(Duration::from_millis);
         adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
         // Every event of the load can be published: a dead letter would hide a fault.
@@ -106,15 +106,15 @@ pub(super) fn application_name(name: &str) -> String {
     format!("{name}_relay")
 }
 
-fn outbox(name: &str, sink: &SinkKind) -> Result<OutboxTable, Fault> {
+fn outbox(name: &str, sink: &dyn Broker) -> Result<OutboxTable, Fault> {
     let constant = Template::parse(name).map_err(|error| broken(io::Error::other(error)))?;
     Ok(OutboxTable {
         schema: name.to_owned(),
         columns: Columns { key: "event_key".to_owned(), ..Columns::default() },
         route: Route {
             topic: constant.clone(),
-            exchange: sink.routes.exchange_key.is_some().then_some(constant),
-            binding: sink.binding,
+            exchange: sink.exchange().is_some().then_some(constant),
+            binding: sink.kind().binding,
             // The other preset needs a column for the event type, which the scratch table lacks.
             preset: Preset::Debezium,
             ..Route::default()

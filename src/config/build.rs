@@ -1,15 +1,13 @@
-//! Makes the typed configuration of the effective values.
+//! Makes the typed configuration of what the file declares.
 
 use std::sync::Arc;
 
-use super::check;
-use super::effective::Effective;
-use super::layers::Problem;
-use super::sections::{AdminSettings, ConfigFile, LogSettings, SourceSection, path_of};
+use super::sections::{
+    AdminSettings, ConfigFile, LogSettings, SinkSection, SourceSection, path_of,
+};
+use super::{check, missing};
 use crate::base::secret::Secret;
-use crate::base::settings::kind::Lookup;
-use crate::base::settings::{SettingType as _, Settings as _};
-use crate::base::template::Template;
+use crate::base::settings::Visit;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::OutboxTable;
@@ -44,42 +42,33 @@ pub struct BrokerConfig {
 }
 
 /// Makes the configuration of a command that uses the broker alone.
-pub(crate) fn broker(effective: &Effective, problems: &mut Vec<Problem>) -> Option<BrokerConfig> {
-    let file = ConfigFile::read(&effective.values());
-    let sink = sink(&file, effective, problems)?;
+pub(crate) fn broker(mut file: ConfigFile, visit: &mut Visit) -> Option<BrokerConfig> {
+    let sink = sink(&mut file, visit)?;
     Some(BrokerConfig { sink, dead_letter: file.dead_letter, log: file.log })
 }
 
 /// Returns none when a part cannot be made. Values that could not be
 /// read have been reported already and have arbitrary replacements
 /// here; the caller drops the result if there is any problem.
-pub(crate) fn build(
-    effective: &Effective,
-    problems: &mut Vec<Problem>,
-    env: Lookup<'_>,
-) -> Option<Config> {
-    let file = ConfigFile::read(&effective.values());
-    check::check(&file, effective, problems);
-    let connection = connection(&file.source.url, effective, problems, env);
-    let sink = sink(&file, effective, problems);
-    let kind = file.sink.kind()?;
-    let exchange = kind.routes.exchange_key.and_then(|key| file.sink.own.get(key));
-    let exchange = exchange.map(|value| Template::read(Some(value)));
-    let exchange_key =
-        format!("sink.{}.{}", kind.name, kind.routes.exchange_key.unwrap_or_default());
+pub(crate) fn build(mut file: ConfigFile, visit: &mut Visit) -> Option<Config> {
+    check::check(&file, visit);
+    let connection = connection(&file.source.url, visit);
+    let sink = sink(&mut file, visit);
+    let (connection, sink) = (connection?, sink?);
+    let kind = sink.kind();
     let ConfigFile { source: SourceSection { own, outbox, mut messages, polling, .. }, .. } = file;
     let mut sections = outbox;
     let routes = sections.iter_mut().map(|outbox| &mut outbox.route);
     for route in routes.chain(messages.iter_mut().map(|messages| &mut messages.route)) {
-        route.exchange.clone_from(&exchange);
-        route.exchange_key.clone_from(&exchange_key);
+        route.exchange = sink.exchange().cloned();
+        route.exchange_key = format!("sink.{}.exchange", kind.name);
         route.binding = kind.binding;
     }
     let outboxes = sections.into_iter().map(OutboxTable::from).collect();
     Some(Config {
-        source: SourceSettings { connection: connection?, outboxes, messages, ..own },
+        source: SourceSettings { connection, outboxes, messages, ..own },
         polling,
-        sink: sink?,
+        sink,
         delivery: file.delivery,
         dead_letter: file.dead_letter,
         admin: file.admin,
@@ -88,53 +77,51 @@ pub(crate) fn build(
     })
 }
 
-pub(crate) fn connection(
-    url: &Secret,
-    effective: &Effective,
-    problems: &mut Vec<Problem>,
-    env: Lookup<'_>,
-) -> Option<ConnInfo> {
+pub(crate) fn connection(url: &Secret, visit: &mut Visit) -> Option<ConnInfo> {
     let path = path_of!(ConfigFile.source / SourceSection.url);
-    if !effective.settings.contains_key(&path) {
+    if !visit.effective.settings.contains_key(&path) {
         return None;
     }
-    let refused = |error: ConnInfoError| {
-        let mend = match error {
-            ConnInfoError::Passfile(_) => {
-                "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"
-            }
-            _ => "write postgres://user@host:5432/database?sslmode=verify-full",
-        };
-        problems.push(effective.problem(&path, "config.bad-value", &error.to_string(), mend));
-    };
-    let mut info = conninfo::parse(url.expose(), env).map_err(refused).ok()?;
-    info.login_files.url = Some(url.clone()).filter(Secret::is_of_file);
-    Some(info)
+    let env = |name: &str| visit.tree.variables.get(name).cloned();
+    match conninfo::parse(url.expose(), &env) {
+        Ok(mut info) => {
+            info.login_files.url = Some(url.clone()).filter(Secret::is_of_file);
+            Some(info)
+        }
+        Err(error) => {
+            let mend = match error {
+                ConnInfoError::Passfile(_) => {
+                    "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"
+                }
+                _ => "write postgres://user@host:5432/database?sslmode=verify-full",
+            };
+            visit.refuse(&path, "config.bad-value", &error.to_string(), mend);
+            None
+        }
+    }
 }
 
-fn sink(
-    file: &ConfigFile,
-    effective: &Effective,
-    problems: &mut Vec<Problem>,
-) -> Option<Arc<dyn Broker>> {
-    let sink = file.sink.kind()?;
+fn sink(file: &mut ConfigFile, visit: &mut Visit) -> Option<Arc<dyn Broker>> {
+    let SinkSection { kind, missing } = std::mem::take(&mut file.sink);
+    if let Some(feature) = missing {
+        missing::refuse(visit, &path_of!(ConfigFile.sink).child("kind"), feature);
+    }
+    let (kind, configure) = kind?;
     let surroundings = Surroundings {
         window_events_max: file.delivery.window_events_max,
         window_bytes_max: file.delivery.window_bytes_max,
         dead_letters: &file.dead_letter.address,
     };
-    let invalid = match (sink.configure)(&file.sink.own, &surroundings) {
+    let invalid = match configure(&surroundings) {
         Ok(broker) => return Some(broker),
         Err(invalid) => invalid,
     };
     for InvalidSetting { key, name, code, what, mend } in invalid {
-        let mut path = path_of!(ConfigFile.sink).child(sink.name).child(key);
-        if let Some(name) = &name {
-            path = path.child(name);
-        }
+        let path = path_of!(ConfigFile.sink).child(kind.name).child(key);
+        let path = name.map_or_else(|| path.clone(), |name| path.child(&name));
         // A value that cannot be read has been reported already.
-        if !effective.broken.contains(&path) {
-            problems.push(effective.problem(&path, code, &what, &mend));
+        if !visit.broken.contains(&path) {
+            visit.refuse(&path, code, &what, mend);
         }
     }
     None

@@ -4,15 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::effective::Effective;
-use super::layers::{Origin, Problem};
-use super::path::Path;
+use super::missing;
 use super::sections::{
     AdminSettings, ConfigFile, SourceMode, SourceSection, TOKEN_BYTES_MIN, path_of,
 };
 use crate::base::event::is_reserved_header;
-use crate::base::settings::name_of;
-use crate::base::settings::units;
+use crate::base::settings::{Origin, Path, Visit, name_of, units};
 use crate::base::template::{Part, Template};
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::PAYLOAD_MEMBER;
@@ -22,12 +19,9 @@ use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
 use crate::trace::{OtlpEndpoint, TracingSettings, parse_headers};
 
-const CONFLICT: &str = "config.conflict";
-const BAD_VALUE: &str = "config.bad-value";
-
 /// Appends a problem for every contradiction.
-pub(crate) fn check(file: &ConfigFile, effective: &Effective, problems: &mut Vec<Problem>) {
-    let mut checks = Checks { file, effective, problems };
+pub(crate) fn check(file: &ConfigFile, visit: &mut Visit) {
+    let mut checks = Checks { file, visit };
     checks.polling();
     let delivery = &file.delivery;
     checks.waits(
@@ -56,55 +50,65 @@ fn outbox(index: usize) -> Path {
 
 struct Checks<'a> {
     file: &'a ConfigFile,
-    effective: &'a Effective,
-    problems: &'a mut Vec<Problem>,
+    visit: &'a mut Visit,
 }
 
 impl Checks<'_> {
-    fn refuse(&mut self, path: &Path, code: &'static str, what: &str, mend: &str) {
-        self.problems.push(self.effective.problem(path, code, what, mend));
+    fn conflict(&mut self, path: &Path, what: &str, mend: &str) {
+        self.visit.refuse(path, "config.conflict", what, mend);
+    }
+
+    fn bad_value(&mut self, path: &Path, what: &str, mend: &str) {
+        self.visit.refuse(path, "config.bad-value", what, mend);
+    }
+
+    fn is_known(&self, path: &Path) -> bool {
+        self.visit.effective.settings.contains_key(path)
+    }
+
+    fn is_broken(&self, path: &Path) -> bool {
+        self.visit.broken.contains(path)
+    }
+
+    fn entries(&self, map: &Path) -> Vec<Path> {
+        self.visit.tree.entries(map).into_iter().filter(|path| self.is_known(path)).collect()
     }
 
     /// Polling has one table, and its batches fit into the window.
     fn polling(&mut self) {
-        if self.file.source.mode != SourceMode::Polling {
+        let source = &self.file.source;
+        if source.mode != SourceMode::Polling {
             return;
         }
-        let one_table = match self.file.source.outbox.len() {
-            0 => Some(("polling needs a table, and messages are none", "write [[source.outbox]]")),
-            1 => None,
-            _ => Some(("polling takes one table", "run one relay for each table")),
-        };
-        if let Some((what, mend)) = one_table {
-            self.refuse(&outbox(1), CONFLICT, what, mend);
+        let (second, none) = (outbox(1), "polling needs a table, and messages are none");
+        match source.outbox.len() {
+            0 => self.conflict(&second, none, "write [[source.outbox]]"),
+            1 => {}
+            _ => self.conflict(&second, "polling takes one table", "run one relay for each table"),
         }
-        if self.file.source.messages.is_some() {
+        if source.messages.is_some() {
             let path = path_of!(ConfigFile.source / SourceSection.messages);
             let what = "logical messages are not in any table: they cannot be polled";
-            self.refuse(&path, CONFLICT, what, "remove the section");
+            self.conflict(&path, what, "remove the section");
         }
-        for (index, section) in self.file.source.outbox.iter().enumerate() {
-            if section.filter.is_some() {
-                let path = outbox(index).child("where");
-                let what =
-                    "a row filter belongs to a publication, and polling claims every pending row";
-                self.refuse(&path, CONFLICT, what, "remove it");
-            }
+        for (index, _) in source.outbox.iter().enumerate().filter(|(_, it)| it.filter.is_some()) {
+            let what =
+                "a row filter belongs to a publication, and polling claims every pending row";
+            self.conflict(&outbox(index).child("where"), what, "remove it");
         }
-        let section = path_of!(ConfigFile.source / SourceSection.polling);
         let Some(PollingSettings { workers, batch_max, status_values: values, .. }) =
-            &self.file.source.polling
+            &source.polling
         else {
             return;
         };
+        let section = path_of!(ConfigFile.source / SourceSection.polling);
         let window = self.file.delivery.window_events_max;
         if workers.saturating_mul(*batch_max) > window {
             let what = format!(
                 "{workers} workers with {batch_max} rows each are more than window_events_max = {window}"
             );
             let mend = "fewer workers, smaller batches, or a larger delivery.window_events_max";
-            let path = section.child(name_of!(PollingSettings, batch_max));
-            self.refuse(&path, CONFLICT, &what, mend);
+            self.conflict(&section.child(name_of!(PollingSettings, batch_max)), &what, mend);
         }
         let section = section.child(name_of!(PollingSettings, status_values));
         let values = [
@@ -121,17 +125,16 @@ impl Checks<'_> {
     }
 
     fn waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {
-        let unread = |path| self.effective.broken.contains(path);
-        if low <= high || unread(base) || unread(cap) {
+        if low <= high || self.is_broken(base) || self.is_broken(cap) {
             return;
         }
         let (low, high) = (units::show_duration(low), units::show_duration(high));
         // The place of the fault is the key that was given.
-        let given = self.effective.settings.get(base).map(|setting| &setting.origin);
+        let given = self.visit.effective.settings.get(base).map(|setting| &setting.origin);
         let at = if given == Some(&Origin::Default) { cap } else { base };
         let what = format!("the first wait ({low}) is longer than the longest ({high})");
-        let mend = format!("{} = \"{low}\" or more, or a shorter {}", cap.last(), base.last());
-        self.refuse(at, CONFLICT, &what, &mend);
+        let mend = format!("{} = \"{low}\" or more, or a shorter {}", cap.name(), base.name());
+        self.conflict(at, &what, &mend);
     }
 
     fn tables(&mut self) {
@@ -139,7 +142,7 @@ impl Checks<'_> {
         let tables = sections.map(|(index, section)| {
             (outbox(index).child(name_of!(OutboxSection, table)), section.table.to_string())
         });
-        let tables = tables.filter(|(path, _)| !self.effective.broken.contains(path)).collect();
+        let tables = tables.filter(|(path, _)| !self.is_broken(path)).collect();
         let what = |table: &str, first: &Path| format!("{table} is already the table of {first}");
         self.distinct(tables, what, "remove one of the two");
     }
@@ -154,16 +157,14 @@ impl Checks<'_> {
         let mut seen: BTreeMap<String, Path> = BTreeMap::new();
         for (path, value) in values {
             match seen.get(&value) {
-                Some(first) => self.refuse(&path, CONFLICT, &what(&value, first), mend),
-                None => {
-                    seen.insert(value, path);
-                }
+                Some(first) => self.conflict(&path, &what(&value, first), mend),
+                None => drop(seen.insert(value, path)),
             }
         }
     }
 
     fn routes(&mut self) {
-        let Some(sink) = self.file.sink.kind() else { return };
+        let Some((sink, _)) = &self.file.sink.kind else { return };
         let source = &self.file.source;
         for (index, section) in source.outbox.iter().enumerate() {
             let path = outbox(index).child(name_of!(OutboxSection, route));
@@ -176,7 +177,7 @@ impl Checks<'_> {
             self.members(&path, &messages.route, &messages.columns);
             if messages.route.templates().any(Template::names_table) {
                 let what = "messages have no table, and a template names ${table}";
-                self.refuse(&path, CONFLICT, what, "write a route without it for the messages");
+                self.conflict(&path, what, "write a route without it for the messages");
             }
         }
         self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
@@ -184,14 +185,13 @@ impl Checks<'_> {
 
     /// A payload is passed on as it is, so no member of it can be read.
     fn members(&mut self, section: &Path, route: &Route, columns: &Columns) {
-        let parts = route.templates().flat_map(Template::parts);
-        let is_payload =
-            |part: &Part| matches!(part, Part::Member { column, .. } if *column == columns.payload);
-        if let Some(part) = parts.clone().find(|part| is_payload(part)) {
+        let mut parts = route.templates().flat_map(Template::parts);
+        let is_payload = |part: &&Part| matches!(part, Part::Member { column, .. } if *column == columns.payload);
+        if let Some(part) = parts.find(is_payload) {
             let what = format!("{part} is a member of the payload, which is never parsed");
             let mend =
                 "write what a route needs into a column of its own, or into the headers column";
-            self.refuse(section, CONFLICT, &what, mend);
+            self.conflict(section, &what, mend);
         }
     }
 
@@ -199,31 +199,41 @@ impl Checks<'_> {
     /// inherited ones are checked where they are given.
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
-        let own = self.effective.settings.contains_key(&topic);
-        if let Some(constant) = route.topic.constant().filter(|_| own) {
+        if let Some(constant) = route.topic.constant().filter(|_| self.is_known(&topic)) {
             self.constant_topic(&topic, constant, &sink.routes);
         }
         let partition = section.child(name_of!(Route, partition));
-        if !sink.routes.have_partitions && self.effective.settings.contains_key(&partition) {
+        if !sink.routes.have_partitions && self.is_known(&partition) {
             let what = format!("{} has no partitions: the column would be ignored", sink.title);
-            self.refuse(&partition, CONFLICT, &what, "remove it");
+            self.conflict(&partition, &what, "remove it");
         }
-        self.envelope(section);
-        let headers = section.child(name_of!(Route, headers));
-        let names: Vec<String> =
-            self.effective.entries(&headers).map(|(name, _)| name.to_owned()).collect();
-        for name in names {
-            let path = headers.child(&name);
-            let id = ("id", "the header id always carries the event id");
+        for path in self.entries(&section.child(name_of!(Route, envelope))) {
+            match path.name() {
+                PAYLOAD_MEMBER => {
+                    let what = "the member payload is the payload itself";
+                    self.conflict(&path, what, "choose another name");
+                }
+                "" => {
+                    let what = "a member of the envelope needs a name";
+                    self.bad_value(&path, what, "name it or remove it");
+                }
+                _ => {}
+            }
+        }
+        let id = ("id", "the header id always carries the event id");
+        for path in self.entries(&section.child(name_of!(Route, headers))) {
             let mut reserved = [id].into_iter().chain(sink.routes.own_headers.iter().copied());
-            if let Some((_, what)) = reserved.find(|(own, _)| *own == name) {
-                self.refuse(&path, CONFLICT, what, "choose another name");
-            } else if is_reserved_header(&name) {
-                let what =
-                    "names that begin with dlq- or x-retry- are those of replays and of consumers";
-                self.refuse(&path, CONFLICT, what, "choose another name");
-            } else if name.is_empty() {
-                self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");
+            let of_others =
+                "names that begin with dlq- or x-retry- are those of replays and of consumers";
+            match reserved.find(|(own, _)| *own == path.name()) {
+                Some((_, what)) => self.conflict(&path, what, "choose another name"),
+                None if is_reserved_header(path.name()) => {
+                    self.conflict(&path, of_others, "choose another name");
+                }
+                None if path.name().is_empty() => {
+                    self.bad_value(&path, "a header needs a name", "name it or remove it");
+                }
+                None => {}
             }
         }
     }
@@ -231,28 +241,14 @@ impl Checks<'_> {
     /// A restart reads from the dead letters which keys are parked.
     fn parked_keys(&mut self) {
         let parks = self.file.delivery.on_dead_letter == OnDeadLetter::ParkKey;
-        if let Some(sink) = self.file.sink.kind().filter(|sink| parks && !sink.reads_dead_letters) {
+        let kind = self.file.sink.kind.as_ref().map(|(sink, _)| sink);
+        if let Some(sink) = kind.filter(|sink| parks && !sink.reads_dead_letters) {
             let path = path_of!(ConfigFile.delivery / DeliverySettings.on_dead_letter);
             let what = format!(
                 "dead letters in {} are not read, so a restart would forget which keys are parked",
                 sink.title
             );
-            self.refuse(&path, CONFLICT, &what, "on_dead_letter = \"continue\" or \"halt\"");
-        }
-    }
-
-    fn envelope(&mut self, section: &Path) {
-        let path = section.child(name_of!(Route, envelope));
-        let names: Vec<String> =
-            self.effective.entries(&path).map(|(name, _)| name.to_owned()).collect();
-        for name in names {
-            if name == PAYLOAD_MEMBER {
-                let what = "the member payload is the payload itself";
-                self.refuse(&path.child(&name), CONFLICT, what, "choose another name");
-            } else if name.is_empty() {
-                let what = "a member of the envelope needs a name";
-                self.refuse(&path.child(&name), BAD_VALUE, what, "name it or remove it");
-            }
+            self.conflict(&path, &what, "on_dead_letter = \"continue\" or \"halt\"");
         }
     }
 
@@ -262,9 +258,9 @@ impl Checks<'_> {
             let what = format!(
                 "{topic:?} is the dead-letter topic: a dead letter would be an event again"
             );
-            self.refuse(path, CONFLICT, &what, "give dead_letter.topic another name");
+            self.conflict(path, &what, "give dead_letter.topic another name");
         } else if let Err((what, mend)) = (rules.check_topic)(topic) {
-            self.refuse(path, BAD_VALUE, &what, &mend);
+            self.bad_value(path, &what, &mend);
         }
     }
 
@@ -274,30 +270,26 @@ impl Checks<'_> {
         if token.is_some_and(|token| token.expose().len() < TOKEN_BYTES_MIN) {
             let path = path_of!(ConfigFile.admin / AdminSettings.token);
             let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
-            self.refuse(&path, BAD_VALUE, &what, "make one: openssl rand -hex 32");
+            self.bad_value(&path, &what, "make one: openssl rand -hex 32");
         }
     }
 
     /// Where spans go to, and with which headers.
     fn tracing(&mut self) {
         let TracingSettings { endpoint, headers, .. } = &self.file.tracing;
-        let unread = |path: &Path| self.effective.broken.contains(path);
+        let Some(url) = endpoint else { return };
         let path = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
-        if let Some(url) = endpoint.as_ref().filter(|_| !unread(&path)) {
+        if !cfg!(feature = "otlp") {
+            missing::refuse(self.visit, &path, "otlp");
+        } else if let Err(what) = OtlpEndpoint::parse(url) {
             let mend = "write http://host:4318 or https://host, where OTLP over HTTP is received";
-            if !cfg!(feature = "otlp") {
-                let what = "this binary was built without the feature otlp";
-                self.refuse(&path, CONFLICT, what, "build it with: cargo build --features otlp");
-            } else if let Err(what) = OtlpEndpoint::parse(url) {
-                self.refuse(&path, BAD_VALUE, what, mend);
-            }
+            self.bad_value(&path, &what, mend);
         }
-        let sent = headers.as_ref().filter(|_| endpoint.is_some());
-        if let Some(Err(what)) = sent.map(parse_headers) {
+        if let Some(Err(what)) = headers.as_ref().map(parse_headers) {
             let path = path_of!(ConfigFile.tracing / TracingSettings.headers);
             let mend =
                 "write name=value,name=value, with what is special in values percent-encoded";
-            self.refuse(&path, BAD_VALUE, &what, mend);
+            self.bad_value(&path, &what, mend);
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Adds TOML to the layers: the configuration file, and sections given by a flag. Of a syntax error
+//! Adds TOML to the tree: the configuration file, and sections given by a flag. Of a syntax error
 //! only message and position are reported, because the line may contain a password.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use super::layers::{Layers, Origin, Problem};
-use super::path::Path;
-use super::removed;
-use super::sections::{keys, root};
-use crate::base::settings::kind::RawValue;
-use crate::base::settings::{KeyRow, Shape};
+use super::sections::{Declared, declared, keys, names};
+use super::{missing, removed};
+use crate::base::secret::{self, Secret};
+use crate::base::settings::kind::{BadValue, Raw};
+use crate::base::settings::{Origin, Path, Problem, Tree};
 use crate::base::text::nearest;
 
 /// Returns the origin of a span of TOML.
 type Locate<'a> = &'a dyn Fn(Range<usize>) -> Origin;
 
-pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
+pub(crate) fn read(tree: &mut Tree, name: &str, text: &str) {
     let name: Arc<str> = name.into();
     let locate = |span: Range<usize>| {
         let (line, column) = line_and_column(text, span.start);
@@ -25,13 +25,13 @@ pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        set_section(layers, root(), &Path::default(), table.get_ref(), &locate);
+        set_table(tree, &Path::default(), table.get_ref(), &locate);
     }
     for error in errors {
         let origin = locate(error.span().unwrap_or(0..0));
         let what = format!("not TOML: {}", error.message());
         let mend = "mend the syntax; see https://toml.io";
-        layers.problems.push(Problem::new(&origin, "config.syntax", what, mend));
+        tree.problems.push(Problem::new(&origin, "config.syntax", what, mend));
     }
 }
 
@@ -43,122 +43,106 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, before[start..].chars().count() + 1)
 }
 
-fn set_section(
-    layers: &mut Layers,
-    section: &Shape,
-    path: &Path,
-    table: &DeTable<'_>,
-    locate: Locate<'_>,
-) {
+fn set_table(tree: &mut Tree, path: &Path, table: &DeTable<'_>, locate: Locate<'_>) {
     for (name, value) in table {
-        let origin = locate(name.span());
-        let name = name.get_ref();
-        match section.child(name) {
-            Some(shape) => {
-                set_toml(layers, shape, path.child(name), value.get_ref(), &origin, locate);
-            }
-            None => layers.problems.push(unknown_key(section, path, name, &origin)),
-        }
+        let path = path.child(name.get_ref());
+        set_toml(tree, path, value.get_ref(), &locate(name.span()), locate);
     }
 }
 
 pub(crate) fn set_toml(
-    layers: &mut Layers,
-    shape: &Shape,
+    tree: &mut Tree,
     path: Path,
     value: &DeValue<'_>,
     origin: &Origin,
     locate: Locate<'_>,
 ) {
-    match (shape, value) {
-        (Shape::Key(row), _) => set_value(layers, *row, path, value, origin),
-        (Shape::Section(..), DeValue::Table(table)) => {
-            layers.open(path.clone(), origin);
-            set_section(layers, shape, &path, table, locate);
-        }
-        (Shape::Map(row), DeValue::Table(table)) => {
-            layers.open(path.clone(), origin);
-            for (name, value) in table {
-                let path = path.child(name.get_ref());
-                set_value(layers, *row, path, value.get_ref(), &locate(name.span()));
+    match (declared(&path), value) {
+        (None, _) => tree.problems.push(unknown_key(&path, origin)),
+        (Some(Declared::Key(_)), _) => match raw_of(value, tree) {
+            Ok(raw) => tree.set(path, raw, origin),
+            Err(what) => {
+                let mend = "write { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
+                tree.bad(&path, origin, what, mend);
             }
+        },
+        (Some(Declared::Section | Declared::Map(_)), DeValue::Table(table)) => {
+            tree.open(path.clone(), origin);
+            set_table(tree, &path, table, locate);
         }
-        (Shape::Sections(element), DeValue::Array(items)) => {
-            layers.remove_array(&path);
+        (Some(Declared::Array), DeValue::Array(items)) => {
+            tree.remove_array(&path);
             for (index, item) in items.iter().enumerate() {
                 let at = locate(item.span());
-                set_toml(layers, element, path.index(index), item.get_ref(), &at, locate);
+                set_toml(tree, path.index(index), item.get_ref(), &at, locate);
             }
         }
-        (Shape::Sections(_), _) => {
+        (Some(Declared::Array), _) => {
             let mend = format!("write [[{}]]", path.header());
-            layers.bad(&path, origin, "expected an array of tables", mend);
+            tree.bad(&path, origin, "expected an array of tables", mend);
         }
-        (Shape::Section(..) | Shape::Map(_), _) => {
+        (Some(_), _) => {
             let mend = format!("write [{}]", path.header());
-            layers.bad(&path, origin, "expected a table", mend);
-        }
-    }
-}
-
-fn set_value(layers: &mut Layers, row: KeyRow, path: Path, value: &DeValue<'_>, origin: &Origin) {
-    match raw_of(value) {
-        Ok(raw) => layers.set(path, row, raw, origin),
-        Err(what) => {
-            let mend = "write { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
-            layers.bad(&path, origin, what, mend);
+            tree.bad(&path, origin, "expected a table", mend);
         }
     }
 }
 
 /// Fails for a table that does not refer to a secret.
-pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
+pub(crate) fn raw_of(value: &DeValue<'_>, tree: &Tree) -> Result<Raw, &'static str> {
     Ok(match value {
-        DeValue::String(text) => RawValue::Text(text.to_string()),
-        DeValue::Boolean(flag) => RawValue::Bool(*flag),
+        DeValue::String(text) => Raw::Text(text.to_string()),
+        DeValue::Boolean(flag) => Raw::Bool(*flag),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(RawValue::Unsupported("an integer beyond 64 bits"), RawValue::Integer),
-        DeValue::Float(number) => RawValue::Float(number.as_str().to_owned()),
-        DeValue::Datetime(_) => RawValue::Unsupported("a date or time"),
+            .map_or(Raw::Unsupported("an integer beyond 64 bits"), Raw::Integer),
+        DeValue::Float(number) => Raw::Float(number.as_str().to_owned()),
+        DeValue::Datetime(_) => Raw::Unsupported("a date or time"),
         DeValue::Array(items) => {
-            let items = items.iter().map(|item| raw_of(item.get_ref()));
-            RawValue::List(items.collect::<Result<_, _>>()?)
+            let items = items.iter().map(|item| raw_of(item.get_ref(), tree));
+            Raw::List(items.collect::<Result<_, _>>()?)
         }
         DeValue::Table(table) => {
             let mut fields = table.iter().map(|(name, value)| (&**name.get_ref(), value.get_ref()));
             match (fields.next(), fields.next()) {
                 (Some(("env", DeValue::String(name))), None) => {
-                    RawValue::Variable(name.to_string())
+                    let value = tree.variables.get(&**name).cloned();
+                    let unset = BadValue {
+                        what: format!("environment variable {name} is not set"),
+                        mend: format!("export {name}=..."),
+                        may_pass: false,
+                    };
+                    let secret = value.map(Secret::new).ok_or(unset);
+                    Raw::Reference(Box::new(move || secret.clone()))
                 }
-                (Some(("file", DeValue::String(path))), None) => RawValue::File(path.to_string()),
+                (Some(("file", DeValue::String(path))), None) => {
+                    let path = PathBuf::from(&**path);
+                    Raw::Reference(Box::new(move || secret::read_file(&path)))
+                }
                 _ => return Err("this table is no reference to a secret"),
             }
         }
     })
 }
 
-fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
-    let written = path.child(name).to_string();
-    if let Some(problem) = removed::problem(&written, &written, origin) {
+fn unknown_key(path: &Path, origin: &Origin) -> Problem {
+    let written = path.to_string();
+    let known = removed::problem(&written, &written, origin);
+    if let Some(problem) = known.or_else(|| missing::of_sink(&written, origin)) {
         return problem;
     }
-    let names = || section.fields().iter().map(|field| field.name);
-    let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
-    let near = || nearest(name, names()).map(str::to_owned);
+    let (section, name) = (path.parent(), path.name());
+    let names = names(&section);
+    let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path.clone());
+    let near = || nearest(name, names.iter().copied()).map(str::to_owned);
     // At the top, a key that is one of a section is meant rather than a section of a similar name.
-    let meant = if path.is_root() { elsewhere().or_else(near) } else { near().or_else(elsewhere) };
+    let meant =
+        if section.is_root() { elsewhere().or_else(near) } else { near().or_else(elsewhere) };
     let mend = match meant {
         Some(near) => format!("did you mean `{near}`?"),
-        None => {
-            let names = names().collect::<Vec<_>>().join(", ");
-            match path.is_root() {
-                true => format!("the file knows: {names}"),
-                false => format!("[{}] knows: {names}", path.header()),
-            }
-        }
+        None if section.is_root() => format!("the file knows: {}", names.join(", ")),
+        None => format!("[{}] knows: {}", section.header(), names.join(", ")),
     };
-    let what = format!("unknown key `{written}`");
-    Problem::new(origin, "config.unknown-key", what, mend)
+    Problem::new(origin, "config.unknown-key", format!("unknown key `{written}`"), mend)
 }
 
 #[cfg(test)]

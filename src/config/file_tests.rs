@@ -9,10 +9,10 @@ fn lines_and_columns_count_from_one() {
 
 #[test]
 fn a_syntax_error_does_not_quote_the_line() {
-    let mut layers = Layers::default();
-    read(&mut layers, "w.toml", "[source]\nurl = \"postgres://u:hunter2@db\n");
-    assert!(!layers.problems.is_empty());
-    for problem in &layers.problems {
+    let mut tree = Tree::default();
+    read(&mut tree, "w.toml", "[source]\nurl = \"postgres://u:hunter2@db\n");
+    assert!(!tree.problems.is_empty());
+    for problem in &tree.problems {
         assert_eq!(problem.fault.code, "config.syntax");
         assert!(problem.fault.place.starts_with("w.toml:2:"), "{}", problem.fault.place);
         assert!(!format!("{problem:?}").contains("hunter2"));

@@ -1,7 +1,8 @@
 //! The configuration. Each part of the relay declares its section with `settings!`; [`sections`]
-//! puts them together. File, environment and flags become [`layers`]; [`effective`] reads the
-//! values and fills in defaults; [`check`] finds contradictions; [`build`] makes the typed
-//! [`Config`]. No step stops at the first problem, so that all of them are reported at once.
+//! puts them together. File, environment and flags are merged into one tree, and [`implied`] adds what
+//! follows from it; a visit reads the values and fills in defaults; [`check`] finds contradictions;
+//! [`build`] makes the typed [`Config`]. No step stops at the first problem, so that all of them are
+//! reported at once.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,29 +12,27 @@ use std::path::{Path as FilePath, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::settings::Settings as _;
+use crate::base::settings::{Origin, Path, Problem, Tree, Visit};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
 mod build;
 mod check;
-mod effective;
 mod file;
-mod layers;
+mod implied;
 mod libraries;
+mod missing;
 mod opentelemetry;
 mod overrides;
-mod path;
 mod reference;
 mod removed;
 mod schema;
 mod sections;
 mod show;
 
-use layers::{Layers, Origin, Problem};
 use sections::{ConfigFile, SourceSection, path_of};
 
+pub use crate::base::settings::Effective;
 pub use build::{BrokerConfig, Config};
-pub use effective::Effective;
 pub(crate) use libraries::signature as library_signature;
 pub use reference::reference;
 pub use schema::schema;
@@ -70,99 +69,110 @@ pub struct Loaded {
 
 /// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
-    let (layers, place) = layers(request);
-    // Without the values of the file, every required key would be reported as missing, too.
-    if layers.lacks_file() {
-        return Err(in_order(layers.problems, &place));
-    }
-    let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, mut problems) = effective::resolve(layers, &env);
-    match build::build(&effective, &mut problems, &env) {
-        Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
-        Some(_) | None => Err(in_order(problems, &place)),
-    }
+    let mut reading = Reading::of(request, None)?;
+    let config = build::build(reading.file(), &mut reading.visit);
+    let effective = reading.visit.effective.clone();
+    reading.result(config.map(|config| Loaded { config, effective }))
 }
 
 /// The sections that a command needs which uses the broker alone. Whatever is wrong with the values of other
 /// sections is not reported: where such a command runs, there may be no secret of the database.
 pub(crate) fn load_broker(request: &Request) -> Result<BrokerConfig, Vec<Fault>> {
-    let (layers, place) = layers(request);
-    if layers.lacks_file() {
-        return Err(in_order(layers.problems, &place));
-    }
-    let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, mut problems) = effective::resolve(layers, &env);
-    let is_of_others = |key: &str| {
-        let section = key.split(['.', '[']).next().unwrap_or_default();
+    let mut reading = Reading::of(request, None)?;
+    let file = reading.file();
+    let is_of_others = |problem: &Problem| {
+        let section = problem.key.split(['.', '[']).next().unwrap_or_default();
         ["source", "route", "admin", "tracing"].contains(&section)
     };
-    problems.retain(|problem| !is_of_others(&problem.key));
-    match build::broker(&effective, &mut problems) {
-        Some(config) if problems.is_empty() => Ok(config),
-        Some(_) | None => Err(in_order(problems, &place)),
-    }
+    reading.visit.tree.problems.retain(|problem| !is_of_others(problem));
+    let config = build::broker(file, &mut reading.visit);
+    reading.result(config)
 }
 
 /// Where the admin server listens, whatever is wrong with other keys, and with the file if it is not the
 /// file that says so.
 pub(crate) fn admin_listen(request: &Request) -> Result<SocketAddr, Vec<Fault>> {
-    let (layers, place) = layers(request);
     let key = path_of!(ConfigFile.admin / AdminSettings.listen);
-    if layers.lacks_file() && !layers.entries.contains_key(&key) {
-        return Err(in_order(layers.problems, &place));
-    }
-    let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, problems) = effective::resolve(layers, &env);
-    match effective.broken.contains(&key) {
-        true => Err(in_order(problems, &place)),
-        false => Ok(ConfigFile::read(&effective.values()).admin.listen),
-    }
+    let mut reading = Reading::of(request, Some(&key))?;
+    let listen = reading.file().admin.listen;
+    if reading.visit.broken.contains(&key) { Err(reading.faults()) } else { Ok(listen) }
 }
 
 /// Where Postgres is, whatever is wrong with other keys.
 pub(crate) fn source_connection(request: &Request) -> Result<ConnInfo, Vec<Fault>> {
-    let (layers, place) = layers(request);
     let key = path_of!(ConfigFile.source / SourceSection.url);
-    if layers.lacks_file() && !layers.entries.contains_key(&key) {
-        return Err(in_order(layers.problems, &place));
+    let mut reading = Reading::of(request, Some(&key))?;
+    let url = reading.file().source.url;
+    let connection = build::connection(&url, &mut reading.visit);
+    connection.ok_or_else(|| {
+        reading.visit.tree.problems.retain(|problem| problem.key == key.to_string());
+        reading.faults()
+    })
+}
+
+/// File, environment and flags as they are read.
+struct Reading {
+    visit: Visit,
+    /// The place of problems that have no other place.
+    place: String,
+}
+
+impl Reading {
+    /// Merges the layers. Without the values of a file that cannot be read, every required key would be
+    /// reported as missing, too: that is the only fault, unless the one key that is wanted is given elsewhere.
+    fn of(request: &Request, wanted: Option<&Path>) -> Result<Reading, Vec<Fault>> {
+        let mut tree = Tree { variables: request.variables.clone(), ..Tree::default() };
+        opentelemetry::environment(&mut tree);
+        let place = read_file(&mut tree, request.file.as_deref(), &DEFAULT_FILES);
+        overrides::environment(&mut tree);
+        overrides::flags(&mut tree, &request.settings);
+        let slot = path_of!(ConfigFile.source / SourceSettings.slot);
+        overrides::shorthand(&mut tree, "--slot", slot, request.slot.as_ref());
+        let listen = path_of!(ConfigFile.admin / AdminSettings.listen);
+        overrides::shorthand(&mut tree, "--listen", listen, request.listen.as_ref());
+        let lacks_file = tree
+            .problems
+            .iter()
+            .any(|problem| ["config.syntax", "config.unreadable"].contains(&problem.fault.code));
+        let is_given = wanted.is_some_and(|key| tree.given.contains_key(key));
+        let reading = Reading { visit: Visit::of(tree), place };
+        if lacks_file && !is_given { Err(reading.faults()) } else { Ok(reading) }
     }
-    let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, mut problems) = effective::resolve(layers, &env);
-    let file = ConfigFile::read(&effective.values());
-    match build::connection(&file.source.url, &effective, &mut problems, &env) {
-        Some(connection) => Ok(connection),
-        None => {
-            let prefix = format!("{key}:");
-            problems.retain(|problem| problem.fault.what.starts_with(&prefix));
-            Err(in_order(problems, &place))
-        }
+
+    fn file(&mut self) -> ConfigFile {
+        implied::add(&mut self.visit.tree);
+        self.visit.read()
+    }
+
+    fn result<T>(self, value: Option<T>) -> Result<T, Vec<Fault>> {
+        let is_sound = self.visit.tree.problems.is_empty();
+        value.filter(|_| is_sound).ok_or_else(|| self.faults())
+    }
+
+    /// The faults sorted by place. A start that fails with one that may pass by itself is tried again, but not
+    /// if another fault needs a person.
+    fn faults(self) -> Vec<Fault> {
+        let Reading { visit, place } = self;
+        let mut problems = visit.tree.problems;
+        problems.sort_by(|a, b| a.origin.cmp(&b.origin));
+        let is_usage = problems.iter().any(|problem| problem.fault.exit == Exit::Usage);
+        let faults = problems.into_iter().map(|Problem { mut fault, .. }| {
+            if fault.place.is_empty() {
+                fault.place.clone_from(&place);
+            }
+            fault.exit = if is_usage { Exit::Usage } else { fault.exit };
+            fault
+        });
+        faults.collect()
     }
 }
 
-/// File, environment and flags, and the place of problems that have no other place.
-fn layers(request: &Request) -> (Layers, String) {
-    let mut layers = Layers::default();
-    opentelemetry::environment(&mut layers, &request.variables);
-    let place = read_file(&mut layers, request.file.as_deref(), &DEFAULT_FILES);
-    overrides::environment(&mut layers, &request.variables);
-    overrides::flags(&mut layers, &request.settings);
-    if let Some(slot) = &request.slot {
-        let path = path_of!(ConfigFile.source / SourceSettings.slot);
-        overrides::shorthand(&mut layers, "--slot", path, slot);
-    }
-    if let Some(listen) = &request.listen {
-        let path = path_of!(ConfigFile.admin / AdminSettings.listen);
-        overrides::shorthand(&mut layers, "--listen", path, listen);
-    }
-    (layers, place)
-}
-
-/// Adds the file that is named, or the first default that exists, to the layers. Returns the place of
+/// Adds the file that is named, or the first default that exists, to the tree. Returns the place of
 /// problems that have no other place.
-fn read_file(layers: &mut Layers, named: Option<&FilePath>, defaults: &[&str]) -> String {
+fn read_file(tree: &mut Tree, named: Option<&FilePath>, defaults: &[&str]) -> String {
     let default = || defaults.iter().map(FilePath::new).find(|file| is_there(file));
     match named.or_else(default) {
-        Some(file) => read_named(layers, file),
+        Some(file) => read_named(tree, file),
         // The environment may contain everything; what it does not is reported as missing.
         None => format!("{} (no such file) and the environment", defaults.join(", ")),
     }
@@ -183,11 +193,11 @@ fn may_be_there(file: &FilePath, refusal: ErrorKind) -> bool {
     }
 }
 
-fn read_named(layers: &mut Layers, path: &FilePath) -> String {
+fn read_named(tree: &mut Tree, path: &FilePath) -> String {
     let name = path.display().to_string();
     let error = match std::fs::read_to_string(path) {
         Ok(text) => {
-            file::read(layers, &name, &text);
+            file::read(tree, &name, &text);
             return name;
         }
         Err(error) => error.kind(),
@@ -205,25 +215,11 @@ fn read_named(layers: &mut Layers, path: &FilePath) -> String {
         ErrorKind::NotFound => "there is no such configuration file".to_owned(),
         _ => format!("cannot read the configuration: {error}"),
     };
-    layers.problems.push(Problem::new(&Origin::Default, "config.unreadable", what, mend));
+    tree.problems.push(Problem::new(&Origin::Default, "config.unreadable", what, mend));
     name
 }
 
-/// The faults sorted by place; `place` is that of faults without one. A start that fails with one that may
-/// pass by itself is tried again, but not if another fault needs a person.
-fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
-    problems.sort_by(|a, b| a.origin.cmp(&b.origin));
-    if problems.iter().any(|problem| problem.fault.exit == Exit::Usage) {
-        problems.iter_mut().for_each(|problem| problem.fault.exit = Exit::Usage);
-    }
-    let faults = problems.into_iter().map(|Problem { mut fault, .. }| {
-        if fault.place.is_empty() {
-            fault.place = place.to_owned();
-        }
-        fault
-    });
-    faults.collect()
-}
-
+// Two attributes, because clippy takes what is behind `all(test, ..)` for no test.
 #[cfg(test)]
+#[cfg(feature = "kafka")]
 mod tests;

@@ -1,28 +1,25 @@
 //! The environment variables of OpenTelemetry: a layer below the file, so that what is written for
 //! this relay wins over what holds for all services of a machine.
 
-use std::collections::BTreeMap;
-
-use super::layers::{Layers, Origin};
-use super::path::Path;
-use super::sections::{ConfigFile, keys, path_of};
-use crate::base::settings::kind::RawValue;
+use super::sections::{ConfigFile, path_of};
+use crate::base::settings::kind::Raw;
+use crate::base::settings::{Origin, Tree};
 use crate::trace::TracingSettings;
 
 const PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
-const HTTP_PROTOBUF: &str = "http/protobuf";
 
-pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, String>) {
-    let is = |name: &str, value: &str| variables.get(name).is_some_and(|it| it.trim() == value);
-    let is_off = is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none");
+pub(crate) fn environment(tree: &mut Tree) {
+    let of = |name: &str| tree.variables.get(name).map(|it| it.trim());
+    let is_off =
+        of("OTEL_SDK_DISABLED") == Some("true") || of("OTEL_TRACES_EXPORTER") == Some("none");
     // An endpoint for another protocol would answer every request with an error.
-    let other_protocol = variables.contains_key(PROTOCOL) && !is(PROTOCOL, HTTP_PROTOBUF);
+    let other_protocol = of(PROTOCOL).is_some_and(|it| it != "http/protobuf");
     // A machine may set these for its other services.
     if is_off || other_protocol || !cfg!(feature = "otlp") {
         return;
     }
     // What the argument means, the sampler says; only a ratio has this form.
-    let sampler = variables.get("OTEL_TRACES_SAMPLER").map(|it| it.trim()).unwrap_or_default();
+    let sampler = of("OTEL_TRACES_SAMPLER").unwrap_or_default();
     let has_ratio = sampler.is_empty() || sampler.ends_with("traceidratio");
     let known = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", path_of!(ConfigFile.tracing / TracingSettings.endpoint)),
@@ -30,19 +27,11 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
         ("OTEL_SERVICE_NAME", path_of!(ConfigFile.tracing / TracingSettings.service_name)),
         ("OTEL_TRACES_SAMPLER_ARG", path_of!(ConfigFile.tracing / TracingSettings.sample_ratio)),
     ];
-    for (name, path) in known {
+    for (name, path) in known.into_iter().take(if has_ratio { 4 } else { 3 }) {
         // An empty variable counts as one that is not set.
-        let is_meant = has_ratio || name != "OTEL_TRACES_SAMPLER_ARG";
-        if let Some(value) = variables.get(name).filter(|value| is_meant && !value.is_empty()) {
-            set(layers, name, path, value);
+        let value = tree.variables.get(name).filter(|value| !value.is_empty());
+        if let Some(value) = value.cloned() {
+            tree.set(path, Raw::Word(value), &Origin::Variable(name.to_owned()));
         }
-    }
-}
-
-fn set(layers: &mut Layers, name: &str, path: Path, value: &str) {
-    let key = keys().iter().find(|key| key.path() == path.to_string());
-    if let Some(key) = key {
-        let origin = Origin::Variable(name.to_owned());
-        layers.set(path, key.row, RawValue::Word(value.to_owned()), &origin);
     }
 }

@@ -5,10 +5,10 @@ use super::*;
 /// A name at which nothing is.
 const NOTHING: &str = "/nonexistent/walrelay.toml";
 
-fn read(defaults: &[&str]) -> (Layers, String) {
-    let mut layers = Layers::default();
-    let place = read_file(&mut layers, None, defaults);
-    (layers, place)
+fn read(defaults: &[&str]) -> (Tree, String) {
+    let mut tree = Tree::default();
+    let place = read_file(&mut tree, None, defaults);
+    (tree, place)
 }
 
 #[test]
@@ -18,8 +18,8 @@ fn the_first_file_that_exists_is_read() {
     assert_eq!(read(&[&one, &other]).1, one);
     assert_eq!(read(&[NOTHING, &other]).1, other);
     // GIVEN none THEN all are named
-    let (layers, place) = read(&[NOTHING, "/nonexistent/other.toml"]);
-    assert!(layers.problems.is_empty());
+    let (tree, place) = read(&[NOTHING, "/nonexistent/other.toml"]);
+    assert!(tree.problems.is_empty());
     let expected =
         "/nonexistent/walrelay.toml, /nonexistent/other.toml (no such file) and the environment";
     assert_eq!(place, expected);
@@ -28,9 +28,9 @@ fn the_first_file_that_exists_is_read() {
 #[test]
 fn a_file_that_cannot_be_read_is_not_passed_over() {
     let folder = std::env::temp_dir();
-    let (layers, place) = read(&[folder.to_str().unwrap(), NOTHING]);
+    let (tree, place) = read(&[folder.to_str().unwrap(), NOTHING]);
     assert_eq!(place, folder.to_str().unwrap());
-    assert_eq!(layers.problems[0].fault.code, "config.unreadable");
+    assert_eq!(tree.problems[0].fault.code, "config.unreadable");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! docs/configuration.md, written from the declared keys; a test compares the two.
 
-use super::sections::{KnownKey, keys};
-use crate::base::settings::Absent;
+use super::sections::{keys, variable};
+use crate::base::settings::key::Absent;
+use crate::base::settings::visit::KnownKey;
 
 const OPENING: &str = "\
 # Configuration
@@ -32,7 +33,7 @@ pub fn reference() -> String {
     let mut out = OPENING.to_owned();
     let mut current = "";
     for key in keys() {
-        let KnownKey { section, name, row, doc } = key;
+        let KnownKey { section, name, kind, .. } = key;
         if section != current {
             current = section;
             let header = match section.split_once("[]") {
@@ -42,15 +43,14 @@ pub fn reference() -> String {
             };
             out.push_str(&format!("\n## `{header}`\n\n{TABLE_HEAD}"));
         }
-        let absent = match row.absent {
-            Absent::Default("") => "empty".to_owned(),
-            Absent::Default(text) => format!("`{text}`"),
-            Absent::Means(text) => text.to_owned(),
-            Absent::Inherited(section) => format!("as in `[{section}]`"),
-            Absent::Required(_) => "**required**".to_owned(),
+        let absent = match (key.inherits, key.absent) {
+            (Some(section), _) => format!("as in `[{section}]`"),
+            (None, Absent::Default("")) => "empty".to_owned(),
+            (None, Absent::Default(text)) => format!("`{text}`"),
+            (None, Absent::Means(text)) => text.to_owned(),
+            (None, Absent::Required(_)) => "**required**".to_owned(),
         };
-        let (doc, variable) = (doc.replace('|', "\\|"), key.variable());
-        let kind = row.kind.documented();
+        let (kind, doc, variable) = (&kind.documented, key.doc.replace('|', "\\|"), variable(key));
         out.push_str(&format!("| `{name}` | {kind} | {absent} | {doc} | `{variable}` |\n"));
     }
     out

@@ -1,6 +1,6 @@
 //! Keys that walrelay once had. A configuration that still has one is refused with what to do instead.
 
-use super::layers::{Origin, Problem};
+use crate::base::settings::{Origin, Problem};
 
 /// A key, why it was removed, and what to do.
 const REMOVED: [(&str, &str, &str); 1] = [(

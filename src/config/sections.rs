@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use crate::base::secret::Secret;
-use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME, SettingValue};
+use crate::base::settings::kind::{ADDRESS, FILLED, HOST_NAME};
+use crate::base::settings::visit::{KnownKey, known_keys};
 use crate::base::settings::{
-    Choice, KeyRow, Row, SettingField, SettingType, Settings, Shape, Used, Values, choice,
-    flattened, optional_section, secret, section, section_when, sections, settings, strings, text,
-    url, word,
+    Choice, Field, Key, Path, Row, Settings, Visit, choice, flattened, optional_section, secret,
+    section, section_when, sections, settings, strings, text, url, word,
 };
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::{Messages, OutboxSection, Route};
 use crate::polling::settings::PollingSettings;
-use crate::sink::{self, SINKS, SinkKind};
+use crate::sink::{self, Configure, SINKS, SinkKind};
 use crate::source::settings::SourceSettings;
 use crate::trace::TracingSettings;
 
@@ -85,103 +85,81 @@ settings! {
     }
 }
 
-/// The `[sink]` section: the kind, and the section of that kind.
+/// The `[sink]` section: the kind, and what makes a broker of the section of that kind.
 #[derive(Default)]
 pub(crate) struct SinkSection {
-    name: String,
-    pub(crate) own: Values,
+    pub(crate) kind: Option<(&'static SinkKind, Configure)>,
+    /// The kind, if this build lacks it.
+    pub(crate) missing: Option<&'static str>,
 }
 
 impl Settings for SinkSection {
-    fn fields() -> Vec<SettingField> {
-        let kind: Row<String> = word(|| SINKS.iter().map(|sink| sink.name).collect());
+    fn read(at: &mut Visit) -> SinkSection {
+        let kind: Key<_, String> = word(sink::kind_names());
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
-        let mut fields = kind.default("kafka").fields("kind", doc);
+        let name: String = kind.default("kafka").read(at, Field { name: "kind", doc });
+        let missing = sink::kind_names().into_iter().find(|it| *it == name && sink::is_missing(it));
+        let mut section = SinkSection { kind: None, missing };
         for sink in SINKS {
-            // A sink without keys has no section.
-            let rows = (sink.keys)();
-            if rows.is_empty() {
-                continue;
+            let is_chosen = at.is_chosen("kind", sink.name);
+            let configure = at.section(sink.name, is_chosen, sink.read);
+            if is_chosen {
+                section.kind = Some((sink, configure));
             }
-            let shape = Shape::Section(rows, Used::Chosen("kind", sink.name));
-            fields.push(SettingField { name: sink.name, doc: "", shape });
         }
-        fields
-    }
-
-    fn read(values: &Values) -> SinkSection {
-        let name = String::read(values.get("kind"));
-        let own = match values.get(&name) {
-            Some(SettingValue::Section(own)) => own.clone(),
-            _ => Values::new(),
-        };
-        SinkSection { name, own }
-    }
-}
-
-impl SinkSection {
-    pub(crate) fn kind(&self) -> Option<&'static SinkKind> {
-        sink::kind_named(&self.name)
+        section
     }
 }
 
 /// The path of a key, as declarations and their fields: a wrong name does not compile.
 macro_rules! path_of {
     ($($section:ident.$field:ident)/+) => {
-        $crate::config::path::Path::of(&[$($crate::base::settings::name_of!($section, $field)),+])
+        $crate::base::settings::Path::of(&[$($crate::base::settings::name_of!($section, $field)),+])
     };
 }
 pub(crate) use path_of;
 
-pub(crate) fn root() -> &'static Shape {
-    static ROOT: LazyLock<Shape> =
-        LazyLock::new(|| Shape::Section(ConfigFile::fields(), Used::Always));
-    &ROOT
-}
-
-/// A declared key. In its path `[]` stands for an index, `*` for a name that the user chooses.
-pub(crate) struct KnownKey {
-    /// `source.outbox[].route`.
-    pub(crate) section: String,
-    pub(crate) name: String,
-    pub(crate) row: KeyRow,
-    pub(crate) doc: &'static str,
-}
-
-impl KnownKey {
-    pub(crate) fn path(&self) -> String {
-        format!("{}.{}", self.section, self.name)
-    }
-
-    /// The environment variable; `N` stands for an index, `NAME` for a name that the user chooses.
-    pub(crate) fn variable(&self) -> String {
-        let steps = self.path().replace("[]", ".N").replace('*', "NAME");
-        format!("WALRELAY_{}", steps.replace('.', "__").to_uppercase())
-    }
-}
-
 /// All keys in the order of their declaration.
 pub(crate) fn keys() -> &'static [KnownKey] {
-    static KEYS: LazyLock<Vec<KnownKey>> = LazyLock::new(|| {
-        let mut keys = Vec::new();
-        collect(root().fields(), "", &mut keys);
-        keys
-    });
+    static KEYS: LazyLock<Vec<KnownKey>> = LazyLock::new(known_keys::<ConfigFile>);
     &KEYS
 }
 
-fn collect(fields: &[SettingField], section: &str, keys: &mut Vec<KnownKey>) {
-    for SettingField { name, doc, shape } in fields {
-        let below =
-            if section.is_empty() { (*name).to_owned() } else { format!("{section}.{name}") };
-        let mut key = |name: String, row: &KeyRow| {
-            keys.push(KnownKey { section: section.to_owned(), name, row: *row, doc: doc.trim() });
-        };
-        match shape {
-            Shape::Key(row) => key((*name).to_owned(), row),
-            Shape::Map(row) => key(format!("{name}.*"), row),
-            Shape::Section(fields, _) => collect(fields, &below, keys),
-            Shape::Sections(element) => collect(element.fields(), &format!("{below}[]"), keys),
-        }
+/// The environment variable of a key; `N` stands for an index, `NAME` for a name that the user chooses.
+pub(crate) fn variable(key: &KnownKey) -> String {
+    let steps = key.path.replace("[]", ".N").replace('*', "NAME");
+    format!("WALRELAY_{}", steps.replace('.', "__").to_uppercase())
+}
+
+/// The kinds of things that may stand at a path.
+pub(crate) enum Declared {
+    Key(&'static KnownKey),
+    /// Values of this key under names that the user chooses.
+    Map(&'static KnownKey),
+    Section,
+    Array,
+}
+
+pub(crate) fn declared(path: &Path) -> Option<Declared> {
+    let key = |path: String| keys().iter().find(|key| key.path == path);
+    let pattern = path.pattern();
+    let has = |end: &str| keys().iter().any(|key| key.path.starts_with(&format!("{pattern}{end}")));
+    let entry = || key(format!("{}.*", path.parent().pattern()));
+    match key(pattern.clone()).or_else(entry) {
+        Some(key) => Some(Declared::Key(key)),
+        None => match key(format!("{pattern}.*")) {
+            Some(key) => Some(Declared::Map(key)),
+            None if has("[]") => Some(Declared::Array),
+            None => (path.is_root() || has(".")).then_some(Declared::Section),
+        },
     }
+}
+
+/// The names that a section knows.
+pub(crate) fn names(section: &Path) -> Vec<&'static str> {
+    let prefix = if section.is_root() { String::new() } else { format!("{}.", section.pattern()) };
+    let rests = keys().iter().filter_map(|key| key.path.strip_prefix(&prefix));
+    let mut names: Vec<&str> = rests.filter_map(|rest| rest.split(['.', '[']).next()).collect();
+    names.dedup();
+    names
 }

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use super::sections::{KnownKey, keys};
+use super::sections::{keys, variable};
 use super::*;
 use crate::base::error::Exit;
-use crate::base::settings::Absent;
-use crate::base::settings::kind::ValueKind;
+use crate::base::settings::key::Absent;
 use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{PayloadFormat, Preset};

@@ -12,7 +12,8 @@ use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::settings::kind::TOPIC;
-use crate::base::settings::{SettingField, Values};
+use crate::base::settings::{Settings, Visit};
+use crate::base::template::Template;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::{self, BenchTarget};
 use crate::sink::log::{self, DeadLetterLog};
@@ -26,9 +27,24 @@ pub use walrelay_core::sink::UNREACHABLE;
 /// The code of a fault: old dead letters were not deleted.
 pub(super) const NOT_PURGED: &str = "dead-letter.not-purged";
 
-/// Reads a section. Refuses settings that contradict each other, another section or a promise.
+/// Makes a broker of a section that was read.
 pub(crate) type Configure =
-    fn(&Values, &Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>;
+    Box<dyn FnOnce(&Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>>;
+
+/// The section of a kind of broker.
+pub(crate) trait SinkSettings: Settings + Broker {
+    /// Fills in what follows from the section. Returns settings that contradict each other, another section
+    /// or a promise.
+    fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting>;
+}
+
+pub(crate) fn read_section<S: SinkSettings>(at: &mut Visit) -> Configure {
+    let mut settings = S::read(at);
+    Box::new(move |around| match settings.complete(around) {
+        invalid if invalid.is_empty() => Ok(Arc::new(settings)),
+        invalid => Err(invalid),
+    })
+}
 
 pub struct SinkKind {
     /// The value of `sink.kind`, and the name of its section.
@@ -37,10 +53,14 @@ pub struct SinkKind {
     pub title: &'static str,
     /// Consumers may have dead-letter topics of their own beside the relay's.
     pub(crate) serves_consumers: bool,
-    /// Whether [`Broker::log`] reads them; else `dlq` cannot, and no key can be parked.
+    /// Whether [`Broker::log`] reads dead letters; otherwise `dlq` cannot, and no key can be parked.
     pub(crate) reads_dead_letters: bool,
-    pub(crate) keys: fn() -> Vec<SettingField>,
-    pub(crate) configure: Configure,
+    /// Reads its section.
+    pub(crate) read: fn(&mut Visit) -> Configure,
+    /// Its file of the folder `config`.
+    pub(crate) example: Option<&'static str>,
+    /// Name and version of a client library that is not Rust.
+    pub(crate) client: Option<fn() -> String>,
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
     pub(crate) messaging: MessagingNames,
@@ -57,8 +77,6 @@ pub(crate) struct RouteRules {
     pub(crate) have_partitions: bool,
     /// Headers that the sink sets itself, each with the reason.
     pub(crate) own_headers: &'static [(&'static str, &'static str)],
-    /// The key of its section that holds the template of the exchange.
-    pub(crate) exchange_key: Option<&'static str>,
 }
 
 impl RouteRules {
@@ -67,7 +85,6 @@ impl RouteRules {
         reach_dead_letters: true,
         have_partitions: true,
         own_headers: &[],
-        exchange_key: None,
     };
 }
 
@@ -82,6 +99,11 @@ fn check_kafka_topic(topic: &str) -> Result<(), (String, String)> {
 pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// Its entry in [`crate::sink::SINKS`].
     fn kind(&self) -> &'static SinkKind;
+
+    /// The key `exchange` of its section, where events are published to an exchange.
+    fn exchange(&self) -> Option<&Template> {
+        None
+    }
 
     /// Opens a sink. The first sink of a process gets a `check`: it fails unless the broker answers
     /// and has what is required. A later one, built after an outage, must not fail because the

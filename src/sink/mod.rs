@@ -6,26 +6,62 @@
 
 pub mod bench_target;
 mod broker;
+#[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "kafka")]
 pub mod kafka;
 pub mod log;
 mod memory;
+#[cfg(feature = "rabbitmq")]
 pub mod rabbitmq;
 pub mod search;
-pub(crate) mod settings;
+pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod topic_reader;
 
-pub(crate) use self::broker::RouteRules;
 pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};
+pub(crate) use self::broker::{Configure, RouteRules};
 pub use self::publish::{
     Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
 };
 pub(crate) use walrelay_core::sink::publish;
 
-pub const SINKS: &[&SinkKind] =
-    &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &file::broker::SINK, &memory::SINK];
+#[cfg(not(any(feature = "file", feature = "kafka", feature = "rabbitmq")))]
+compile_error!("walrelay needs a sink: build it with --features kafka, rabbitmq or file");
+
+/// The sinks of this build.
+pub const SINKS: &[&SinkKind] = &[
+    #[cfg(feature = "kafka")]
+    &kafka::broker::SINK,
+    #[cfg(feature = "rabbitmq")]
+    &rabbitmq::broker::SINK,
+    #[cfg(feature = "file")]
+    &file::broker::SINK,
+    &memory::SINK,
+];
+
+/// The features that are sinks.
+const SINK_FEATURES: &[&str] = &["kafka", "rabbitmq", "file"];
+
+/// The values of `sink.kind` that some build knows.
+pub(crate) fn kind_names() -> Vec<&'static str> {
+    SINK_FEATURES.iter().copied().chain([memory::SINK.name]).collect()
+}
+
+/// Whether the name is that of a sink which this build lacks.
+pub(crate) fn is_missing(name: &str) -> bool {
+    is_missing_from(SINKS, name)
+}
+
+fn is_missing_from(kinds: &[&SinkKind], name: &str) -> bool {
+    SINK_FEATURES.contains(&name) && kinds.iter().all(|kind| kind.name != name)
+}
+
+/// The sinks that have an example of a configuration.
+pub(crate) fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SINKS.iter().filter_map(|kind| Some((kind.name, kind.example?)))
+}
 
 pub(crate) fn kind_named(name: &str) -> Option<&'static SinkKind> {
     SINKS.iter().find(|kind| kind.name == name).copied()
@@ -47,4 +83,19 @@ pub fn errors_table() -> String {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_that_was_not_built_is_told_from_an_unknown_one() {
+        let built: &[&SinkKind] = &[&memory::SINK];
+        assert!(SINK_FEATURES.iter().all(|name| is_missing_from(built, name)));
+        assert!(!is_missing_from(built, "memory") && !is_missing_from(built, "kafak"));
+        for kind in SINKS {
+            assert!(kind_names().contains(&kind.name) && !is_missing(kind.name), "{}", kind.name);
+        }
+    }
 }

@@ -5,23 +5,23 @@ use crate::dead_letter::writer::DeadLetterAddress;
 
 /// Values of other sections that a sink checks its own against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
-    pub(crate) window_events_max: usize,
-    pub(crate) window_bytes_max: usize,
-    pub(crate) dead_letters: &'a DeadLetterAddress,
+pub struct Surroundings<'a> {
+    pub window_events_max: usize,
+    pub window_bytes_max: usize,
+    pub dead_letters: &'a DeadLetterAddress,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InvalidSetting {
+pub struct InvalidSetting {
     /// The key in the section.
-    pub(crate) key: &'static str,
+    pub key: &'static str,
     /// The name below it, where the key is a table whose names the user chose.
-    pub(crate) name: Option<String>,
+    pub name: Option<String>,
     /// `config.bad-value`, `config.conflict` or `config.unsafe-property`.
-    pub(crate) code: &'static str,
-    pub(crate) what: String,
+    pub code: &'static str,
+    pub what: String,
     /// The text to write instead.
-    pub(crate) mend: String,
+    pub mend: String,
 }
 
 impl InvalidSetting {

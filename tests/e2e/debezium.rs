@@ -149,7 +149,7 @@ impl Switch {
         self.rows() - before
     }
 
-    /// What must not be made anew by a switch.
+    /// Slot and publication, which a switch must not make anew.
     fn objects(&self) -> String {
         let name = &self.scene.name;
         self.scene.sql(&format!(
@@ -200,7 +200,7 @@ impl Switch {
         assert_eq!(self.objects(), objects);
     }
 
-    /// What is committed: id, key and kind, in the order of the commits.
+    /// Rows that are committed: id, key and kind, in the order of the commits.
     fn truth(&self) -> Vec<[String; 3]> {
         let all = self.scene.sql("SELECT id, aggregateid, type FROM outbox ORDER BY seq");
         let row = |line: &str| {

@@ -1,14 +1,14 @@
 //! Programs with libraries of others: outbox libraries write into the tables that they have made, and the relay carries
 //! it with what `config detect` prints; a serializer's bytes pass through.
 //!
-//! What the programs need from package registries is fetched by `scripts/setup --libraries`.
+//! `scripts/setup --libraries` fetches what the programs need from package registries.
 
 use std::path::PathBuf;
 
 use crate::snippets::tools::{Program, Set, link_modules, run, write};
 use crate::support::faults::{CliFixture, brokers, read};
 
-/// What a library has written, as a record.
+/// Event that a library has written, as a record.
 struct Event<'a> {
     topic: &'a str,
     /// None where the table has no key: the id is the key.

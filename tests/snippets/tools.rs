@@ -114,7 +114,7 @@ impl Set {
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name()).join(language)
     }
 
-    /// What `scripts/setup` has fetched for the manifest that is in the tree now.
+    /// Part that `scripts/setup` has fetched for the manifest that is in the tree now.
     #[track_caller]
     pub(crate) fn cached(self, language: &str, manifest: &str, part: &str) -> PathBuf {
         let name = self.name();

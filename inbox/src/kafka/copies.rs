@@ -16,7 +16,7 @@ use crate::InboxError;
 use crate::broker::{Copies, Destination, Outgoing, Refused};
 use crate::message::retry_header;
 use crate::settings::Plan;
-use crate::time::{Backoff, unix_now};
+use crate::time::{backoff, unix_now};
 
 /// How often an unanswered copy is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -114,7 +114,7 @@ impl KafkaCopies {
 impl Copies for KafkaCopies {
     async fn publish(&self, copy: &Outgoing<'_>) -> Result<(), Refused> {
         let (topic, headers) = self.record_of(copy);
-        let mut backoff = Backoff::default();
+        let mut backoff = backoff();
         loop {
             let reason = match self.send(&topic, copy, &headers).await {
                 Ok(()) => return Ok(()),
@@ -126,7 +126,7 @@ impl Copies for KafkaCopies {
                 }
             };
             tracing::warn!(code = "inbox.copy-not-confirmed", topic, reason, "it is sent again");
-            tokio::time::sleep(backoff.next()).await;
+            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
 use crate::settings::Plan;
-use crate::time::{Backoff, unix_now};
+use crate::time::{backoff, unix_now};
 
 /// The longest time without a look at the consumer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -57,7 +57,7 @@ pub(super) async fn consume(
     let (done, mut is_done) = oneshot::channel();
     let (kafka, own_plan, stopped) = (kafka.clone(), plan.clone(), stop.clone());
     let read = move || {
-        let (mut next, mut backoff) = (Ok(first), Backoff::default());
+        let (mut next, mut backoff) = (Ok(first), backoff());
         loop {
             match next {
                 Ok(reader) => reader.run(&lanes, &stopped),
@@ -66,7 +66,7 @@ pub(super) async fn consume(
             if stopped.is_requested() {
                 break;
             }
-            std::thread::sleep(backoff.next());
+            std::thread::sleep(backoff.next_delay());
             next = Reader::open(&kafka, &own_plan);
         }
         // Nobody waits any more if closing took too long.

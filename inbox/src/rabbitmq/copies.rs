@@ -19,7 +19,7 @@ use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
 use crate::broker::{Copies, Destination, Outgoing, Refused};
 use crate::copies::fit;
 use crate::settings::Plan;
-use crate::time::{Backoff, unix_now};
+use crate::time::{backoff, unix_now};
 
 /// Copies under way at once.
 const CHANNELS: usize = 4;
@@ -202,7 +202,7 @@ impl Copies for RabbitCopies {
     async fn publish(&self, outgoing: &Outgoing<'_>) -> Result<(), Refused> {
         let exchange = &self.exchange_of(outgoing);
         let slot = (outgoing.message.lane_hash() % CHANNELS as u64) as usize;
-        let mut backoff = Backoff::default();
+        let mut backoff = backoff();
         loop {
             let mut sending = std::pin::pin!(self.send(slot, outgoing));
             let sent = match tokio::time::timeout(TELL_AFTER, &mut sending).await {
@@ -219,7 +219,7 @@ impl Copies for RabbitCopies {
                 Err(Unconfirmed::Outage(reason)) => reason,
             };
             tracing::warn!(code = "inbox.copy-not-confirmed", exchange, reason, "it is sent again");
-            tokio::time::sleep(backoff.next()).await;
+            tokio::time::sleep(backoff.next_delay()).await;
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::settings::Plan;
-use crate::time::Backoff;
+use crate::time::backoff;
 
 const TAG: &str = "inbox";
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) async fn consume(
     lanes: Arc<Lanes<AckToken>>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
-    let mut backoff = Backoff::default();
+    let mut backoff = backoff();
     let mut is_first = true;
     let mut unreadable_losses = 0;
     while !stop.is_requested() {
@@ -75,7 +75,7 @@ pub(super) async fn consume(
             unreadable_losses += 1;
         } else if has_settled {
             unreadable_losses = 0;
-            backoff.reset();
+            backoff.succeeded();
         }
         let (consumer, reason) = (&plan.service, &loss.text);
         if loss.is_unreadable {
@@ -89,7 +89,7 @@ pub(super) async fn consume(
             return Err(unreadable(consumer, reason));
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = tokio::time::sleep(backoff.next_delay()) => {}
             () = stop.requested() => {}
         }
     }

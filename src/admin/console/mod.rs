@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 
-use super::answer::{HTML, TEXT, answer};
+use super::answer::{TEXT, answer};
 use super::observer::Observer;
 
 mod figure;
@@ -24,6 +24,7 @@ pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
     img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
     require-trusted-types-for 'script'; trusted-types 'none'";
 
+const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 

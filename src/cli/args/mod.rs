@@ -3,6 +3,8 @@
 //! Values of `--set` are not parsed here, because clap quotes a wrong value, which may be a secret.
 
 mod common;
+#[cfg(feature = "compare")]
+mod compare;
 mod dlq;
 mod find;
 mod outbox;
@@ -13,13 +15,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Parser, Subcommand};
 
-use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
+use crate::base::features;
 use crate::config::Request;
+use crate::sink::{SINKS, examples};
 
 pub(crate) use common::{DryRunArg, OutputArgs, OutputFormat, YesArg};
 use common::{ListenArg, ReasonArg, SlotArg};
+#[cfg(feature = "compare")]
+pub(crate) use compare::CompareArgs;
 pub(crate) use dlq::{
     DiscardArgs, DlqAction, DlqFrom, ListArgs, PurgeArgs, ReleaseArgs, ReplayArgs, ShowArgs,
     WorkArgs,
@@ -30,20 +36,15 @@ pub(crate) use slot::SlotAction;
 pub(crate) use status::StatusArgs;
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
-    let features = [
-        ("allocator", cfg!(feature = "allocator")),
-        ("otlp", cfg!(feature = "otlp")),
-        ("portable", cfg!(feature = "portable")),
-    ];
-    let features = features.iter().filter(|(_, is_on)| *is_on).map(|(name, _)| *name);
-    let features: Vec<&str> = features.collect();
+    let clients: Vec<String> =
+        SINKS.iter().filter_map(|kind| kind.client.map(|client| client() + "; ")).collect();
     format!(
-        "{}\ncommit {}\nfeatures {}\nlibrdkafka {}, TLS by OpenSSL; all other TLS by rustls\n{}-{}",
+        "{}\ncommit {}\nfeatures {}\n{}TLS by rustls\n{}-{}",
         env!("CARGO_PKG_VERSION"),
         // Set by build.rs.
         option_env!("WALRELAY_COMMIT").unwrap_or("unknown"),
-        if features.is_empty() { "none".to_owned() } else { features.join(", ") },
-        rdkafka::util::get_rdkafka_version().1,
+        features::compiled_in(),
+        clients.concat(),
         std::env::consts::ARCH,
         std::env::consts::OS,
     )
@@ -64,19 +65,7 @@ Examples:
   walrelay status --watch               show lag and rates, each second
   walrelay resume                       acknowledge a stop, so that the next start continues
   walrelay dlq list --since 2h          list events that could not be published
-  walrelay find --key customer-7        find the events of a key
-  walrelay compare --html compare.html  compare the slot with polling";
-
-const COMPARE_HELP: &str = "\
-Runs the slot, then polling at each interval, under the same load, in a scratch schema, slot and
-topic (or queue) that are removed at the end, also after Ctrl-C. The broker, the logins and
-[delivery] are those of the configuration; its tables, slot and topics are not used. Exits 1 if an
-event is missing. docs/compare.md describes what is measured.
-
-Examples:
-  walrelay compare
-  walrelay compare --rates 100,1000,5000 --intervals 200ms,1s --duration 1m --html compare.html
-  walrelay compare --json | jq '.runs[] | {mode, interval_ms, rate, p99: .latency_ms.p99}'";
+  walrelay find --key customer-7        find the events of a key";
 
 const INIT_HELP: &str = "\
 Creates only what does not exist, and changes nothing that does. Every run can be repeated.
@@ -235,10 +224,13 @@ pub(crate) enum Command {
     #[command(after_help = find::FIND_HELP)]
     Find(FindArgs),
     /// Compare the slot with polling, on your own Postgres and broker.
-    #[command(after_help = COMPARE_HELP)]
+    #[cfg(feature = "compare")]
+    #[command(after_help = compare::COMPARE_HELP)]
     Compare(CompareArgs),
     /// The relay that `compare` measures.
-    #[command(name = COMPARE_RELAY, hide = true, after_help = "Started by: walrelay compare")]
+    #[cfg(feature = "compare")]
+    #[command(name = crate::compare::relay_process::COMMAND, hide = true)]
+    #[command(after_help = "Started by: walrelay compare")]
     CompareRelay,
     /// List the rows of a polled table, retry failed rows, or move the table to a slot.
     #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
@@ -315,7 +307,7 @@ pub(crate) struct ResumeArgs {
 }
 
 /// The part of the configuration to print.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Print the effective configuration with the origin of each value. Secrets are hidden.
     #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
@@ -327,8 +319,9 @@ pub(crate) enum ConfigAction {
     #[command(after_help = "Example:\n  walrelay config example --sink rabbitmq > walrelay.toml")]
     Example {
         /// Sink of the example.
-        #[arg(long, value_enum, default_value_t = ExampleSink::Kafka)]
-        sink: ExampleSink,
+        #[arg(long, default_value = SINKS[0].name)]
+        #[arg(value_parser = PossibleValuesParser::new(examples().map(|(name, _)| name)))]
+        sink: String,
     },
     /// Print the [[source.outbox]] sections for the tables of known libraries. Changes nothing.
     ///
@@ -341,45 +334,4 @@ pub(crate) enum ConfigAction {
     /// Print the JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,
-}
-
-/// The sinks that have an example.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ExampleSink {
-    Kafka,
-    #[value(name = "rabbitmq")]
-    RabbitMq,
-    File,
-}
-
-impl ExampleSink {
-    /// The file of the folder `config`.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            ExampleSink::Kafka => include_str!("../../../config/kafka.toml"),
-            ExampleSink::RabbitMq => include_str!("../../../config/rabbitmq.toml"),
-            ExampleSink::File => include_str!("../../../config/file.toml"),
-        }
-    }
-}
-
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CompareArgs {
-    /// Rates in events per second; each mode is run once at each rate.
-    #[arg(long, value_name = "LIST", default_value = "100,1000")]
-    pub(crate) rates: String,
-    /// Polling intervals; none measures only the slot.
-    #[arg(long, value_name = "LIST", default_value = "100ms,500ms,2s")]
-    pub(crate) intervals: String,
-    /// Duration of each run.
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    pub(crate) duration: String,
-    /// Number of events in the backlog that each mode drains; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
-    pub(crate) backlog: u64,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-    /// Also write an HTML page with plots.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) html: Option<PathBuf>,
 }

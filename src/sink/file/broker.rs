@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::fs::{Access, access};
 
@@ -14,35 +13,25 @@ use super::settings::{FileSettings, folder};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
-use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
+use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
-use crate::sink::settings::{InvalidSetting, Surroundings};
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
     serves_consumers: false,
     reads_dead_letters: false,
     title: "a file",
-    keys: FileSettings::fields,
-    configure,
+    read: read_section::<FileSettings>,
+    example: Some(include_str!("../../../config/file.toml")),
+    client: None,
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames::NONE,
     errors: fault::rows,
 };
-
-fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let mut settings = FileSettings::read(values);
-    let invalid = settings.complete(around);
-    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
-}
 
 impl FileSettings {
     /// The files that must be there.

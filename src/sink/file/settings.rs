@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::settings::kind::FILLED;
 use crate::base::settings::{MIB, bytes, name_of, settings, text};
+use crate::sink::broker::SinkSettings;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 settings! {
@@ -21,9 +22,9 @@ settings! {
     }
 }
 
-impl FileSettings {
-    /// Sets the path of the dead letters, and returns what is wrong with the section.
-    pub(super) fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+impl SinkSettings for FileSettings {
+    /// Sets the path of the dead letters.
+    fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let key = name_of!(FileSettings, path);
         if self.path.file_name().is_none() {
             let what = format!("{:?} does not end in the name of a file", self.path);

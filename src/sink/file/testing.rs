@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::broker::SINK;
 use super::settings::FileSettings;
 use crate::base::event::Outbound;
-use crate::base::settings::kind::SettingValue;
-use crate::base::settings::{Settings as _, Values};
+use crate::base::settings::visit::section_of;
+use crate::base::settings::{Settings as _, Visit};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::broker::Broker;
+use crate::sink::broker::{Broker, SinkSettings as _};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 pub(super) struct Folder(pub(super) PathBuf);
@@ -32,7 +32,7 @@ impl Folder {
 
     /// The section with `events.jsonl` of this folder.
     pub(super) fn settings(&self) -> FileSettings {
-        let mut settings = FileSettings::read(&values(&self.path("events.jsonl")));
+        let mut settings = FileSettings::read(&mut section(&self.path("events.jsonl")));
         assert_eq!(settings.complete(&around(&address())), []);
         settings
     }
@@ -52,7 +52,7 @@ pub(super) fn configure(
     path: &std::path::Path,
     dead_letters: &DeadLetterAddress,
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    (SINK.configure)(&values(path), &around(dead_letters))
+    (SINK.read)(&mut section(path))(&around(dead_letters))
 }
 
 pub(super) fn address() -> DeadLetterAddress {
@@ -63,10 +63,9 @@ fn around(dead_letters: &DeadLetterAddress) -> Surroundings<'_> {
     Surroundings { window_events_max: 16_384, window_bytes_max: 64 << 20, dead_letters }
 }
 
-fn values(path: &std::path::Path) -> Values {
-    let path = SettingValue::Text(path.display().to_string());
-    let size = SettingValue::Integer(1 << 20);
-    [("path".to_owned(), path), ("event_bytes_max".to_owned(), size)].into()
+fn section(path: &std::path::Path) -> Visit {
+    let path = path.display().to_string();
+    section_of(&[("path", &path), ("event_bytes_max", "1MiB")])
 }
 
 pub(super) fn event<'a>(id: &'a str, value: Option<&'a [u8]>) -> Outbound<'a> {

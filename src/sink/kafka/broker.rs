@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::util::get_rdkafka_version;
 use walrelay_core::sink::kafka::port::ProducerPort as _;
 use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
@@ -17,10 +18,11 @@ use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::secret::Secret;
-use crate::base::settings::{Settings, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
-use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
+use crate::sink::broker::{
+    Broker, Requirements, RouteRules, SinkKind, SinkSettings, StartupCheck, read_section,
+};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
 use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
@@ -31,9 +33,10 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "kafka",
     serves_consumers: true,
     reads_dead_letters: true,
-    keys: <KafkaSettings as Settings>::fields,
     title: "Kafka",
-    configure,
+    read: read_section::<KafkaSettings>,
+    example: Some(include_str!("../../../config/kafka.toml")),
+    client: Some(|| format!("librdkafka {}, TLS by OpenSSL", get_rdkafka_version().1)),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     messaging: MessagingNames {
@@ -44,16 +47,12 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     errors: fault::rows,
 };
 
-fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let mut settings = KafkaSettings::read(values);
-    settings.brokers.retain(|c| !c.is_whitespace());
-    let client_limit = settings.properties.get(PROPERTY).map(Secret::expose);
-    settings.learned = Learned::new(client_limit);
-    let invalid = settings.invalid(around);
-    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
+impl SinkSettings for KafkaSettings {
+    fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+        self.brokers.retain(|c| !c.is_whitespace());
+        self.learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
+        self.invalid(around)
+    }
 }
 
 impl Broker for KafkaSettings {

@@ -12,9 +12,11 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::ptr;
+use std::time::Duration;
 
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
+use socket2::SockRef;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicId};
 
@@ -22,7 +24,6 @@ use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
 use super::brokers_ffi;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use crate::base::event::{Outbound, Sequence};
-use crate::base::os_ffi;
 
 pub(super) struct Producer {
     rk: *mut c::rd_kafka_t,
@@ -346,7 +347,8 @@ impl Drop for Producer {
 /// Closes a socket of librdkafka. The kernel must not go on sending what the producer has withdrawn.
 unsafe extern "C" fn close_socket(socket: c_int, _opaque: *mut c_void) -> c_int {
     // SAFETY: librdkafka owns the socket, and does not use it again.
-    os_ffi::close_unsent(unsafe { OwnedFd::from_raw_fd(socket) });
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let _best_effort = SockRef::from(&socket).set_linger(Some(Duration::ZERO)).is_ok();
     0
 }
 

@@ -9,12 +9,11 @@ use super::{bench_target, dead_letters, doctor, fault, init, publish};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
-use crate::base::settings::{Settings as _, Values};
+use crate::base::template::Template;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
-use crate::sink::broker::NOT_PURGED;
+use crate::sink::broker::{NOT_PURGED, read_section};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
@@ -22,14 +21,14 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     serves_consumers: true,
     reads_dead_letters: true,
     title: "RabbitMQ",
-    keys: RabbitSettings::fields,
-    configure,
+    read: read_section::<RabbitSettings>,
+    example: Some(include_str!("../../../config/rabbitmq.toml")),
+    client: None,
     routes: RouteRules {
         check_topic: settings::check_routing_key,
         reach_dead_letters: false,
         have_partitions: false,
         own_headers: &[("key", "the header key carries the ordering key on RabbitMQ")],
-        exchange_key: Some("exchange"),
     },
     binding: CloudEventsBinding::Amqp,
     messaging: MessagingNames {
@@ -39,16 +38,13 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     errors: fault::rows,
 };
 
-fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    Ok(Arc::new(RabbitSettings::from_values(values, around)?))
-}
-
 impl Broker for RabbitSettings {
     fn kind(&self) -> &'static SinkKind {
         &SINK
+    }
+
+    fn exchange(&self) -> Option<&Template> {
+        Some(&self.exchange)
     }
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {

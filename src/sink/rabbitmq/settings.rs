@@ -12,10 +12,11 @@ use super::uri::{AmqpUri, RabbitHost};
 use crate::base::secret::{Secret, SecretFile as _};
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
-    Choice, HOUR_MS, SECOND_MS, Settings as _, Values, choice, duration, flattened, map, name_of,
-    settings, template, text, url, word,
+    Choice, HOUR_MS, SECOND_MS, choice, duration, flattened, map, name_of, settings, template,
+    text, url, word,
 };
 use crate::base::template::Template;
+use crate::sink::broker::SinkSettings;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 /// RabbitMQ's own default user, which may log in over loopback only.
@@ -54,7 +55,7 @@ settings! {
         pub(super) queues: BTreeMap<String, String> = map(text(BINDING_KEY)),
         /// Type of the queues that `init` creates. They are always durable.
         pub(super) queue_type: String
-            = word(|| vec!["quorum", "classic", "stream"]).default("quorum"),
+            = word(vec!["quorum", "classic", "stream"]).default("quorum"),
         /// How to log in: `plain` by user and password of the URL, `external` by the client
         /// certificate.
         pub(super) auth: RabbitAuth = choice().default("plain"),
@@ -138,31 +139,29 @@ const CERT: &str = name_of!(RabbitTls, cert_file);
 const KEY: &str = name_of!(RabbitTls, key_file);
 const NAME: &str = name_of!(RabbitTls, server_name);
 
-impl RabbitSettings {
-    /// Reads the section; refuses it with everything that is invalid in it.
-    pub(super) fn from_values(
-        values: &Values,
-        around: &Surroundings<'_>,
-    ) -> Result<RabbitSettings, Vec<InvalidSetting>> {
-        let mut settings = RabbitSettings::read(values);
-        let mut invalid = settings.invalid_names();
-        match AmqpUri::parse(settings.url.expose()) {
+impl SinkSettings for RabbitSettings {
+    /// Sets what the URL says.
+    fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+        let mut invalid = self.invalid_names();
+        match AmqpUri::parse(self.url.expose()) {
             Err(error) => invalid.push(bad_value(URL, error.what, error.mend)),
             Ok(uri) => {
-                invalid.extend(settings.contradictions(&uri));
-                settings.login = RabbitLogin::of(settings.auth, uri.user, uri.password);
-                settings.is_encrypted = uri.tls;
-                (settings.hosts, settings.vhost) = (uri.hosts, uri.vhost);
+                invalid.extend(self.contradictions(&uri));
+                self.login = RabbitLogin::of(self.auth, uri.user, uri.password);
+                self.is_encrypted = uri.tls;
+                (self.hosts, self.vhost) = (uri.hosts, uri.vhost);
             }
         }
         let dead_letters = &around.dead_letters.exchange;
-        if !dead_letters.is_empty() && settings.exchange.constant() == Some(dead_letters) {
+        if !dead_letters.is_empty() && self.exchange.constant() == Some(dead_letters) {
             let taken = InvalidSetting::taken_by_dead_letters;
             invalid.push(taken(EXCHANGE, dead_letters, "dead_letter.exchange"));
         }
-        if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
+        invalid
     }
+}
 
+impl RabbitSettings {
     /// User and password as they are now: a URL that is in a file is read again. The error never
     /// quotes it.
     pub(super) fn current_login(&self) -> Result<RabbitLogin, String> {

@@ -1,28 +1,18 @@
 use super::*;
-use crate::base::settings::Values;
-use crate::base::settings::kind::SettingValue;
+use crate::base::settings::Settings as _;
+use crate::base::settings::visit::section_of;
 use crate::dead_letter::writer::DeadLetterAddress;
 
 fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<InvalidSetting>> {
-    let mut values = Values::from([("exchange".to_owned(), SettingValue::Text("x".to_owned()))]);
-    let mut queues = Values::new();
-    for &(key, text) in pairs {
-        let value = SettingValue::Text(text.to_owned());
-        match key.strip_prefix("queues.") {
-            Some(queue) => queues.insert(queue.to_owned(), value),
-            None if key.ends_with("url") => {
-                values.insert(key.to_owned(), SettingValue::Secret(Secret::new(text)))
-            }
-            None => values.insert(key.to_owned(), value),
-        };
-    }
-    values.insert("queues".to_owned(), SettingValue::Section(queues));
+    let mut section = section_of(&[&[("exchange", "x")], pairs].concat());
     let around = Surroundings {
         window_events_max: 1,
         window_bytes_max: 1,
         dead_letters: &DeadLetterAddress::default(),
     };
-    RabbitSettings::from_values(&values, &around)
+    let mut settings = RabbitSettings::read(&mut section);
+    let invalid = settings.complete(&around);
+    if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
 }
 
 /// Each misfit as `key: what`.

@@ -54,7 +54,7 @@ const CASES: [Case; 3] = [
     },
 ];
 
-/// What must be equal. Events without a key go to any partition.
+/// Parts of the records that must be equal. Events without a key go to any partition.
 #[track_caller]
 fn essence(records: Vec<TopicRecord>, prefix: &str) -> Vec<TopicRecord> {
     let mut records: Vec<TopicRecord> = records

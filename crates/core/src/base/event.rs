@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+pub use walrelay_dead_letter::header::is_reserved_header;
+
 use crate::base::lsn::Lsn;
 use crate::base::text::truncated;
 
@@ -80,20 +82,6 @@ pub struct MessagingNames {
 impl MessagingNames {
     pub const NONE: MessagingNames =
         MessagingNames { key: None, tombstone: None, routing_key: None };
-}
-
-/// The prefixes of the headers that mark a replayed record and a consumer's copy.
-const RESERVED_HEADERS: [&str; 2] = ["dlq-", "x-retry-"];
-
-/// Whether only a replay or a consumer may write a header of this name: an event that brings it
-/// would be taken for one that was replayed, or for a copy. Case does not matter.
-#[inline]
-pub fn is_reserved_header(name: &str) -> bool {
-    // Most names begin with neither letter.
-    matches!(name.as_bytes().first(), Some(b'd' | b'D' | b'x' | b'X'))
-        && RESERVED_HEADERS.iter().any(|prefix| {
-            name.get(..prefix.len()).is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
-        })
 }
 
 /// Longer texts of a row are cut in errors and in the log.

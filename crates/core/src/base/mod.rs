@@ -1,6 +1,5 @@
 //! Types that every other folder may use; this folder uses none of the others.
 
-pub mod backoff;
 pub mod clock;
 pub mod encoding;
 pub mod error;
@@ -19,4 +18,5 @@ pub mod settings;
 pub mod stop;
 pub mod template;
 pub mod text;
-pub mod time;
+
+pub use walrelay_dead_letter::{backoff, time};

@@ -4,6 +4,8 @@
 
 use std::fmt::{self, Write};
 
+pub use walrelay_dead_letter::text::truncated;
+
 /// Bytes as text: control characters and what is not UTF-8 are escaped.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
@@ -40,12 +42,6 @@ pub fn bounded(text: String, bytes_max: usize) -> String {
         return text;
     }
     format!("{}… ({} bytes)", truncated(&text, bytes_max), text.len())
-}
-
-/// The beginning of a text, of at most so many bytes.
-pub fn truncated(text: &str, bytes_max: usize) -> &str {
-    let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
 }
 
 /// The beginning of an escaped text, without memory of its own.

@@ -15,11 +15,9 @@ use std::borrow::Cow;
 use crate::base::event::Outbound;
 use crate::dead_letter::writer::{
     EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_SHA256, KEY_SIZE, NOTED, PREFIX, VALUE_SHA256,
-    VALUE_SIZE, hash_name, sha256_hex,
+    VALUE_SIZE, extend_list, hash_name, header_cost, sha256_hex,
 };
 
-/// The bytes of a header beside its name and its value, in Kafka and in AMQP.
-pub const HEADER_COST_BYTES: usize = 12;
 /// Longest text in a dead letter that is cut; with little room less, down to the minimum.
 const TEXT_BYTES_MAX: usize = 2000;
 const TEXT_BYTES_MIN: usize = 80;
@@ -27,8 +25,6 @@ const TEXT_BYTES_MIN: usize = 80;
 const TEXTS: usize = 15;
 /// The bytes that stay of a key that is cut.
 const KEY_BYTES_KEPT: usize = 1024;
-/// Longer names are cut in the list of headers that were left out.
-const NAME_BYTES_LISTED: usize = 300;
 /// The headers with size and hash of key and value.
 const NOTES_BYTES: usize = 320;
 
@@ -53,17 +49,13 @@ impl Room {
 
 /// The most bytes that headers and key of a dead letter take.
 pub fn head_bytes(letter: &Outbound<'_>) -> usize {
-    let headers: usize = letter.headers.iter().map(|(name, value)| cost(name, value)).sum();
+    let headers: usize = letter.headers.iter().map(|(name, value)| header_cost(name, value)).sum();
     headers + letter.key.map_or(0, key_cost)
-}
-
-fn cost(name: &str, value: &[u8]) -> usize {
-    HEADER_COST_BYTES + name.len() + value.len()
 }
 
 /// In AMQP the key is a header.
 fn key_cost(key: &[u8]) -> usize {
-    cost("key", key)
+    header_cost("key", key)
 }
 
 /// Passes the dead letter to `then`, cut to the room. Nothing smaller than 4,096 bytes can be made
@@ -77,14 +69,14 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
         letter.headers.iter().copied().partition(|(name, _)| name.starts_with(PREFIX));
     let mut own = OwnHeaders::shortened(own, text_max);
     // The list of headers that are left out may grow to its full length.
-    let listed = cost(HEADERS_DROPPED, &[]) + text_max;
+    let listed = header_cost(HEADERS_DROPPED, &[]) + text_max;
     let mut left = room.head_bytes.saturating_sub(own.bytes() + listed + NOTES_BYTES);
     let value = letter.value.unwrap_or_default();
     let value_here = if room.value_bytes.is_some() { 0 } else { value.len() };
     let key_bytes = letter.key.map_or(0, key_cost);
     let share = (left / 2).max(left.saturating_sub(key_bytes + value_here));
     let dropped = drop_largest(&mut theirs, share);
-    left = left.saturating_sub(theirs.iter().map(|(name, value)| cost(name, value)).sum());
+    left = left.saturating_sub(theirs.iter().map(|(name, value)| header_cost(name, value)).sum());
     let share = (left / 2).max(left.saturating_sub(value_here));
     let key = letter.key.map(|key| {
         if key_cost(key) <= share {
@@ -105,19 +97,14 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
     then(&Outbound { key, value, headers: &headers, ..*letter })
 }
 
-/// Names of headers, as a list.
-pub fn listed(names: &[&str]) -> String {
-    let cut = |name: &&str| {
-        String::from_utf8_lossy(text_cut(name.as_bytes(), NAME_BYTES_LISTED)).into_owned()
-    };
-    names.iter().map(cut).collect::<Vec<_>>().join(", ")
-}
-
 /// Leaves headers out, the largest first, until the others take at most `most` bytes; returns the
 /// names of those left out.
 fn drop_largest<'a>(headers: &mut Vec<(&'a str, &'a [u8])>, most: usize) -> Vec<&'a str> {
-    let mut by_size: Vec<(usize, usize)> =
-        headers.iter().enumerate().map(|(at, (name, value))| (cost(name, value), at)).collect();
+    let mut by_size: Vec<(usize, usize)> = headers
+        .iter()
+        .enumerate()
+        .map(|(at, (name, value))| (header_cost(name, value), at))
+        .collect();
     by_size.sort_unstable();
     let mut total: usize = by_size.iter().map(|(size, _)| size).sum();
     let (mut gone, mut names) = (vec![false; headers.len()], Vec::new());
@@ -158,7 +145,7 @@ impl<'a> OwnHeaders<'a> {
     }
 
     fn bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| cost(name, value)).sum()
+        self.0.iter().map(|(name, value)| header_cost(name, value)).sum()
     }
 
     /// A header of that name that is there already describes what was there first, and stays.
@@ -180,12 +167,7 @@ impl<'a> OwnHeaders<'a> {
         }
         let known = self.0.iter().position(|(name, _)| *name == HEADERS_DROPPED);
         let before = known.map(|at| self.0.remove(at).1).unwrap_or_default();
-        let mut list = String::from_utf8_lossy(&before).into_owned();
-        if !list.is_empty() {
-            list.push_str(", ");
-        }
-        list.push_str(&listed(dropped));
-        list.truncate(text_cut(list.as_bytes(), text_max).len());
+        let list = extend_list(&String::from_utf8_lossy(&before), dropped, text_max);
         self.0.push((HEADERS_DROPPED, list.into_bytes().into()));
     }
 }

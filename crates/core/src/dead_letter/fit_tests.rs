@@ -58,7 +58,8 @@ impl Copy {
     }
 
     fn bytes(&self) -> (usize, usize) {
-        let headers: usize = self.headers.iter().map(|(name, value)| cost(name, value)).sum();
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| header_cost(name, value)).sum();
         let key = self.key.as_deref().map_or(0, key_cost);
         (headers + key, self.value.as_ref().map_or(0, Vec::len))
     }

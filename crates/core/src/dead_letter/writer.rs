@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::base::encoding::{hex, push_unhexed};
 use crate::base::error::{Exit, Fault};
-use crate::base::event::{Outbound, Position, is_reserved_header};
+use crate::base::event::{Outbound, Position};
 use crate::base::settings::kind::{FILLED, TOPIC};
 use crate::base::settings::{
     HOUR_MS, MIB, SECOND_MS, bytes, duration, flattened, integer, settings, text,
@@ -22,61 +22,7 @@ use crate::base::settings::{
 use crate::base::text::{REASON_BYTES_MAX, escaped, truncated};
 use crate::base::time::rfc3339;
 
-pub const EVENT_ID: &str = "dlq-event-id";
-/// Kafka topic or RabbitMQ routing key of the event.
-pub const ORIGINAL_TOPIC: &str = "dlq-original-topic";
-/// RabbitMQ exchange of the event.
-pub const ORIGINAL_EXCHANGE: &str = "dlq-original-exchange";
-/// Kafka partition, where a column gave one.
-pub const ORIGINAL_PARTITION: &str = "dlq-original-partition";
-pub const ERROR_CLASS: &str = "dlq-error-class";
-pub const ERROR_MSG: &str = "dlq-error-msg";
-pub const ATTEMPTS: &str = "dlq-attempts";
-pub const FAILED_AT: &str = "dlq-failed-at";
-pub const FIRST_FAILED_AT: &str = "dlq-first-failed-at";
-/// Commit LSN of the event's transaction.
-pub const LSN: &str = "dlq-lsn";
-/// How many events of the transaction come before this one.
-pub const ORDINAL: &str = "dlq-ordinal";
-pub const COMMIT_TS: &str = "dlq-commit-ts";
-/// The system identifier of the database that the event comes from. Without it the dead letter is
-/// that of any relay whose slot has the name.
-pub const SYSTEM: &str = "dlq-system";
-/// The relay (`slot@host`) or the person that wrote the record.
-pub const RELAY: &str = "dlq-relay";
-/// `true` where later events of the key go to the dead-letter topic, too.
-pub const PARKS_KEY: &str = "dlq-parks-key";
-/// `true` where the row never became an event: the record is all that is known of it.
-pub const INCOMPLETE: &str = "dlq-incomplete";
-/// Names of the headers that the broker could not carry, separated by commas.
-pub const HEADERS_DROPPED: &str = "dlq-headers-dropped";
-/// Size in bytes and SHA-256 (in hexadecimal) of the value before it was cut.
-pub const VALUE_SIZE: &str = "dlq-value-size";
-pub const VALUE_SHA256: &str = "dlq-value-sha256";
-/// The same of the key.
-pub const KEY_SIZE: &str = "dlq-key-size";
-pub const KEY_SHA256: &str = "dlq-key-sha256";
-/// Bytes of the event id, where `dlq-event-id` is its hash.
-pub const EVENT_ID_SIZE: &str = "dlq-event-id-size";
-/// The type of the event, where AMQP cannot carry it as a property.
-pub const TYPE: &str = "dlq-type";
-/// Texts without which an event cannot be published, and the headers that take size and hash of the
-/// whole text when it is cut.
-pub const NOTED: [(&str, &str, &str); 3] = [
-    (ORIGINAL_TOPIC, "dlq-original-topic-size", "dlq-original-topic-sha256"),
-    (ORIGINAL_EXCHANGE, "dlq-original-exchange-size", "dlq-original-exchange-sha256"),
-    (TYPE, "dlq-type-size", "dlq-type-sha256"),
-];
-/// On a resolution: `replayed`, `discarded` or `released`.
-pub const RESOLUTION: &str = "dlq-resolution";
-pub const RESOLVED_AT: &str = "dlq-resolved-at";
-/// On a replayed event: how often it was replayed.
-pub const REPLAY_COUNT: &str = "dlq-replay-count";
-/// On a replayed event of a consumer's dead letter: the consumer. Others that read the topic have
-/// nothing to do with it.
-pub const REPLAY_FOR: &str = "dlq-replay-for";
-/// Common prefix of all these headers.
-pub const PREFIX: &str = "dlq-";
+pub use walrelay_dead_letter::header::*;
 
 /// Error class of an event whose key is parked.
 pub const CLASS_PARKED: &str = "parked";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::base::event::CloudEventsBinding;
-use crate::base::settings::kind::{FILLED, IDENTIFIER, SettingValue, TextRule};
+use crate::base::settings::kind::{FILLED, IDENTIFIER, TextRule};
 use crate::base::settings::{
     Choice, SettingType, choice, flattened, map, section, section_over, settings, template, text,
     word,
@@ -23,12 +23,15 @@ const TABLE: TextRule = TextRule {
     },
 };
 
+/// The key that says whether the table is polled, and its value then.
+const POLLED: (&[&str], &str) = (&["source", "mode"], "polling");
+
 settings! {
     /// `[[source.outbox]]`.
     pub struct OutboxSection {
         /// Library that writes the table. Its columns, route, order and row filter are the defaults
         /// of the keys below, and replace `[route]`.
-        pub library: Option<String> = word(library_names).or_none("no library"),
+        pub library: Option<String> = word(library_names()).or_none("no library"),
         /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
         /// `public`.
         pub table: TableName = text(TABLE).default("public.outbox"),
@@ -46,11 +49,9 @@ pub struct TableName {
     table: String,
 }
 
-impl SettingType for TableName {
-    type Form = String;
-
-    fn read(value: Option<&SettingValue>) -> TableName {
-        let name = String::read(value);
+impl SettingType<String> for TableName {
+    fn of(name: Option<String>) -> TableName {
+        let name = name.unwrap_or_default();
         let (schema, table) = name.split_once('.').unwrap_or(("public", &name));
         TableName { schema: schema.to_owned(), table: table.to_owned() }
     }
@@ -133,7 +134,9 @@ settings! {
         pub id: String = text(IDENTIFIER).default("id"),
         /// Column of the ordering key; the default `route.key`. `event_key` where the table is
         /// polled.
-        pub key: String = text(IDENTIFIER).default("aggregateid").default_when_polled("event_key"),
+        pub key: String = text(IDENTIFIER)
+            .default("aggregateid")
+            .default_when(POLLED.0, POLLED.1, "event_key"),
         /// Column of the event type; the header `event_type`.
         pub event_type ["type"]: String = text(IDENTIFIER).default("type"),
         /// Column of the payload. Required in the table.
@@ -179,7 +182,7 @@ settings! {
         /// Kafka topic or RabbitMQ routing key. `${event_key}` where the table is polled.
         pub topic: Template = template()
             .default("outbox.event.${aggregatetype}")
-            .default_when_polled("${event_key}"),
+            .default_when(POLLED.0, POLLED.1, "${event_key}"),
         /// Ordering key and Kafka record key.
         pub key: Option<Template> = template().or_none("the key column"),
         /// Further headers: name and template. A NULL leaves the header out.

@@ -1,35 +1,118 @@
-//! The kinds of values and how they are read. Values of the file have types, those of the
-//! environment and of flags are words; both become the same [`SettingValue`] after the same checks.
-//! An error about a secret never quotes it.
+//! The kinds of values. A kind is a type: it knows how its values are called, parsed, shown and described
+//! to editors. Values of the file have types, those of the environment and of flags are words; both
+//! pass the same checks. An error about a secret never quotes it.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value as Json, json};
 
 use super::units;
 use crate::base::secret::Secret;
 use crate::base::template::Template;
 use crate::base::text::nearest;
 
-#[derive(Clone, Copy, Debug)]
-pub enum ValueKind {
-    Text(TextRule),
-    Template,
-    /// A secret that is shown with its password masked.
-    Url,
-    Secret,
-    Bool,
-    Integer(i64, i64),
-    /// From 0 to 1.
-    Ratio,
-    Bytes(i64, i64),
-    /// In milliseconds.
-    Duration(u64, u64),
-    /// One of these words.
-    Choice(fn() -> Vec<&'static str>),
-    Strings(TextRule),
+pub trait Kind {
+    /// The type that a value is parsed as.
+    type Value: Serialize;
+
+    /// A word that begins with it is TOML.
+    const TOML: Option<char> = None;
+
+    fn described(&self) -> Described;
+
+    fn parse(&self, raw: &Raw) -> Result<Self::Value, BadValue>;
+
+    /// The value as it is shown, with secrets hidden.
+    fn show(&self, value: &Self::Value) -> Json {
+        json!(value)
+    }
+
+    /// The value with nothing hidden; null for a secret that is read again for each connection.
+    fn expose(&self, value: &Self::Value) -> Json {
+        self.show(value)
+    }
 }
 
+/// How a kind is called in docs/configuration.md, after "expected" and after "write", and its JSON Schema.
+#[derive(Clone)]
+pub struct Described {
+    pub documented: String,
+    pub noun: &'static str,
+    pub example: String,
+    pub schema: Json,
+}
+
+impl Described {
+    fn new(
+        documented: impl Into<String>,
+        noun: &'static str,
+        example: impl Into<String>,
+        schema: Json,
+    ) -> Described {
+        Described { documented: documented.into(), noun, example: example.into(), schema }
+    }
+}
+
+/// A value as it was given. No `Debug`: it may be a secret.
+pub enum Raw {
+    /// From the environment or a flag, without a type.
+    Word(String),
+    Text(String),
+    Bool(bool),
+    Integer(i64),
+    /// As it was written.
+    Float(String),
+    List(Vec<Raw>),
+    /// `{ env = … }` or `{ file = … }`: reads the secret.
+    Reference(Box<dyn Fn() -> Result<Secret, BadValue>>),
+    /// A TOML value of this type, which no key accepts.
+    Unsupported(&'static str),
+    /// The beginning of a section.
+    Section,
+}
+
+impl Raw {
+    /// Word or text.
+    pub fn text(&self) -> Option<&str> {
+        if let Raw::Word(text) | Raw::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub fn is_reference(&self) -> bool {
+        matches!(self, Raw::Reference(_))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadValue {
+    pub what: String,
+    pub mend: String,
+    /// Whether a later start may read it: something else has yet to write a file.
+    pub may_pass: bool,
+}
+
+fn bad<T>(what: impl Into<String>, mend: impl Into<String>) -> Result<T, BadValue> {
+    Err(BadValue { what: what.into(), mend: mend.into(), may_pass: false })
+}
+
+impl BadValue {
+    fn mismatch(kind: &impl Kind, raw: &Raw) -> BadValue {
+        let found = match raw {
+            Raw::Word(_) | Raw::Text(_) => "a string",
+            Raw::Bool(_) => "a boolean",
+            Raw::Integer(_) => "an integer",
+            Raw::Float(_) => "a float",
+            Raw::List(_) => "an array",
+            Raw::Reference(_) | Raw::Section => "a table",
+            Raw::Unsupported(name) => name,
+        };
+        let Described { noun, example, .. } = kind.described();
+        let (what, mend) = (format!("expected {noun}, found {found}"), format!("write {example}"));
+        BadValue { what, mend, may_pass: false }
+    }
+}
+
+/// A rule that texts follow.
 #[derive(Clone, Copy, Debug)]
 pub struct TextRule {
     /// For the JSON Schema.
@@ -53,12 +136,7 @@ pub const IDENTIFIER: TextRule = TextRule {
 pub const TOPIC: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,249}$",
     wanted: "a topic name: 1 to 249 letters, digits, dots, underscores and dashes, and not \".\" or \"..\"",
-    holds: |text| {
-        (1..=249).contains(&text.len())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-            && text != "."
-            && text != ".."
-    },
+    holds: |text| is_dotted(text, 249) && text != "." && text != "..",
 };
 pub const ADDRESS: TextRule = TextRule {
     pattern: "^.+:[0-9]+$",
@@ -68,296 +146,309 @@ pub const ADDRESS: TextRule = TextRule {
 pub const HOST_NAME: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,253}$",
     wanted: "a host name without scheme and port, as in relay.example.org",
-    holds: |text| {
-        (1..=253).contains(&text.len())
-            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    },
+    holds: |text| is_dotted(text, 253),
 };
 
-/// A value as it was given. No `Debug`: it may be a secret.
-#[derive(Clone)]
-pub enum RawValue {
-    /// From the environment or a flag, without a type.
-    Word(String),
-    Text(String),
-    Bool(bool),
-    Integer(i64),
-    /// As it was written.
-    Float(String),
-    List(Vec<RawValue>),
-    /// `{ env = "NAME" }`.
-    Variable(String),
-    /// `{ file = "/run/secrets/x" }`.
-    File(String),
-    /// A TOML value of this type, which no key accepts.
-    Unsupported(&'static str),
+/// Letters, digits, dots, underscores and dashes.
+fn is_dotted(text: &str, bytes_max: usize) -> bool {
+    (1..=bytes_max).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingValue {
-    /// Of [`ValueKind::Text`], [`ValueKind::Template`], [`ValueKind::Choice`] and
-    /// [`ValueKind::Ratio`].
-    Text(String),
-    /// Of [`ValueKind::Secret`] and [`ValueKind::Url`].
-    Secret(Secret),
-    Bool(bool),
-    /// Of [`ValueKind::Integer`] and [`ValueKind::Bytes`].
-    Integer(i64),
-    Duration(Duration),
-    Strings(Vec<String>),
-    /// The values of a section by name.
-    Section(BTreeMap<String, SettingValue>),
-    /// An array of sections.
-    Sections(Vec<SettingValue>),
+type Check = dyn Fn(&str) -> Result<(), BadValue>;
+
+/// Texts that pass a check.
+pub struct Text {
+    described: Described,
+    check: Box<Check>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub struct BadValue {
-    pub what: String,
-    pub mend: String,
-    /// Whether a later start may read it: something else has yet to write a file.
-    pub may_pass: bool,
-}
-
-fn bad(what: impl Into<String>, mend: impl Into<String>) -> BadValue {
-    BadValue { what: what.into(), mend: mend.into(), may_pass: false }
-}
-
-/// Looks up an environment variable.
-pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
-/// Reads a secret out of its file. The error is what is wrong, and what mends it.
-pub type ReadSecret<'a> = &'a dyn Fn(&Path) -> Result<Secret, (String, String)>;
-
-/// Reads none.
-pub fn no_files(path: &Path) -> Result<Secret, (String, String)> {
-    Err((format!("{} is not read here", path.display()), "write the value".to_owned()))
-}
-
-impl ValueKind {
-    pub fn read(
-        self,
-        raw: &RawValue,
-        env: Lookup<'_>,
-        files: ReadSecret<'_>,
-    ) -> Result<SettingValue, BadValue> {
-        Ok(match self {
-            ValueKind::Url | ValueKind::Secret => {
-                SettingValue::Secret(self.read_secret(raw, env, files)?)
-            }
-            ValueKind::Bool => SettingValue::Bool(match raw {
-                RawValue::Bool(flag) => *flag,
-                RawValue::Word(word) => word.parse().map_err(|_| {
-                    bad(format!("{word:?} is not true or false"), "write true or false")
-                })?,
-                other => return Err(self.mismatch(other)),
-            }),
-            ValueKind::Integer(min, max) => {
-                SettingValue::Integer(self.read_integer(raw, (min, max))?)
-            }
-            ValueKind::Ratio => {
-                let text = match raw {
-                    RawValue::Integer(number) => number.to_string(),
-                    RawValue::Float(text) | RawValue::Word(text) => text.trim().replace('_', ""),
-                    other => return Err(self.mismatch(other)),
-                };
-                let ratio = text.parse().ok();
-                let show = |ratio| format!("{ratio:?}");
-                let ratio = in_range(ratio, &text, (0.0, 1.0), show, "a number", "")?;
-                SettingValue::Text(show(ratio))
-            }
-            ValueKind::Bytes(min, max) => {
-                let (size, shown) = match raw {
-                    RawValue::Integer(size) => {
-                        (Some(*size).filter(|it| *it >= 0), size.to_string())
-                    }
-                    other => {
-                        let text = self.text_of(other)?;
-                        (units::parse_bytes(text), format!("{text:?}"))
-                    }
-                };
-                let hint = ", as in \"64MiB\"";
-                let bounds = (min, max);
-                let size = in_range(size, &shown, bounds, units::show_bytes, "a size", hint)?;
-                SettingValue::Integer(size)
-            }
-            ValueKind::Duration(min_ms, max_ms) => {
-                let text = self.text_of(raw)?;
-                let (ms, shown) = (units::parse_duration_ms(text), format!("{text:?}"));
-                let show = |ms| units::show_duration(Duration::from_millis(ms));
-                let hint = " with its unit, as in \"200ms\" or \"30s\"";
-                let ms = in_range(ms, &shown, (min_ms, max_ms), show, "a duration", hint)?;
-                SettingValue::Duration(Duration::from_millis(ms))
-            }
-            ValueKind::Strings(rule) => SettingValue::Strings(self.read_strings(raw, rule)?),
-            ValueKind::Text(_) | ValueKind::Template | ValueKind::Choice(_) => {
-                let text = self.text_of(raw)?;
-                self.check_text(text)?;
-                SettingValue::Text(text.to_owned())
-            }
-        })
-    }
-
-    fn read_integer(self, raw: &RawValue, bounds: (i64, i64)) -> Result<i64, BadValue> {
-        let (number, shown) = match raw {
-            RawValue::Integer(number) => (Some(*number), number.to_string()),
-            RawValue::Word(word) => match word.trim().replace('_', "").parse() {
-                Ok(number) => (Some(number), i64::to_string(&number)),
-                Err(_) => (None, format!("{word:?}")),
-            },
-            other => return Err(self.mismatch(other)),
+impl Text {
+    pub fn of(rule: TextRule) -> Text {
+        let TextRule { pattern, wanted, holds } = rule;
+        let schema = json!({ "type": "string", "pattern": pattern });
+        let check = move |text: &str| match holds(text) {
+            true => Ok(()),
+            false => bad(format!("{text:?} is not {wanted}"), format!("write {wanted}")),
         };
-        let show = |number| i64::to_string(&number);
-        in_range(number, &shown, bounds, show, "an integer", "")
+        Text::new("string", "a string", wanted, schema, check)
     }
 
-    fn text_of(self, raw: &RawValue) -> Result<&str, BadValue> {
-        match raw {
-            RawValue::Word(text) | RawValue::Text(text) => Ok(text),
-            other => Err(self.mismatch(other)),
-        }
-    }
-
-    fn mismatch(self, raw: &RawValue) -> BadValue {
-        let found = match raw {
-            RawValue::Word(_) | RawValue::Text(_) => "a string",
-            RawValue::Bool(_) => "a boolean",
-            RawValue::Integer(_) => "an integer",
-            RawValue::Float(_) => "a float",
-            RawValue::List(_) => "an array",
-            RawValue::Variable(_) | RawValue::File(_) => "a table",
-            RawValue::Unsupported(name) => name,
+    /// Texts with columns in them.
+    pub fn template() -> Text {
+        let example = "a text with columns in it, as in \"outbox.event.${aggregatetype}\"";
+        let mend = "write a column as ${name}, a literal \"${\" as $${";
+        let check = move |text: &str| match Template::parse(text) {
+            Ok(_) => Ok(()),
+            Err(error) => bad(error.to_string(), mend),
         };
-        let (_, name, example) = self.described();
-        bad(format!("expected {name}, found {found}"), format!("write {example}"))
+        Text::new("template", "a template", example, json!({ "type": "string" }), check)
     }
 
-    fn check_text(self, text: &str) -> Result<(), BadValue> {
-        match self {
-            ValueKind::Text(rule) | ValueKind::Strings(rule) if !(rule.holds)(text) => {
-                let wanted = rule.wanted;
-                Err(bad(format!("{text:?} is not {wanted}"), format!("write {wanted}")))
+    pub fn one_of(words: Vec<&'static str>) -> Text {
+        let (documented, all) = (format!("`{}`", words.join("`, `")), words.join(", "));
+        let (example, schema) = (format!("one of {all}"), json!({ "enum": words }));
+        let check = move |text: &str| {
+            if words.contains(&text) {
+                return Ok(());
             }
-            ValueKind::Template => Template::parse(text).map(drop).map_err(|error| {
-                bad(error.to_string(), "write a column as ${name}, a literal \"${\" as $${")
-            }),
-            ValueKind::Choice(words) if !words().contains(&text) => {
-                let all = words().join(", ");
-                let near = nearest(text, words());
-                let hint = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
-                Err(bad(format!("{text:?} is not one of {all}"), format!("{hint}use one of {all}")))
-            }
-            _ => Ok(()),
+            let near = nearest(text, words.iter().copied());
+            let hint = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+            bad(format!("{text:?} is not one of {all}"), format!("{hint}use one of {all}"))
+        };
+        Text::new(&documented, "one of a few words", &example, schema, check)
+    }
+
+    fn new(
+        documented: &str,
+        noun: &'static str,
+        example: &str,
+        schema: Json,
+        check: impl Fn(&str) -> Result<(), BadValue> + 'static,
+    ) -> Text {
+        let described = Described::new(documented, noun, example, schema);
+        Text { described, check: Box::new(check) }
+    }
+
+    fn text<'r>(&self, raw: &'r Raw) -> Result<&'r str, BadValue> {
+        raw.text().ok_or_else(|| BadValue::mismatch(self, raw))
+    }
+}
+
+impl Kind for Text {
+    type Value = String;
+
+    fn described(&self) -> Described {
+        self.described.clone()
+    }
+
+    fn parse(&self, raw: &Raw) -> Result<String, BadValue> {
+        let text = self.text(raw)?;
+        (self.check)(text).map(|()| text.to_owned())
+    }
+}
+
+/// Lists of texts.
+pub struct Strings(pub Text);
+
+impl Kind for Strings {
+    type Value = Vec<String>;
+    const TOML: Option<char> = Some('[');
+
+    fn described(&self) -> Described {
+        let (noun, example) = ("an array of strings", "an array, as in [\"a\", \"b\"]");
+        let schema = json!({ "type": "array", "items": self.0.described.schema });
+        Described::new("list of strings", noun, example, schema)
+    }
+
+    fn parse(&self, raw: &Raw) -> Result<Vec<String>, BadValue> {
+        let texts: Vec<&str> = match raw {
+            Raw::Word(word) => word.split(',').map(str::trim).filter(|it| !it.is_empty()).collect(),
+            Raw::List(items) => items.iter().map(|it| self.0.text(it)).collect::<Result<_, _>>()?,
+            other => return Err(BadValue::mismatch(self, other)),
+        };
+        texts.iter().try_for_each(|text| (self.0.check)(text))?;
+        Ok(texts.into_iter().map(str::to_owned).collect())
+    }
+}
+
+/// Secrets; one that is a URL is shown with its password masked.
+pub struct SecretText {
+    pub is_url: bool,
+}
+
+impl Kind for SecretText {
+    type Value = Secret;
+    const TOML: Option<char> = Some('{');
+
+    fn described(&self) -> Described {
+        const EXAMPLE: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
+        if self.is_url {
+            let noun = "a URL, { env = \"NAME\" } or { file = \"PATH\" }";
+            return Described::new(
+                "URL, secret",
+                noun,
+                EXAMPLE,
+                json!({ "$ref": "#/$defs/secret" }),
+            );
         }
+        let noun = "a string, { env = \"NAME\" } or { file = \"PATH\" }";
+        // Client properties may be spelt as TOML numbers and booleans.
+        let types = json!([{ "$ref": "#/$defs/secret" }, { "type": ["integer", "boolean"] }]);
+        Described::new("secret", noun, EXAMPLE, json!({ "anyOf": types }))
     }
 
-    fn read_secret(
-        self,
-        raw: &RawValue,
-        env: Lookup<'_>,
-        files: ReadSecret<'_>,
-    ) -> Result<Secret, BadValue> {
-        let is_url = matches!(self, ValueKind::Url);
+    fn parse(&self, raw: &Raw) -> Result<Secret, BadValue> {
         let secret = match raw {
-            RawValue::Word(text) | RawValue::Text(text) => Secret::new(text),
-            // Client properties: `linger.ms = 5`, `enable.idempotence = true`.
-            RawValue::Bool(flag) if !is_url => Secret::new(flag.to_string()),
-            RawValue::Integer(number) if !is_url => Secret::new(number.to_string()),
-            RawValue::Variable(name) => Secret::new(env(name).ok_or_else(|| {
-                let what = format!("environment variable {name} is not set");
-                bad(what, format!("export {name}=..."))
-            })?),
-            RawValue::File(path) => files(Path::new(path))
-                .map_err(|(what, mend)| BadValue { may_pass: true, ..bad(what, mend) })?,
-            other => return Err(self.mismatch(other)),
+            Raw::Word(text) | Raw::Text(text) => Secret::new(text),
+            Raw::Bool(flag) if !self.is_url => Secret::new(flag.to_string()),
+            Raw::Integer(number) if !self.is_url => Secret::new(number.to_string()),
+            Raw::Reference(read) => read()?,
+            other => return Err(BadValue::mismatch(self, other)),
         };
-        if secret.is_empty() && is_url {
-            return Err(bad("the value is empty", format!("write {}", self.described().2)));
+        match secret.is_empty() && self.is_url {
+            true => bad("the value is empty", format!("write {}", self.described().example)),
+            false => Ok(secret),
         }
-        Ok(secret)
     }
 
-    fn read_strings(self, raw: &RawValue, rule: TextRule) -> Result<Vec<String>, BadValue> {
-        let texts: Vec<String> = match raw {
-            RawValue::Word(word) => {
-                let parts = word.split(',').map(str::trim).filter(|part| !part.is_empty());
-                parts.map(str::to_owned).collect()
-            }
-            RawValue::List(items) => {
-                let text = |item| ValueKind::Text(rule).text_of(item).map(str::to_owned);
-                items.iter().map(text).collect::<Result<_, _>>()?
-            }
-            other => return Err(self.mismatch(other)),
-        };
-        texts.iter().try_for_each(|text| self.check_text(text))?;
-        Ok(texts)
+    fn show(&self, secret: &Secret) -> Json {
+        if self.is_url { json!(units::mask_url(secret.expose())) } else { json!("***") }
     }
 
-    /// How docs/configuration.md names this kind.
-    pub fn documented(self) -> String {
-        self.described().0
+    fn expose(&self, secret: &Secret) -> Json {
+        if secret.is_of_file() { Json::Null } else { json!(secret.expose()) }
+    }
+}
+
+pub struct Flag;
+
+impl Kind for Flag {
+    type Value = bool;
+
+    fn described(&self) -> Described {
+        const WORDS: &str = "true or false";
+        Described::new(WORDS, WORDS, WORDS, json!({ "type": "boolean" }))
     }
 
-    /// Its name in the documentation; its name and an example for error texts.
-    fn described(self) -> (String, &'static str, String) {
-        const SECRET: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
-        let fixed = |doc: &str, name, example: &str| (doc.to_owned(), name, example.to_owned());
-        match self {
-            ValueKind::Text(rule) => fixed("string", "a string", rule.wanted),
-            ValueKind::Template => {
-                let example = "a text with columns in it, as in \"outbox.event.${aggregatetype}\"";
-                fixed("template", "a template", example)
-            }
-            ValueKind::Url => {
-                fixed("URL, secret", "a URL, { env = \"NAME\" } or { file = \"PATH\" }", SECRET)
-            }
-            ValueKind::Secret => {
-                fixed("secret", "a string, { env = \"NAME\" } or { file = \"PATH\" }", SECRET)
-            }
-            ValueKind::Bool => fixed("true or false", "true or false", "true or false"),
-            ValueKind::Integer(min, max) => {
-                let example = format!("an integer from {min} to {max}");
-                (format!("integer, {min} to {max}"), "an integer", example)
-            }
-            ValueKind::Ratio => {
-                fixed("number, 0 to 1", "a number", "a number from 0 to 1, as in 0.1")
-            }
-            ValueKind::Bytes(min, max) => {
-                let [min, max] = [min, max].map(units::show_bytes);
-                fixed(&format!("size, {min} to {max}"), "a size", "a size, as in \"64MiB\"")
-            }
-            ValueKind::Duration(min_ms, max_ms) => {
-                let [min, max] =
-                    [min_ms, max_ms].map(|ms| units::show_duration(Duration::from_millis(ms)));
-                let example = "a duration, as in \"200ms\" or \"30s\"";
-                fixed(&format!("duration, {min} to {max}"), "a duration", example)
-            }
-            ValueKind::Choice(words) => {
-                let (words, example) = (words(), format!("one of {}", words().join(", ")));
-                (format!("`{}`", words.join("`, `")), "one of a few words", example)
-            }
-            ValueKind::Strings(_) => {
-                fixed("list of strings", "an array of strings", "an array, as in [\"a\", \"b\"]")
-            }
+    fn parse(&self, raw: &Raw) -> Result<bool, BadValue> {
+        match raw {
+            Raw::Bool(flag) => Ok(*flag),
+            Raw::Word(word) => word
+                .parse()
+                .or_else(|_| bad(format!("{word:?} is not true or false"), "write true or false")),
+            other => Err(BadValue::mismatch(self, other)),
         }
     }
 }
 
-/// Returns `value` if it was understood and is within the bounds; `shown` is how it was written.
-fn in_range<T: PartialOrd + Copy>(
-    value: Option<T>,
-    shown: &str,
-    (min, max): (T, T),
-    show: impl Fn(T) -> String,
-    name: &str,
-    hint: &str,
-) -> Result<T, BadValue> {
-    let (least, most) = (show(min), show(max));
-    let what = match value {
-        Some(value) if min <= value && value <= max => return Ok(value),
-        Some(_) => format!("{shown} is not in the range {least} to {most}"),
-        None => format!("{shown} is not {name}"),
-    };
-    Err(bad(what, format!("write {name} from {least} to {most}{hint}")))
+/// A type of numbers that have bounds.
+pub trait Number: Copy + PartialOrd + Serialize {
+    /// How an example of a number with its unit is added to a text.
+    const UNIT: &'static str = "";
+
+    fn described(bounds: &Within<Self>) -> Described;
+
+    /// The number, if it is written as one, and how it is written; none for a value of another type.
+    fn read(raw: &Raw) -> Option<(Option<Self>, String)>;
+
+    fn shown(self) -> Json {
+        json!(self)
+    }
+}
+
+/// Numbers between two bounds.
+pub struct Within<N>(pub N, pub N);
+
+impl<N: Number> Within<N> {
+    fn bounds(&self) -> String {
+        let [least, most] = [self.0, self.1].map(N::shown);
+        let plain = |bound: Json| bound.as_str().map_or_else(|| bound.to_string(), str::to_owned);
+        format!("{} to {}", plain(least), plain(most))
+    }
+}
+
+impl<N: Number> Kind for Within<N> {
+    type Value = N;
+
+    fn described(&self) -> Described {
+        N::described(self)
+    }
+
+    fn parse(&self, raw: &Raw) -> Result<N, BadValue> {
+        let (number, written) = N::read(raw).ok_or_else(|| BadValue::mismatch(self, raw))?;
+        let (noun, bounds) = (self.described().noun, self.bounds());
+        let what = match number {
+            Some(number) if self.0 <= number && number <= self.1 => return Ok(number),
+            Some(_) => format!("{written} is not in the range {bounds}"),
+            None => format!("{written} is not {noun}"),
+        };
+        bad(what, format!("write {noun} from {bounds}{}", N::UNIT))
+    }
+
+    fn show(&self, number: &N) -> Json {
+        number.shown()
+    }
+}
+
+impl Number for i64 {
+    fn described(bounds: &Within<i64>) -> Described {
+        let (Within(min, max), shown) = (bounds, bounds.bounds());
+        let schema = json!({ "type": "integer", "minimum": min, "maximum": max });
+        let example = format!("an integer from {shown}");
+        Described::new(format!("integer, {shown}"), "an integer", example, schema)
+    }
+
+    fn read(raw: &Raw) -> Option<(Option<i64>, String)> {
+        let number = match raw {
+            Raw::Integer(number) => Ok(*number),
+            Raw::Word(word) => word.trim().replace('_', "").parse().map_err(|_| word),
+            _ => return None,
+        };
+        Some((number.ok(), number.map_or_else(|word| format!("{word:?}"), |it| it.to_string())))
+    }
+}
+
+impl Number for f64 {
+    fn described(_: &Within<f64>) -> Described {
+        let schema = json!({ "type": "number", "minimum": 0, "maximum": 1 });
+        let example = "a number from 0 to 1, as in 0.1";
+        Described::new("number, 0 to 1", "a number", example, schema)
+    }
+
+    fn read(raw: &Raw) -> Option<(Option<f64>, String)> {
+        let text = match raw {
+            Raw::Integer(number) => number.to_string(),
+            Raw::Float(text) | Raw::Word(text) => text.trim().replace('_', ""),
+            _ => return None,
+        };
+        Some((text.parse().ok(), text))
+    }
+}
+
+/// A size.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Serialize)]
+pub struct Bytes(pub i64);
+
+impl Number for Bytes {
+    const UNIT: &'static str = ", as in \"64MiB\"";
+
+    fn described(bounds: &Within<Bytes>) -> Described {
+        let (documented, example) =
+            (format!("size, {}", bounds.bounds()), "a size, as in \"64MiB\"");
+        Described::new(documented, "a size", example, json!({ "$ref": "#/$defs/size" }))
+    }
+
+    fn read(raw: &Raw) -> Option<(Option<Bytes>, String)> {
+        let (size, written) = match raw {
+            Raw::Integer(size) => (Some(*size).filter(|it| *it >= 0), size.to_string()),
+            other => (units::parse_bytes(other.text()?), format!("{:?}", other.text()?)),
+        };
+        Some((size.map(Bytes), written))
+    }
+
+    fn shown(self) -> Json {
+        json!(units::show_bytes(self.0))
+    }
+}
+
+impl Number for Duration {
+    const UNIT: &'static str = " with its unit, as in \"200ms\" or \"30s\"";
+
+    fn described(bounds: &Within<Duration>) -> Described {
+        let documented = format!("duration, {}", bounds.bounds());
+        let example = "a duration, as in \"200ms\" or \"30s\"";
+        Described::new(documented, "a duration", example, json!({ "$ref": "#/$defs/duration" }))
+    }
+
+    fn read(raw: &Raw) -> Option<(Option<Duration>, String)> {
+        let text = raw.text()?;
+        Some((units::parse_duration_ms(text).map(Duration::from_millis), format!("{text:?}")))
+    }
+
+    fn shown(self) -> Json {
+        json!(units::show_duration(self))
+    }
 }
 
 #[cfg(test)]

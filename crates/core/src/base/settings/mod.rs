@@ -1,20 +1,25 @@
-//! A section of the configuration is declared once, with [`settings!`]: as a struct whose fields
-//! name their kind and default. From it the file, the environment and flags are read and checked,
-//! and docs/configuration.md, the JSON Schema and `config show` are written. A kind that does not
-//! fit the type of its field does not compile.
+//! A section of the configuration is declared once, with [`settings!`]: as a struct whose fields name
+//! their kind and default. A [`Visit`] reads it from a [`Tree`] of values that were given in the file, the
+//! environment and flags, and knows its keys, of which docs/configuration.md and the JSON Schema are
+//! written. A kind that does not fit the type of its field does not compile.
 
-pub mod field;
+pub mod key;
 pub mod kind;
-pub mod row;
-pub mod types;
+pub mod path;
+pub mod tree;
 pub mod units;
+pub mod visit;
 
-pub use self::field::{Absent, KeyRow, SettingField, Settings, Shape, Used, Values, name_of};
-pub use self::row::{
-    Row, bytes, choice, duration, flag, flattened, integer, map, optional_section, ratio, secret,
-    section, section_over, section_when, sections, strings, template, text, url, word,
+pub use self::key::{
+    Choice, Key, SettingType, bytes, choice, duration, flag, integer, ratio, secret, strings,
+    template, text, url, word,
 };
-pub use self::types::{Choice, SettingType};
+pub use self::path::Path;
+pub use self::tree::{Origin, Problem, Tree};
+pub use self::visit::{
+    Effective, Field, Row, Settings, Visit, flattened, map, optional_section, section,
+    section_over, section_when, sections,
+};
 
 pub const SECOND_MS: u64 = 1000;
 pub const HOUR_MS: u64 = 3600 * SECOND_MS;
@@ -32,19 +37,10 @@ macro_rules! settings {
         $vis struct $name { $($(#[doc = $doc])* $of $field: $type),* }
 
         impl $crate::base::settings::Settings for $name {
-            fn fields() -> Vec<$crate::base::settings::SettingField> {
-                let mut fields = Vec::new();
-                $($crate::base::settings::settings!(
-                    @row fields, $crate::base::settings::settings!(@name $field $($key)?),
-                    concat!($($doc),*), $type $(, $row)?
-                );)*
-                fields
-            }
-
-            fn read(values: &$crate::base::settings::Values) -> $name {
+            fn read(at: &mut $crate::base::settings::Visit) -> $name {
                 $name {
                     $($field: $crate::base::settings::settings!(
-                        @value values, $crate::base::settings::settings!(@name $field $($key)?), $type $(, $row)?
+                        @value at, ($field $($key)?), concat!($($doc),*), $type $(, $row)?
                     )),*
                 }
             }
@@ -52,25 +48,30 @@ macro_rules! settings {
 
         impl Default for $name {
             fn default() -> $name {
-                <$name as $crate::base::settings::Settings>::read(&Default::default())
+                <$name as $crate::base::settings::Settings>::read(&mut Default::default())
             }
         }
     };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $key:literal) => { $key };
-    (@row $fields:ident, $name:expr, $doc:expr, $type:ty) => {};
-    (@row $fields:ident, $name:expr, $doc:expr, $type:ty, $row:expr) => {
-        let row: $crate::base::settings::Row<$type> = $row;
-        $fields.extend(row.fields($name, $doc));
-    };
-    (@value $values:ident, $name:expr, $type:ty) => { <$type>::default() };
-    (@value $values:ident, $name:expr, $type:ty, $row:expr) => {{
-        let row: $crate::base::settings::Row<$type> = $row;
-        row.value($values, $name)
+    (@value $at:ident, ($($name:tt)*), $doc:expr, $type:ty) => { <$type>::default() };
+    (@value $at:ident, ($($name:tt)*), $doc:expr, $type:ty, $row:expr) => {{
+        let name = $crate::base::settings::settings!(@name $($name)*);
+        let field = $crate::base::settings::Field { name, doc: $doc };
+        $crate::base::settings::Row::<$type>::read($row, $at, field)
     }};
 }
 
-pub use crate::settings;
+/// The name of a key by that of its field, as in `name_of!(DeliverySettings, backoff_base)`.
+#[macro_export]
+macro_rules! name_of {
+    ($section:ty, $field:ident) => {{
+        const _: usize = std::mem::offset_of!($section, $field);
+        stringify!($field)
+    }};
+}
+
+pub use crate::{name_of, settings};
 
 #[cfg(test)]
 mod tests;

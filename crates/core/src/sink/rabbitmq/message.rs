@@ -12,8 +12,8 @@ use super::connection_loss::ConnectionLoss;
 use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
-use crate::dead_letter::fit::{Room, fit, listed};
-use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name};
+use crate::dead_letter::fit::{Room, fit};
+use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name, listed};
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
