@@ -80,7 +80,7 @@ impl InitReport {
     }
 }
 
-/// What is to be made in Postgres.
+/// The things that `init` is to make in Postgres.
 #[derive(Clone, Copy)]
 struct Wanted<'a> {
     /// The role that `walrelay run` will log in as, if that is not the one of `source.url`.

@@ -1,4 +1,4 @@
-//! What is known of one event, and what follows from it. Pure.
+//! The facts of one event, and the state that follows from them. Pure.
 //!
 //! An event that is neither in a topic nor a dead letter is judged by the slot: a relay reports a
 //! transaction only when each of its events is confirmed, so what the slot has passed was published.
@@ -11,7 +11,7 @@ use crate::base::lsn::Lsn;
 /// The header of the trace context.
 pub(super) const TRACEPARENT: &str = "traceparent";
 
-/// What was read to its end.
+/// The places that were read to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Completeness {
     /// Every dead letter there may be of the events.

@@ -20,7 +20,7 @@ pub(crate) struct FindReport {
     /// The oldest first.
     pub(crate) events: Vec<FoundEvent>,
     pub(crate) slot: Option<SlotPosition>,
-    /// What was searched, and what could not be, a sentence each.
+    /// Places that were searched, and those that could not be, a sentence each.
     pub(crate) searched: Vec<String>,
     pub(crate) not_searched: Vec<String>,
 }
@@ -138,7 +138,7 @@ impl FindReport {
     }
 }
 
-/// What a record at the broker says of its event; the first that says it counts.
+/// Adds the facts of a record at the broker; the first that says one counts.
 fn learn(
     event: &mut FoundEvent,
     key: Option<&String>,

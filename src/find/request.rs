@@ -1,4 +1,4 @@
-//! What is looked for, since when, and for how long, the same on the command line and in the admin
+//! The request: an id or a key, since when, and for how long, the same on the command line and in the admin
 //! API.
 
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FindRequest {
     pub(crate) wanted: Wanted,
-    /// Nothing older is looked for; if nobody has said so, the row of the event may be older.
+    /// Older rows and records are not looked for; if nobody has said so, the row of the event may be older.
     pub(crate) since_unix_us: i64,
     pub(crate) since_is_given: bool,
     pub(crate) within: Duration,

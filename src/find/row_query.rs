@@ -214,7 +214,7 @@ pub(super) fn shown(outbox: &OutboxTable) -> String {
     format!("{}.{}", outbox.schema, outbox.table)
 }
 
-/// What Postgres says.
+/// Returns the message of Postgres.
 pub(super) fn said(error: &Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }

@@ -27,7 +27,7 @@ use crate::source::sql;
 const SLOT_WITHIN: Duration = Duration::from_secs(1);
 const SLOT_EVERY: Duration = Duration::from_millis(50);
 
-/// What Postgres knows.
+/// The answer of Postgres.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceView {
     pub(super) rows: Vec<OutboxRow>,

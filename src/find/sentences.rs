@@ -1,4 +1,4 @@
-//! What is known of an event, a line for each fact, in the order in which it happened. Pure.
+//! The facts of an event, a line for each, in the order in which they happened. Pure.
 
 use super::event::{
     EventLetter, EventState, EventStateReason, FoundEvent, OutboxRow, PublishedRecord, SlotPosition,
@@ -60,7 +60,7 @@ fn record(record: &PublishedRecord) -> String {
     format!("record: topic {topic}, partition {partition}, offset {offset}, at {at}")
 }
 
-/// What follows, where no other line says it.
+/// Returns the conclusion, where no other line says it.
 fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String> {
     let lag = || binary_size(slot.map_or(0, |slot| slot.wal_end.bytes_since(slot.confirmed)));
     let place = match event.state {

@@ -20,7 +20,7 @@ pub struct SearchRoute {
     pub partition: Option<i32>,
 }
 
-/// What is looked for where, and for how long.
+/// The routes, the time and the limits of a search.
 pub struct SearchScope<'a> {
     pub routes: &'a [SearchRoute],
     /// Records that were written at this time or later; microseconds since the Unix epoch.
@@ -65,7 +65,7 @@ pub struct StoredRecord<'a> {
 /// Takes a record that may be one of those that are looked for.
 pub type TakeRecord<'t> = dyn FnMut(&StoredRecord<'_>) + 't;
 
-/// What was searched, and what could not be, a sentence each.
+/// Places that were searched, and those that could not be, a sentence each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchReport {
     pub searched: Vec<String>,

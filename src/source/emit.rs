@@ -18,7 +18,7 @@ const SHIPPED_TARGET: &str =
     "public.outbox (id, aggregatetype, aggregateid, type, payload, headers, traceparent)";
 const SHIPPED_COMMENT: &str =
     "'Writes an event into public.outbox, in the transaction of its caller (walrelay)'";
-/// What follows is for readers of the file.
+/// The first statement; what is before it is for readers of the file.
 const FIRST_STATEMENT: &str = "DO $walrelay$";
 /// The values of its INSERT.
 const VALUES: &str = "($1::pg_catalog.uuid, $2::pg_catalog.text, $3::pg_catalog.text, $4::pg_catalog.text, $5::pg_catalog.jsonb, $6::pg_catalog.jsonb, $7::pg_catalog.text)";

@@ -39,7 +39,7 @@ pub(super) struct FileSink {
     ended: bool,
 }
 
-/// What the sink and its thread both know.
+/// The state that the sink and its thread share.
 #[derive(Default)]
 struct Shared {
     closed: AtomicBool,
@@ -126,7 +126,7 @@ impl Sink for FileSink {
 }
 
 impl Drop for FileSink {
-    /// What waits is not written any more, or it would come behind what the next sink writes.
+    /// Drops the lines that wait, or they would come behind what the next sink writes.
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
         (self.lines, _) = channel();
