@@ -53,7 +53,7 @@ fn ask(admin: SocketAddr, stop: &AtomicBool) {
     }
 }
 
-/// What a console asks: the status, and the samples of the history that are new.
+/// Asks as a console does: the status, and the samples of the history that are new.
 fn follow(admin: SocketAddr, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let since = UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(SAMPLE_EVERY).as_secs();

@@ -283,7 +283,7 @@ impl Checks<'_> {
             missing::refuse(self.visit, &path, "otlp");
         } else if let Err(what) = OtlpEndpoint::parse(url) {
             let mend = "write http://host:4318 or https://host, where OTLP over HTTP is received";
-            self.bad_value(&path, &what, mend);
+            self.bad_value(&path, what, mend);
         }
         if let Some(Err(what)) = headers.as_ref().map(parse_headers) {
             let path = path_of!(ConfigFile.tracing / TracingSettings.headers);

@@ -109,7 +109,7 @@ impl Life {
         self.behind_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Whoever waits until a time has come finds that it has.
+    /// Lets the time pass, so that a caller that waits for a time finds that it has come.
     pub(crate) fn wait(&self, length: Duration) {
         let us = length.as_nanos().div_ceil(1_000) as u64;
         self.waited_us.fetch_add(us, Ordering::Relaxed);

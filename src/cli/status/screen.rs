@@ -15,7 +15,7 @@ use crate::cli::output::cut;
 const LABEL_CHARS: usize = 13;
 /// A value with a plot behind it.
 const VALUE_CHARS: usize = 22;
-/// What a row needs besides its plot: indent, label, value, and what the greatest value was.
+/// The characters of a row besides its plot: indent, label, value, and what the greatest value was.
 const BESIDES_PLOT_CHARS: usize = 2 + LABEL_CHARS + VALUE_CHARS + 1 + 16;
 /// A plot has whole minutes of samples that are taken every 5 s.
 const MARKS_STEP: usize = 12;
@@ -109,7 +109,7 @@ pub(super) fn draw(relays: &[AskedRelay], style: &ScreenStyle) -> Vec<String> {
     lines
 }
 
-/// What the plots show, where there are any.
+/// The caption of the plots, where there are any.
 fn plots_are_of(relays: &[AskedRelay], style: &ScreenStyle) -> Option<String> {
     let seconds = relays.iter().find_map(|relay| relay.history["interval_seconds"].as_u64())?;
     let of = duration(seconds.saturating_mul(style.marks()? as u64));
@@ -244,7 +244,7 @@ fn drawn(style: &ScreenStyle, (values, show): Plot<'_>) -> Option<(String, Strin
     Some((sparkline(values, marks, levels), format!("  max {greatest}")))
 }
 
-/// What is shown of a field that is there without a value.
+/// The text of a field that is there without a value.
 const UNKNOWN: &str = "unknown";
 
 fn slot_lag(slot: &Value) -> Option<String> {

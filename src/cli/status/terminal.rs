@@ -15,7 +15,7 @@ const HOME: &str = "\x1b[H";
 const ERASE_LINE_END: &str = "\x1b[K";
 const ERASE_BELOW: &str = "\x1b[J";
 
-/// What standard output is, now: a terminal may have been resized.
+/// The present state of standard output: a terminal may have been resized.
 pub(super) struct Terminal {
     is_terminal: bool,
     columns: usize,

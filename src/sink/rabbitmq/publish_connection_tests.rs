@@ -37,7 +37,7 @@ fn connection() -> (PublishConnection, TcpStream) {
     connection_since(Instant::now(), 0)
 }
 
-/// Nothing was heard of the other end since then.
+/// A connection whose other end has sent no byte since then.
 fn connection_since(heard_at: Instant, heartbeat_s: u16) -> (PublishConnection, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -117,7 +117,7 @@ fn waits_for_socket(connection: &PublishConnection) -> bool {
 fn begin(connection: &mut PublishConnection) {
     connection.publish(1, &message("large", &vec![b'x'; LARGE_BYTES]));
     connection.write(None);
-    assert!(waits_for_socket(&connection) && connection.messages.has_begun());
+    assert!(waits_for_socket(connection) && connection.messages.has_begun());
 }
 
 #[test]
