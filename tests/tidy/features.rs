@@ -57,7 +57,7 @@ pub(crate) fn builds(root: &Path) -> Vec<Build> {
 
 fn tree(root: &Path, features: &[&str], more: &[&str]) -> BTreeSet<String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let fixed = "tree --quiet --offline --locked --package walrelay --prefix none --format {p} \
+    let fixed = "tree --quiet --locked --package walrelay --prefix none --format {p} \
         --target x86_64-unknown-linux-gnu --no-default-features --features";
     let mut command = Command::new(cargo);
     command.args(fixed.split_whitespace()).arg(features.join(",")).args(more).current_dir(root);
