@@ -3,8 +3,8 @@
 //! A connection needs one of a fixed number of permits. While all are taken, further clients wait in the
 //! queue of the kernel, where they cost no descriptor. A connection ends by itself, however slowly its
 //! client sends or reads: when no head of a request has come after `head_max`, and in any case after
-//! `age_max`. So clients that hold all permits hold up a probe no longer than that. A client that has sent
-//! the token gets more time, because reading a long log takes a while.
+//! `age_max`. So clients that hold all permits hold up the next ones no longer than that. A client that has
+//! sent the token gets more time, because reading a long log takes a while.
 
 use std::net::SocketAddr;
 use std::pin::pin;

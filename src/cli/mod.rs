@@ -76,6 +76,8 @@ fn execute(
     let style = style(is_service, args.log.format());
     let outcome = dispatch(args, style, is_service);
     log::write_last_counts();
+    // A line that finds the queue full is lost, and the reason of a stop must not be.
+    log::flush();
     outcome.unwrap_or_else(|faults| {
         let texts: Vec<String> = faults.iter().map(|fault| style.format(fault)).collect();
         output::put(errors, &texts.join(if style == Style::Json { "" } else { "\n" }));

@@ -97,7 +97,7 @@ impl Settings for SinkSection {
     fn read(at: &mut Visit) -> SinkSection {
         let kind: Key<_, String> = word(sink::kind_names());
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
-        let name: String = kind.default("kafka").read(at, Field { name: "kind", doc });
+        let name: String = kind.default(SINKS[0].name).read(at, Field { name: "kind", doc });
         let missing = sink::kind_names().into_iter().find(|it| *it == name && sink::is_missing(it));
         let mut section = SinkSection { kind: None, missing };
         for sink in SINKS {

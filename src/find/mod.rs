@@ -157,14 +157,20 @@ impl EventFinder {
 fn route_of(row: &OutboxRow) -> Option<SearchRoute> {
     Some(SearchRoute {
         topic: Template::literal(row.topic.as_deref()?),
-        key: row.key.as_ref().map(|key| key.as_bytes().to_vec()),
+        key: row.key.as_deref().filter(|key| !["t", "f"].contains(key)).and_then(key_bytes),
         partition: row.partition,
     })
 }
 
+/// The bytes that the partition of a key follows from. They are not known where the text may stand
+/// for other bytes: Postgres prints a `bytea` as `\x…`, and a `boolean` as `t` or `f`.
+fn key_bytes(key: &str) -> Option<Vec<u8>> {
+    (!key.contains("\\x")).then(|| key.as_bytes().to_vec())
+}
+
 fn route_of_key(route: &Route, key: &str) -> SearchRoute {
     // Another column may have given another partition.
-    let key = route.partition.is_none().then(|| key.as_bytes().to_vec());
+    let key = key_bytes(key).filter(|_| route.partition.is_none());
     SearchRoute { topic: route.topic.clone(), key, partition: None }
 }
 

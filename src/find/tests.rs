@@ -31,6 +31,8 @@ fn a_row_and_a_key_lead_to_a_partition_unless_a_column_does() {
     assert_eq!(route_of(&OutboxRow { topic: None, ..row }), None);
     let mut route = Route::default();
     assert_eq!(route_of_key(&route, "k").key.as_deref(), Some(&b"k"[..]));
+    // The bytes of a bytea key are not those of its text.
+    assert_eq!(route_of_key(&route, "\\x6b").key, None);
     route.partition = Some("p".to_owned());
     assert_eq!(route_of_key(&route, "k").key, None);
 }

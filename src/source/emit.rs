@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::faults::query_fault;
-use super::json_row::document;
+use super::json_row::{Parameter, document};
 use super::quote::{quote_ident, quote_literal, quote_table};
 use super::settings::SourceSettings;
 use crate::base::error::{Exit, Fault};
@@ -31,17 +31,22 @@ pub(crate) struct EmitFunction {
     pub(crate) sql: String,
 }
 
-/// `$1` is the quoted name of the table.
+/// `$1` is the quoted name of the table, `$2` the columns that the function writes.
 const FACTS_SQL: &str = "
 SELECT pg_catalog.json_build_object(
   'exists', EXISTS (SELECT FROM pg_catalog.pg_proc f
       WHERE f.proname = 'emit' AND f.pronamespace = pg_catalog.to_regnamespace('outbox')),
-  'table_exists', pg_catalog.to_regclass($1) IS NOT NULL)::pg_catalog.text";
+  'table_exists', pg_catalog.to_regclass($1) IS NOT NULL,
+  'required', (SELECT pg_catalog.min(a.attname::pg_catalog.text) FROM pg_catalog.pg_attribute a
+      WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped
+        AND a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' AND a.attname::pg_catalog.text <> ALL ($2)))::pg_catalog.text";
 
 #[derive(Deserialize)]
 struct EmitFacts {
     exists: bool,
     table_exists: bool,
+    /// A column that every INSERT must name, and the function does not.
+    required: Option<String>,
 }
 
 /// Returns the function that is to be made. Unless it was asked for, that is the one of the shipped
@@ -61,7 +66,10 @@ pub(crate) async fn missing(
         return if is_asked { Err(unfit("there are several tables")) } else { Ok(None) };
     };
     let table = quote_table(&outbox.schema, &outbox.table);
-    let facts = document(client, FACTS_SQL, &[(&table, Type::TEXT)]).await;
+    let columns = columns(outbox);
+    let written = columns.as_slice();
+    let parameters: [Parameter<'_>; 2] = [(&table, Type::TEXT), (&written, Type::TEXT_ARRAY)];
+    let facts = document(client, FACTS_SQL, &parameters).await;
     let facts: EmitFacts = facts.map_err(|error| query_fault(&error, "looking for outbox.emit"))?;
     if facts.exists || (facts.table_exists && !is_asked) {
         return Ok(None);
@@ -74,7 +82,9 @@ pub(crate) async fn missing(
             )
         })?;
     }
-    let columns = columns(outbox);
+    if let Some(column) = facts.required {
+        return Err(unfit(format!("column {column} must not be NULL, and has no default")));
+    }
     if columns.iter().enumerate().any(|(at, name)| columns[..at].contains(name)) {
         return Err(unfit("one column has two uses"));
     }

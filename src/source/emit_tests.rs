@@ -195,6 +195,7 @@ async fn a_table_that_exists_has_one_only_when_asked_and_only_where_its_insert_f
             "ALTER COLUMN payload TYPE json USING NULL",
             "\"payload\" is of type bytea",
         ),
+        ("ADD COLUMN tenant text NOT NULL", "DROP COLUMN tenant", "column tenant must not be NULL"),
         ("RENAME COLUMN headers TO h", "RENAME COLUMN h TO headers", "\"headers\" of relation"),
     ] {
         client.batch_execute(&format!("ALTER TABLE outbox {change}")).await.unwrap();

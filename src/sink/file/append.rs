@@ -1,6 +1,7 @@
 //! Appends whole lines to a file so that they outlive a crash.
 //!
-//! A file is locked (`flock`) as long as it is open, so the lines of two relays never mix. What a
+//! A file is locked (`flock`) as long as it is open, so the lines of two relays never mix. A file
+//! that relays share is open only while lines are appended to it. What a
 //! crash has left of a line is ended with a newline: it is no JSON, so a reader can tell, and a
 //! reader that follows the file never finds another line at its place.
 
@@ -24,22 +25,42 @@ const LOCK_WITHIN: Duration = Duration::from_millis(500);
 pub(super) struct AppendFile {
     pub(super) path: PathBuf,
     file: Option<File>,
+    /// Whether other relays append to the file, too.
+    is_shared: bool,
 }
 
 impl AppendFile {
     pub(super) fn new(path: &Path) -> AppendFile {
-        AppendFile { path: path.to_owned(), file: None }
+        AppendFile { path: path.to_owned(), file: None, is_shared: false }
+    }
+
+    /// A file to which other relays append, too, each in its turn.
+    pub(super) fn shared(path: &Path) -> AppendFile {
+        AppendFile { is_shared: true, ..AppendFile::new(path) }
     }
 
     #[cfg(test)]
     pub(super) fn opened(path: &Path, options: &OpenOptions) -> AppendFile {
-        AppendFile { path: path.to_owned(), file: options.open(path).ok() }
+        AppendFile { path: path.to_owned(), file: options.open(path).ok(), is_shared: false }
     }
 
     /// Appends lines, and returns once they are on disk. After an error none of them counts as
     /// written: all must be appended again. A failed `fdatasync` is never repeated alone, because
     /// the kernel may have dropped the pages that it could not write.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let appended = self.append_open(lines);
+        self.release();
+        appended
+    }
+
+    /// Closes a file that other relays append to, too, and so unlocks it.
+    fn release(&mut self) {
+        if self.is_shared {
+            self.file = None;
+        }
+    }
+
+    fn append_open(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.open()?;
         let end = file.metadata()?.len();
         let written = end_last_line(file, end)
@@ -53,9 +74,16 @@ impl AppendFile {
         written
     }
 
+    /// Checks that lines can be appended, and creates the file if it is missing.
+    pub(super) fn check(&mut self) -> io::Result<()> {
+        let opened = self.open().map(drop);
+        self.release();
+        opened
+    }
+
     /// Opens or creates the file and locks it, unless it is open and the path still leads to it: no
     /// line goes to a file that was removed.
-    pub(super) fn open(&mut self) -> io::Result<&File> {
+    fn open(&mut self) -> io::Result<&File> {
         if let Some(file) = self.file.take().filter(|file| is_at(file, &self.path)) {
             return Ok(self.file.insert(file));
         }
@@ -68,6 +96,9 @@ impl AppendFile {
             return Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
         }
         lock(&file)?;
+        if !is_at(&file, &self.path) {
+            return Err(Error::new(ErrorKind::Interrupted, "it was renamed while it was opened"));
+        }
         // A new file is found after a crash only if its folder is on disk, too.
         File::open(folder(&self.path))?.sync_all()?;
         Ok(self.file.insert(file))

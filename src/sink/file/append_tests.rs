@@ -50,6 +50,19 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
 }
 
 #[test]
+fn writers_of_a_shared_file_take_turns() {
+    let folder = Folder::new("shared");
+    let mut files = [(); 2].map(|()| AppendFile::shared(&folder.path("f")));
+    for file in &mut files {
+        file.check().unwrap();
+    }
+    for (at, line) in [(0, ONE), (1, TWO), (0, ONE)] {
+        files[at].append(line).unwrap();
+    }
+    assert_eq!(folder.text("f"), text(&[ONE, TWO, ONE]));
+}
+
+#[test]
 fn a_full_disk_and_a_failed_sync_are_errors() {
     // GIVEN files whose write fails, and whose sync fails
     for (path, errno) in [("/dev/full", libc::ENOSPC), ("/dev/null", libc::EINVAL)] {

@@ -47,7 +47,7 @@ impl Broker for FileSettings {
     }
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        let mut files = [&self.path, &self.dead_letters].map(|path| AppendFile::new(path));
+        let mut files = [AppendFile::new(&self.path), AppendFile::shared(&self.dead_letters)];
         if let Some(StartupCheck { required, .. }) = check {
             let count = self.files(required).len();
             let faults: Vec<Fault> = files[..count].iter_mut().filter_map(open_fault).collect();
@@ -75,7 +75,7 @@ impl Broker for FileSettings {
         let missing = self.files(required).into_iter().filter(|path| !path.exists());
         let make = |path: &Path| {
             let made =
-                if dry_run { look(path) } else { AppendFile::new(path).open().map(|_| true) };
+                if dry_run { look(path) } else { AppendFile::new(path).check().map(|()| true) };
             made.map(|_| format!("file {}", path.display()))
                 .map_err(|error| vec![fault::unusable(path, &error)])
         };
@@ -92,7 +92,7 @@ impl Broker for FileSettings {
 }
 
 fn open_fault(file: &mut AppendFile) -> Option<Fault> {
-    file.open().err().map(|error| fault::unusable(&file.path, &error))
+    file.check().err().map(|error| fault::unusable(&file.path, &error))
 }
 
 /// Whether the file is there; an error if it could not be written or created. Changes nothing.

@@ -87,7 +87,8 @@ impl AmqpConnection {
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             AmqpResult::Ok((Probe(Arc::new(connection)), events))
         };
-        match timeout(limit, opening).await.unwrap_or_else(|_| Err(late())) {
+        let Ok(opened) = timeout(limit, opening).await else { return Err(late()) };
+        match opened {
             Ok((probe, events)) => Ok(AmqpConnection { probe, host, events, _socket }),
             Err(loss) if loss.code.is_some() => Err(publish_login::likely_cause(settings, loss)),
             // The login of the other connection knows more of why it fails without a reason.
