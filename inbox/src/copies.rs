@@ -7,7 +7,7 @@ use bytes::Bytes;
 use walrelay_dead_letter::header::{
     ATTEMPTS, COMMIT_TS, ERROR_CLASS, ERROR_MSG, EVENT_ID, FAILED_AT, FIRST_FAILED_AT,
     HEADERS_DROPPED, LSN, ORIGINAL_EXCHANGE, ORIGINAL_TOPIC, PREFIX, RELAY, REPLAY_COUNT,
-    VALUE_SIZE, extend_list, header_cost,
+    VALUE_SIZE, extend_list,
 };
 use walrelay_dead_letter::text::truncated;
 
@@ -103,9 +103,14 @@ fn first_failed_at(message: &Message) -> Option<&str> {
 }
 
 /// Leaves out the largest headers of the message until the rest has no more than `bytes_max`, and
-/// names them; true if they did not fit. Those of the dead letter stay; of the reason what fits.
-pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool {
-    let cost = |(name, value): &(String, Bytes)| header_cost(name, value);
+/// names them; true if they did not fit. Those of the dead letter stay; of the reason what fits. The broker adds
+/// `header_cost_bytes` to the name and the value of each.
+pub(crate) fn fit(
+    headers: &mut Vec<(String, Bytes)>,
+    bytes_max: usize,
+    header_cost_bytes: usize,
+) -> bool {
+    let cost = |(name, value): &(String, Bytes)| header_cost_bytes + name.len() + value.len();
     let mut bytes: usize = headers.iter().map(cost).sum();
     if bytes <= bytes_max {
         return false;
@@ -114,7 +119,7 @@ pub(crate) fn fit(headers: &mut Vec<(String, Bytes)>, bytes_max: usize) -> bool 
     let before = headers.iter().position(|(name, _)| name == HEADERS_DROPPED);
     let before = before.map(|at| headers.remove(at).1).unwrap_or_default();
     bytes = headers.iter().map(cost).sum();
-    bytes += header_cost(HEADERS_DROPPED, &[]) + DROPPED_BYTES_MAX;
+    bytes += header_cost_bytes + HEADERS_DROPPED.len() + DROPPED_BYTES_MAX;
     let is_theirs = |at: &usize| !headers[*at].0.starts_with(PREFIX);
     let mut theirs: Vec<usize> = (0..headers.len()).filter(is_theirs).collect();
     theirs.sort_by_key(|at| std::cmp::Reverse(cost(&headers[*at])));
@@ -161,6 +166,8 @@ pub(crate) fn writer_name(service: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use walrelay_dead_letter::header::{AMQP_HEADER_COST_BYTES, HEADER_COST_BYTES};
+
     use super::*;
     use crate::message::Received;
 
@@ -171,6 +178,10 @@ mod tests {
         };
         let (headers, value) = (headers.iter().map(own).collect(), Some(Bytes::from("value")));
         Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
+    }
+
+    fn bytes(headers: &[(String, Bytes)], header_cost_bytes: usize) -> usize {
+        headers.iter().map(|(name, value)| header_cost_bytes + name.len() + value.len()).sum()
     }
 
     fn lines(headers: &[(String, Bytes)]) -> Vec<String> {
@@ -250,9 +261,8 @@ mod tests {
         ];
         let fitted = |bytes_max| {
             let mut headers = all.to_vec();
-            fit(&mut headers, bytes_max);
-            let cost: usize = headers.iter().map(|(name, value)| header_cost(name, value)).sum();
-            assert!(cost <= bytes_max);
+            fit(&mut headers, bytes_max, HEADER_COST_BYTES);
+            assert!(bytes(&headers, HEADER_COST_BYTES) <= bytes_max);
             headers
         };
         let names = |headers: &[(String, Bytes)]| -> Vec<String> {
@@ -264,13 +274,29 @@ mod tests {
         assert_eq!(names(&headers), ["small", ERROR_MSG, "large", HEADERS_DROPPED]);
         assert_eq!(headers[3].1, "huge");
         // WHEN there is less room later THEN the names are added
-        fit(&mut headers, 5_000);
+        fit(&mut headers, 5_000, HEADER_COST_BYTES);
         assert_eq!(names(&headers), ["small", ERROR_MSG, HEADERS_DROPPED]);
         assert_eq!((headers[1].1.len(), &*headers[2].1), (REASON_BYTES_MAX, &b"huge, large"[..]));
         // WHEN not even the reason has room THEN it is cut
         let headers = fitted(1_000);
         assert_eq!(names(&headers), [ERROR_MSG, HEADERS_DROPPED]);
         assert!((300..500).contains(&headers[0].1.len()), "{}", headers[0].1.len());
+    }
+
+    #[test]
+    fn headers_that_fit_to_the_byte_at_the_cost_of_the_broker_stay() {
+        let all: Vec<(String, Bytes)> =
+            (0..100).map(|at| (format!("name-{at:02}"), Bytes::from("value"))).collect();
+        // Each has a name of 7 bytes and a value of 5.
+        for (header_cost_bytes, room) in
+            [(AMQP_HEADER_COST_BYTES, 1_800), (HEADER_COST_BYTES, 2_400)]
+        {
+            let mut headers = all.clone();
+            assert!(!fit(&mut headers, room, header_cost_bytes));
+            assert_eq!(headers, all);
+            assert!(fit(&mut headers, room - 1, header_cost_bytes));
+            assert!(bytes(&headers, header_cost_bytes) < room);
+        }
     }
 
     #[test]
@@ -289,9 +315,9 @@ mod tests {
         let letter = DeadLetter { cause: &cause, exchange: Some(&service), relay: &relay };
         // WHEN it fails for good, and a frame has 4 KiB, of which properties take one
         let mut headers = letter.headers(&message, true, Duration::ZERO);
-        assert!(fit(&mut headers, 3 * 1024));
+        assert!(fit(&mut headers, 3 * 1024, AMQP_HEADER_COST_BYTES));
         // THEN its dead letter fits, and says what it knows for sure
-        let bytes: usize = headers.iter().map(|(name, value)| header_cost(name, value)).sum();
+        let bytes = bytes(&headers, AMQP_HEADER_COST_BYTES);
         assert!(bytes <= 3 * 1024, "{bytes}");
         let value = |name: &str| {
             let found = headers.iter().find(|(known, _)| known == name);

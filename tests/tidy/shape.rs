@@ -230,4 +230,19 @@ mod tests {
         assert!(repeated_types(&files("pub struct Kind;", "struct Kind;")).is_empty());
         assert!(repeated_types(&files("pub struct Kind;", "// pub struct Kind;")).is_empty());
     }
+
+    #[test]
+    fn doc_comments_that_begin_with_a_vague_word_are_caught() {
+        let found = |text: &str| vague_docs(&Source::new("src/a.rs", text));
+        for word in VAGUE_WORDS {
+            let told = format!("a doc comment begins with `{word}`");
+            assert_eq!(found(&format!("//! {word} is read.\n")), [format!("src/a.rs:1: {told}")]);
+            let item =
+                format!("//! Rows.\n\nstruct A {{\n    /// {word}, if any.\n    a: u8,\n}}\n");
+            assert_eq!(found(&item), [format!("src/a.rs:4: {told}")]);
+        }
+        // A later line of a comment goes on with a sentence.
+        assert!(found("/// The rows of a batch.\n/// Those of others stay.\n").is_empty());
+        assert!(found("/// Whatever is read.\n// What is read.\nlet a = \"What\";\n").is_empty());
+    }
 }

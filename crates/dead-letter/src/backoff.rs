@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+/// The golden ratio in 64 bits: spreads seeds over the whole range.
+const SEED_FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+
 #[derive(Debug)]
 pub struct Backoff {
     base: Duration,
@@ -15,7 +18,9 @@ pub struct Backoff {
 impl Backoff {
     /// The first wait is at most `base`, none is longer than `cap`.
     pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
-        Backoff { base: base.min(cap), cap, waits: 0, random: seed | 1 }
+        // The first random number has the size of a small seed, such as the nanoseconds of a second.
+        let random = seed.wrapping_mul(SEED_FACTOR) | 1;
+        Backoff { base: base.min(cap), cap, waits: 0, random }
     }
 
     /// The next wait is at most `base` again.

@@ -15,3 +15,14 @@ fn waits_grow_to_the_cap_and_fill_the_range() {
     }
     assert!(longest > cap / 2, "full jitter reaches the cap");
 }
+
+#[test]
+fn first_waits_fill_the_range_where_seeds_are_the_nanoseconds_of_a_second() {
+    let base = Duration::from_secs(8);
+    let first = |nanos| Backoff::seeded(base, base, nanos).next_delay();
+    let mut eighths = [0; 8];
+    for at in 0..1_000 {
+        eighths[first(at * 999_983).as_secs() as usize] += 1;
+    }
+    assert!(eighths.iter().all(|count| (100..150).contains(count)), "{eighths:?}");
+}

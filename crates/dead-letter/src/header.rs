@@ -63,6 +63,8 @@ pub const RETRY_PREFIX: &str = "x-retry-";
 
 /// The bytes of a header beside its name and its value, in Kafka and in AMQP, at most.
 pub const HEADER_COST_BYTES: usize = 12;
+/// The bytes that AMQP adds to a header's name and value: their lengths, and the type of the value.
+pub const AMQP_HEADER_COST_BYTES: usize = 1 + 1 + 4;
 /// Longer names are cut in the list of headers that were left out.
 const NAME_BYTES_LISTED: usize = 300;
 

@@ -31,9 +31,8 @@ impl Server {
     /// Starts it with further properties, and waits until it streams from the slot. It makes the
     /// slot and the publication that are not there, and goes on at the position that it has stored.
     pub(super) fn start(scene: &CliFixture<'_>, slot: &str, more: &[&str]) -> Server {
-        peers::fetch(&["debezium"]).unwrap();
         let installed = peers::debezium().unwrap();
-        assert_eq!(installed.missing, None, "no Debezium Server");
+        assert_eq!(installed.missing, None, "no Debezium Server: run scripts/peers debezium");
         let folder = scene.folder().join(slot);
         std::fs::create_dir_all(folder.join("config")).unwrap();
         let (place, database) = scene.url.split_once('@').unwrap().1.split_once('/').unwrap();

@@ -13,14 +13,14 @@ use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
 use crate::dead_letter::fit::{Room, fit};
-use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name, listed};
+use crate::dead_letter::writer::{
+    AMQP_HEADER_COST_BYTES, CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name, listed,
+};
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
 /// AMQP's limit for exchange, queue, routing key, virtual host and header names.
 pub const NAME_BYTES_MAX: usize = 255;
-/// The bytes that AMQP adds to a header's name and value: their lengths, and the type of the value.
-const HEADER_COST_BYTES: usize = 1 + 1 + 4;
 /// The bytes that the frame with the properties has beside headers, id, type and content type.
 const PROPERTIES_COST_BYTES: usize = 47;
 /// AMQP has no record key: it is sent as this header.
@@ -339,7 +339,7 @@ impl std::fmt::Debug for AmqpMessage {
 fn properties_bytes(event: &Outbound<'_>) -> usize {
     let key = event.key.map(|key| (KEY_HEADER, key));
     let headers = event.headers.iter().copied().chain(key);
-    let headers = headers.map(|(name, value)| HEADER_COST_BYTES + name.len() + value.len());
+    let headers = headers.map(|(name, value)| AMQP_HEADER_COST_BYTES + name.len() + value.len());
     let names = [event.event_type, event.content_type].into_iter().flatten();
     let names: usize = names.map(str::len).sum();
     PROPERTIES_COST_BYTES + event.id.len() + names + headers.sum::<usize>()
