@@ -48,7 +48,7 @@ pub fn main() -> ! {
     // Not locked: the threads of a command log to standard error, too.
     let exit = execute(std::env::args_os(), logging::style, &mut LogStream);
     log::flush();
-    // Who has closed it does not want the rest.
+    // A reader that has closed standard output does not want the rest.
     let _closed = std::io::stdout().flush().is_err();
     os_ffi::exit(exit as u8)
 }

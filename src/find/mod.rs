@@ -157,13 +157,14 @@ impl EventFinder {
 fn route_of(row: &OutboxRow) -> Option<SearchRoute> {
     Some(SearchRoute {
         topic: Template::literal(row.topic.as_deref()?),
+        // Postgres prints a boolean as `t` or `f`; the key of its record is `true` or `false`.
         key: row.key.as_deref().filter(|key| !["t", "f"].contains(key)).and_then(key_bytes),
         partition: row.partition,
     })
 }
 
-/// The bytes that the partition of a key follows from. They are not known where the text may stand
-/// for other bytes: Postgres prints a `bytea` as `\x…`, and a `boolean` as `t` or `f`.
+/// The bytes of the record key, from which the partition follows. They are not known where the text
+/// may stand for other bytes: Postgres prints a `bytea` as `\x…`.
 fn key_bytes(key: &str) -> Option<Vec<u8>> {
     (!key.contains("\\x")).then(|| key.as_bytes().to_vec())
 }

@@ -67,14 +67,14 @@ pub(crate) fn write_last_counts() {
     }
 }
 
-/// Waits for the lines that are left, though not for a reader that does not come.
+/// Waits until the queued lines are written, for a second at most: nobody may read them.
 pub(crate) fn flush() {
     if let Some(queue) = LOG.get().and_then(|log| log.queue.as_ref()) {
         queue.flush();
     }
 }
 
-/// The stream of log lines, for what is no event. Each write is a line.
+/// The stream of log lines, for texts that are no tracing events. Each write is a line.
 pub(crate) struct LogStream;
 
 impl Write for LogStream {

@@ -40,7 +40,7 @@ impl LogQueue {
         }
     }
 
-    /// Waits until the lines are written, though not for a reader that does not come.
+    /// Waits until the queued lines are written, for [`FLUSH_WITHIN`] at most: nobody may read them.
     pub(super) fn flush(&self) {
         let until = Instant::now() + FLUSH_WITHIN;
         let (done, is_done) = sync_channel(1);

@@ -1,9 +1,9 @@
 //! Appends whole lines to a file so that they outlive a crash.
 //!
 //! A file is locked (`flock`) as long as it is open, so the lines of two relays never mix. A file
-//! that relays share is open only while lines are appended to it. What a
-//! crash has left of a line is ended with a newline: it is no JSON, so a reader can tell, and a
-//! reader that follows the file never finds another line at its place.
+//! that relays share is open only while lines are appended to it. If a crash has left an incomplete
+//! line, the next append ends that line with a newline: a reader sees that the line is no JSON, and
+//! a reader that follows the file never finds another line at its place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Write as _};
@@ -127,7 +127,7 @@ fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-/// Ends what a crash has left of a line. It was never confirmed, and is written again.
+/// Ends an incomplete line that a crash has left. Its event was never confirmed, and is written again.
 fn end_last_line(mut file: &File, end: u64) -> io::Result<()> {
     let mut last = *b"\n";
     if end > 0 {
