@@ -81,6 +81,7 @@ impl Statements {
     ) -> Statements {
         let type_of = |column| facts.type_of(column).unwrap_or("text");
         let writer = StatementWriter {
+            facts,
             outbox,
             polling,
             publication: &source.publication,
@@ -118,11 +119,11 @@ impl Statements {
 }
 
 /// The key within which order is kept: that of the route, as SQL over `t`.
-pub(super) fn key(outbox: &OutboxTable) -> String {
+pub(super) fn key(outbox: &OutboxTable, facts: &PolledTableFacts) -> String {
     let key = outbox.route.key(&outbox.columns);
     let parts = key.parts().iter().map(|part| match part {
         Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
-        Part::Member { column, path } => member_sql(column, path),
+        Part::Member { column, path } => MemberSql::new(facts, column, path).text_or_json(),
         // The configuration has put the name in.
         Part::Table => quote_literal(&outbox.table),
         Part::Literal(text) => quote_literal(text),
@@ -130,15 +131,55 @@ pub(super) fn key(outbox: &OutboxTable) -> String {
     parts.collect::<Vec<_>>().join(" || ")
 }
 
-/// A member of the JSON in a column of `t`, as text.
-pub(crate) fn member_sql(column: &str, path: &[String]) -> String {
-    let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
-    format!(
-        "(t.{}::pg_catalog.jsonb OPERATOR(pg_catalog.#>>) ARRAY[{}]::pg_catalog.text[])",
-        quote_ident(column),
-        path.join(", ")
-    )
+/// A member of the JSON in a column of `t`, as SQL. It is NULL where the column holds no JSON, so that such a row
+/// fails alone, when its event is made. Only the member is unescaped: another one may hold what no text of
+/// Postgres can hold, such as `\u0000`.
+pub(crate) struct MemberSql {
+    json: String,
 }
+
+impl MemberSql {
+    pub(crate) fn new(facts: &PolledTableFacts, column: &str, path: &[String]) -> MemberSql {
+        let name = quote_ident(column);
+        let document = match facts.type_of(column) {
+            Some("json" | "jsonb") => format!("t.{name}"),
+            _ if facts.major_version() < TESTS_INPUT => {
+                format!("t.{name}::pg_catalog.text::pg_catalog.json")
+            }
+            _ => format!(
+                "CASE WHEN pg_catalog.pg_input_is_valid(t.{name}::pg_catalog.text, 'pg_catalog.json') \
+                 THEN t.{name}::pg_catalog.text::pg_catalog.json END"
+            ),
+        };
+        let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
+        let path = path.join(", ");
+        MemberSql {
+            json: format!("({document} OPERATOR(pg_catalog.#>) ARRAY[{path}]::pg_catalog.text[])"),
+        }
+    }
+
+    /// As text; `escaped` if it is a string with a Unicode escape.
+    fn text_or(&self, escaped: &str) -> String {
+        let json = &self.json;
+        format!(
+            "(CASE WHEN pg_catalog.strpos({json}::pg_catalog.text, '\\u') OPERATOR(pg_catalog.>) 0 THEN {escaped} \
+             ELSE {json} OPERATOR(pg_catalog.#>>) '{{}}'::pg_catalog.text[] END)"
+        )
+    }
+
+    /// As text, or as JSON if it is a string with a Unicode escape.
+    fn text_or_json(&self) -> String {
+        self.text_or(&format!("{}::pg_catalog.text", self.json))
+    }
+
+    /// As text, or NULL if it is a string with a Unicode escape.
+    pub(crate) fn text_or_null(&self) -> String {
+        self.text_or("NULL")
+    }
+}
+
+/// The first version with `pg_input_is_valid`.
+pub(crate) const TESTS_INPUT: u32 = 16;
 
 /// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet
 /// hour know only published rows, so the planner would expect one row of another status, look rows
@@ -149,6 +190,7 @@ fn checked(condition: &str) -> String {
 
 /// Quoted names and values of one table. Types and operators are SQL.
 struct StatementWriter<'a> {
+    facts: &'a PolledTableFacts,
     outbox: &'a OutboxTable,
     polling: &'a PollingSettings,
     publication: &'a str,
@@ -184,7 +226,7 @@ impl StatementWriter<'_> {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
         let StatusValues { pending, in_progress, .. } = &self.values;
-        let key = key(self.outbox);
+        let key = key(self.outbox, self.facts);
         let batch_max = self.polling.batch_max;
         let payload = quote_ident(&self.outbox.columns.payload);
         // Rows that no slot carries: there is no slot, or they were marked or claimed before it.
