@@ -67,12 +67,11 @@ impl PublicationFacts {
 
     /// The entries for a table: the table itself, or its leaf partitions.
     pub fn entries(&self, table: &TableFacts) -> Vec<&PublishedTable> {
-        let wanted = (&table.schema, &table.name);
-        let same = |entry: &&PublishedTable| {
-            (&entry.schema, &entry.name) == wanted
-                || entry.root_schema.as_ref().zip(entry.root_name.as_ref()) == Some(wanted)
-        };
-        self.tables.iter().filter(same).collect()
+        self.tables.iter().filter(|entry| entry.is_of(table)).collect()
+    }
+
+    pub fn entries_mut(&mut self, table: &TableFacts) -> impl Iterator<Item = &mut PublishedTable> {
+        self.tables.iter_mut().filter(|entry| entry.is_of(table))
     }
 
     /// The table is listed in it, or it is FOR ALL TABLES and does not except the table: a partitioned
@@ -112,6 +111,14 @@ pub struct PublishedTable {
     /// The partition root, for a leaf.
     root_schema: Option<String>,
     root_name: Option<String>,
+}
+
+impl PublishedTable {
+    fn is_of(&self, table: &TableFacts) -> bool {
+        let wanted = (&table.schema, &table.name);
+        (&self.schema, &self.name) == wanted
+            || self.root_schema.as_ref().zip(self.root_name.as_ref()) == Some(wanted)
+    }
 }
 
 /// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing.
