@@ -234,8 +234,7 @@ async fn a_row_filter_that_differs_in_one_thing_is_refused() {
     if report(&client, &settings).await.facts.server.version < 150_000 {
         return;
     }
-    let more =
-        "ALTER TABLE outbox ADD n int, ADD flag bool, ADD at timestamptz, ADD \"Type\" text";
+    let more = "ALTER TABLE outbox ADD n int, ADD flag bool, ADD at timestamptz, ADD \"Type\" text";
     client.batch_execute(more).await.unwrap();
     for (one, other) in OTHER_FILTERS {
         for (published, declared) in [(one, other), (other, one)] {
@@ -284,7 +283,10 @@ async fn a_declared_time_is_the_same_in_sessions_of_all_time_zones() {
         return;
     }
     settings.outboxes[0].filter = Some(FILTER.to_owned());
-    client.batch_execute("ALTER TABLE outbox ADD at timestamptz; DROP PUBLICATION zones").await.unwrap();
+    client
+        .batch_execute("ALTER TABLE outbox ADD at timestamptz; DROP PUBLICATION zones")
+        .await
+        .unwrap();
     // GIVEN a database whose TimeZone is not UTC, and the publication that `init` makes there
     let zone = "ALTER DATABASE zones SET TimeZone = 'Asia/Tokyo';
                 ALTER DATABASE zones SET DateStyle = 'SQL, DMY'";

@@ -90,7 +90,8 @@ impl EventFinder {
         let mut searched_all = false;
         if !is_away {
             let mut count = 0;
-            let scope = SearchScope { routes: &self.routes(request, &rows, &keys), from_unix_us, limits };
+            let scope =
+                SearchScope { routes: &self.routes(request, &rows, &keys), from_unix_us, limits };
             let read = self.broker.search(&scope, &mut |record| {
                 count += 1;
                 observe(count);

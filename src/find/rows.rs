@@ -157,11 +157,7 @@ impl RowLookup<'_> {
         })
     }
 
-    async fn table(
-        &self,
-        client: &Client,
-        query: &RowQuery<'_>,
-    ) -> Result<Vec<OutboxRow>, Unread> {
+    async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, Unread> {
         let reason = |error: Error| Unread::Reason(said(&error));
         let RowQuery { outbox, facts, .. } = query;
         if !facts.may_select {
