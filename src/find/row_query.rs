@@ -15,7 +15,7 @@ use crate::base::template::Part;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::{PollingSettings, WorkColumns};
-use crate::polling::statements::MemberSql;
+use crate::polling::statements::member_sql;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
@@ -143,7 +143,7 @@ impl RowQuery<'_> {
                 }
                 Part::Member { column, path } => match self.column(column)?.type_oid {
                     BYTEA => return Err(format!("{part} is a member of a column of type bytea")),
-                    _ => text_bytes_sql(&MemberSql::new(self.facts, column, path).text_or_null()),
+                    _ => text_bytes_sql(&member_sql(self.facts, column, path)),
                 },
                 // The configuration has put the name in.
                 Part::Table => text_bytes_sql(&quote_literal(&self.outbox.table)),

@@ -59,7 +59,7 @@ fn the_newest_rows_of_a_key_are_read() {
     assert!(text.contains(parts), "{text}");
     outbox.route.key = Some(Template::parse("${id.tenant.name}").unwrap());
     let text = sql(&outbox, &table, key()).unwrap();
-    let member = "END OPERATOR(pg_catalog.#>) ARRAY['tenant', 'name']::pg_catalog.text[])";
+    let member = "END OPERATOR(pg_catalog.#>>) ARRAY['tenant', 'name']::pg_catalog.text[])";
     assert!(text.contains(member), "{text}");
     outbox.route.key = Some(Template::column("tenant"));
     assert_eq!(sql(&outbox, &table, key()).unwrap_err(), "the table has no column tenant");

@@ -123,7 +123,7 @@ pub(super) fn key(outbox: &OutboxTable, facts: &PolledTableFacts) -> String {
     let key = outbox.route.key(&outbox.columns);
     let parts = key.parts().iter().map(|part| match part {
         Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
-        Part::Member { column, path } => MemberSql::new(facts, column, path).text_or_json(),
+        Part::Member { column, path } => compared_member_sql(facts, column, path),
         // The configuration has put the name in.
         Part::Table => quote_literal(&outbox.table),
         Part::Literal(text) => quote_literal(text),
@@ -131,55 +131,46 @@ pub(super) fn key(outbox: &OutboxTable, facts: &PolledTableFacts) -> String {
     parts.collect::<Vec<_>>().join(" || ")
 }
 
-/// A member of the JSON in a column of `t`, as SQL. It is NULL where the column holds no JSON, so that such a row
-/// fails alone, when its event is made. Only the member is unescaped: another one may hold what no text of
-/// Postgres can hold, such as `\u0000`.
-pub(crate) struct MemberSql {
-    json: String,
-}
-
-impl MemberSql {
-    pub(crate) fn new(facts: &PolledTableFacts, column: &str, path: &[String]) -> MemberSql {
-        let name = quote_ident(column);
-        let document = match facts.type_of(column) {
-            Some("json" | "jsonb") => format!("t.{name}"),
-            _ if facts.major_version() < TESTS_INPUT => {
-                format!("t.{name}::pg_catalog.text::pg_catalog.json")
-            }
-            _ => format!(
-                "CASE WHEN pg_catalog.pg_input_is_valid(t.{name}::pg_catalog.text, 'pg_catalog.json') \
-                 THEN t.{name}::pg_catalog.text::pg_catalog.json END"
-            ),
-        };
-        let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
-        let path = path.join(", ");
-        MemberSql {
-            json: format!("({document} OPERATOR(pg_catalog.#>) ARRAY[{path}]::pg_catalog.text[])"),
-        }
-    }
-
-    /// As text; `escaped` if it is a string with a Unicode escape.
-    fn text_or(&self, escaped: &str) -> String {
-        let json = &self.json;
-        format!(
-            "(CASE WHEN pg_catalog.strpos({json}::pg_catalog.text, '\\u') OPERATOR(pg_catalog.>) 0 THEN {escaped} \
-             ELSE {json} OPERATOR(pg_catalog.#>>) '{{}}'::pg_catalog.text[] END)"
-        )
-    }
-
-    /// As text, or as JSON if it is a string with a Unicode escape.
-    fn text_or_json(&self) -> String {
-        self.text_or(&format!("{}::pg_catalog.text", self.json))
-    }
-
-    /// As text, or NULL if it is a string with a Unicode escape.
-    pub(crate) fn text_or_null(&self) -> String {
-        self.text_or("NULL")
-    }
-}
-
 /// The first version with `pg_input_is_valid`.
 pub(crate) const TESTS_INPUT: u32 = 16;
+/// Arguments of `regexp_replace` that replace the escapes that no `jsonb` can hold, such as `\u0000`.
+const REPLACE_ESCAPES: &str = r"'\\u(0000|d[89a-f]..)', '\\u0020', 'gi'";
+
+/// A member of the JSON in a column of `t`, as text. NULL where the column holds no `jsonb`, so that such a row
+/// fails alone, when its event is made.
+pub(crate) fn member_sql(facts: &PolledTableFacts, column: &str, path: &[String]) -> String {
+    let text = format!("t.{}::pg_catalog.text", quote_ident(column));
+    member_of(&jsonb_sql(facts, column, &[text]), path)
+}
+
+/// Like [`member_sql`], for comparisons: it is not NULL for a document that the relay can read, and the same text for
+/// equal keys.
+fn compared_member_sql(facts: &PolledTableFacts, column: &str, path: &[String]) -> String {
+    let text = format!("t.{}::pg_catalog.text", quote_ident(column));
+    let replaced = format!("pg_catalog.regexp_replace({text}, {REPLACE_ESCAPES})");
+    member_of(&jsonb_sql(facts, column, &[text, replaced]), path)
+}
+
+/// The first of the texts that is a `jsonb`, or the column itself if it is one.
+fn jsonb_sql(facts: &PolledTableFacts, column: &str, texts: &[String]) -> String {
+    let jsonb = |text: &String| format!("{text}::pg_catalog.jsonb");
+    if facts.type_of(column) == Some("jsonb") {
+        return format!("t.{}", quote_ident(column));
+    }
+    if facts.major_version() < TESTS_INPUT {
+        return texts.last().map(jsonb).unwrap_or_default();
+    }
+    let case = |text: &String| {
+        let is_valid = format!("pg_catalog.pg_input_is_valid({text}, 'pg_catalog.jsonb')");
+        format!("WHEN {is_valid} THEN {}", jsonb(text))
+    };
+    format!("CASE {} END", texts.iter().map(case).collect::<Vec<_>>().join(" "))
+}
+
+fn member_of(jsonb: &str, path: &[String]) -> String {
+    let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
+    format!("({jsonb} OPERATOR(pg_catalog.#>>) ARRAY[{}]::pg_catalog.text[])", path.join(", "))
+}
 
 /// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet
 /// hour know only published rows, so the planner would expect one row of another status, look rows
