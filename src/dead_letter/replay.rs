@@ -1,4 +1,5 @@
-//! Replaying dead letters (publishing their events) and discarding them.
+//! Replaying dead letters (publishing their events), discarding them, and releasing parked keys
+//! ([`super::release`]).
 //!
 //! * Events are published in the order of the log, which is that of each key.
 //! * An event counts as replayed once the broker has confirmed the event *and* its resolution. A
@@ -8,15 +9,18 @@
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use walrelay_core::base::clock::Moment;
 
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
-use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::fold::{Change, DeadLetterIndex, KnownDeadLetter};
 use super::pipeline::{EventPublish, Pipeline};
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
+use super::release::{Release, ReleasedKeys, key_text};
 use super::replay_guard::ReplayGuard;
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
@@ -31,7 +35,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const IDLE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long a consumer's dead letters are watched after the last event was published: what fails for
 /// the same reason as before comes back within milliseconds.
-const WATCH_US: i64 = 3_000_000;
+const WATCH: Duration = Duration::from_secs(3);
 /// Most records that are read before confirms are collected again.
 const RECORDS_PER_STEP: usize = 512;
 
@@ -39,6 +43,11 @@ const RECORDS_PER_STEP: usize = 512;
 pub(crate) enum ReplayAction {
     Replay,
     Discard,
+    /// Releases the parked keys that the filter names; `force` those of which dead letters are open,
+    /// too.
+    Release {
+        force: bool,
+    },
 }
 
 impl ReplayAction {
@@ -46,6 +55,16 @@ impl ReplayAction {
         match self {
             ReplayAction::Replay => "replay",
             ReplayAction::Discard => "discard",
+            ReplayAction::Release { .. } => "release",
+        }
+    }
+
+    /// The word for what it was done to.
+    pub(crate) fn past(self) -> &'static str {
+        match self {
+            ReplayAction::Replay => "replayed",
+            ReplayAction::Discard => "discarded",
+            ReplayAction::Release { .. } => "released",
         }
     }
 }
@@ -65,9 +84,9 @@ pub(crate) struct ReplayJob {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ReplayProgress {
-    /// Dead letters that the filter matches.
+    /// Dead letters that the filter matches, or keys that are parked.
     pub(crate) matched: usize,
-    /// How many of them are resolved.
+    /// How many of them are resolved, or released.
     pub(crate) done: usize,
     /// How many cannot be replayed, by [`NotReplayable`].
     pub(crate) cut: usize,
@@ -88,23 +107,26 @@ pub(crate) struct ReplayReport {
     pub(crate) progress: ReplayProgress,
     /// Why not all of them are resolved.
     pub(crate) fault: Option<Fault>,
+    pub(crate) released: ReleasedKeys,
 }
 
-/// Carries out a job. `clock` returns microseconds since the Unix epoch; `observe` is called after
-/// each step.
+/// Carries out a job. `clock` returns the current time; `observe` is called after each step.
 pub(crate) fn run(
     topic: &DeadLetterTopic<'_>,
     job: &ReplayJob,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
     observe: &mut dyn FnMut(&ReplayProgress),
 ) -> ReplayReport {
-    let mut progress = ReplayProgress::default();
+    let (mut progress, mut released) = (ReplayProgress::default(), ReleasedKeys::default());
     let fault = match Replay::begin(topic, job, clock(), &mut progress) {
         Ok(Some(mut replay)) => {
             while !replay.step(clock(), &mut progress) {
                 observe(&progress);
             }
             observe(&progress);
+            if let Meanwhile::Release(release) = &mut replay.meanwhile {
+                released = std::mem::take(&mut release.released);
+            }
             replay.end(&mut progress)
         }
         Ok(None) => None,
@@ -113,8 +135,23 @@ pub(crate) fn run(
     let ReplayJob { filter, by: who, .. } = job;
     let (action, count) = (job.action.name(), progress.done);
     let ended = fault.as_ref().map_or("done", |fault| fault.code);
-    tracing::info!(target: "audit", who, action, %filter, count, ended, "dead letters: {action} ended");
-    ReplayReport { progress, fault }
+    match job.action {
+        ReplayAction::Release { force } => {
+            let keys = key_text(filter.key());
+            tracing::info!(target: "audit", who, action, keys, force, count, ended, "parked keys: release ended");
+        }
+        _ => {
+            tracing::info!(target: "audit", who, action, %filter, count, ended, "dead letters: {action} ended");
+        }
+    }
+    ReplayReport { progress, fault, released }
+}
+
+/// How the records that are written meanwhile concern the action.
+enum Meanwhile {
+    Replay(ReplayGuard),
+    Discard,
+    Release(Release),
 }
 
 /// A job under way.
@@ -129,15 +166,36 @@ struct Replay<'a> {
     /// The next dead letter, while it must wait.
     held: Option<DeadLetter>,
     limiter: Option<RateLimiter>,
-    guard: ReplayGuard,
+    meanwhile: Meanwhile,
     by: String,
     pipeline: Pipeline<'a>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
-    /// Why nothing more is published.
-    halt: Option<Fault>,
+    /// Why nothing more is published, and since when.
+    halt: Option<(Fault, Instant)>,
     /// The job does not end before: what it has published may come back.
-    watch_until_us: i64,
+    watch_until: Instant,
+}
+
+impl ReplayJob {
+    /// Logs that the job begins, and refuses it where others match than were seen.
+    fn check_expected(&self, count: usize) -> Result<(), Fault> {
+        let ReplayJob { filter, by: who, .. } = self;
+        let action = self.action.name();
+        tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
+        let Some(expected) = self.expected.filter(|expected| *expected != count) else {
+            return Ok(());
+        };
+        Err(Fault::new(
+            Exit::Failed,
+            "dead-letter.changed",
+            format!(
+                "{count} dead letters match now, not the {expected} that were seen: nothing was done"
+            ),
+            "expected",
+            "look at them again, and repeat it with what matches now",
+        ))
+    }
 }
 
 impl<'a> Replay<'a> {
@@ -145,61 +203,58 @@ impl<'a> Replay<'a> {
     fn begin(
         topic: &'a DeadLetterTopic<'a>,
         job: &'a ReplayJob,
-        now: i64,
+        now: Moment,
         progress: &mut ReplayProgress,
     ) -> Result<Option<Replay<'a>>, Fault> {
         // Opened before the index is made, so that every record is seen by one of them.
         let tail = topic.reader(ReadFrom::End)?;
-        let ReplayJob { filter, rate, by: who, .. } = job;
-        let index = topic.index(filter)?;
-        progress.records = index.records;
-        progress.matched = index.count_selected(filter.states());
-        let (action, count) = (job.action.name(), progress.matched);
-        tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
-        if let Some(expected) = job.expected.filter(|expected| *expected != count) {
-            return Err(Fault::new(
-                Exit::Failed,
-                "dead-letter.changed",
-                format!(
-                    "{count} dead letters match now, not the {expected} that were seen: nothing was done"
-                ),
-                "expected",
-                "look at them again, and repeat it with what matches now",
-            ));
-        }
-        if count == 0 {
-            return Ok(None);
-        }
+        let ReplayJob { action, filter, rate, by: who, .. } = job;
         // Tells two replays of one person apart.
         let by = format!("{who}#{:08x}", random::seed() as u32);
+        let (index, meanwhile) = match action {
+            ReplayAction::Release { force } => {
+                let (index, release) = Release::begin(topic, filter, *force, who)?;
+                progress.matched = release.released.keys.len();
+                (index, Meanwhile::Release(release))
+            }
+            ReplayAction::Replay | ReplayAction::Discard => {
+                let index = topic.index(filter)?;
+                progress.matched = index.count_selected(filter.states());
+                let is_replay = *action == ReplayAction::Replay;
+                let guard = is_replay.then(|| Meanwhile::Replay(ReplayGuard::new(&by)));
+                job.check_expected(progress.matched)?;
+                (index, guard.unwrap_or(Meanwhile::Discard))
+            }
+        };
+        progress.records = index.records;
+        if progress.matched == 0 {
+            return Ok(None);
+        }
+        let reads_letters = !matches!(meanwhile, Meanwhile::Release(_));
         Ok(Some(Replay {
             topic,
             job,
             index,
-            letters: Some(topic.reader_for(filter)?),
+            letters: reads_letters.then(|| topic.reader_for(filter)).transpose()?,
             tail,
             held: None,
-            limiter: rate.map(|rate| RateLimiter::new(rate, now)),
-            guard: ReplayGuard::new(&by),
+            limiter: rate.map(|rate| RateLimiter::new(rate, now.unix_us)),
+            meanwhile,
             by,
-            pipeline: Pipeline::open(topic, now)?,
+            pipeline: Pipeline::open(topic, now.instant)?,
             uncarried: None,
             halt: None,
-            watch_until_us: now,
+            watch_until: now.instant,
         }))
     }
 
     /// One round; true when the job has ended.
-    fn step(&mut self, now: i64, progress: &mut ReplayProgress) -> bool {
+    fn step(&mut self, now: Moment, progress: &mut ReplayProgress) -> bool {
         let is_stopped = self.topic.stop.load(Ordering::Relaxed);
-        if is_stopped && self.is_done() {
-            self.watch_until_us = now;
-        } else if is_stopped {
-            let (done, left) = (progress.done, progress.matched.saturating_sub(progress.done));
-            let what = format!("{done} dead letters are resolved, some {left} are left");
-            self.halt(interrupted(&what), now);
+        if is_stopped && !self.is_done() {
+            self.halt(self.interrupted(progress), now);
         }
-        if let Err(fault) = self.read_tail(now) {
+        if let Err(fault) = self.read_tail(now, progress) {
             self.halt(fault, now);
         }
         let mut patience = IDLE_PATIENCE;
@@ -213,40 +268,67 @@ impl<'a> Replay<'a> {
             patience = patience.min(PATIENCE);
         }
         let (resolved, fault) = self.pipeline.advance(patience, now);
-        self.guard.resolved(resolved, now);
+        if let Meanwhile::Replay(guard) = &mut self.meanwhile {
+            guard.resolved(resolved, now.unix_us);
+        }
         progress.done += resolved;
         if let Some(fault) = fault {
             self.halt(fault, now);
         }
         let is_empty = self.pipeline.unresolved() == 0;
         match self.halt {
-            Some(_) => is_empty || self.pipeline.is_settled(now),
-            None => self.is_done() && now >= self.watch_until_us,
+            Some((_, at)) => is_empty || self.pipeline.is_settled(at, now.instant),
+            None => self.is_done() && (is_stopped || self.has_watched(now.instant)),
         }
     }
 
     /// Everything that matched is resolved.
     fn is_done(&self) -> bool {
-        self.pipeline.unresolved() == 0 && self.letters.is_none() && self.held.is_none()
+        let is_read = self.letters.is_none() && self.held.is_none();
+        let is_left = |release: &Release| !release.unwritten.is_empty();
+        let releases = matches!(&self.meanwhile, Meanwhile::Release(release) if is_left(release));
+        self.pipeline.unresolved() == 0 && is_read && !releases
     }
 
-    /// Publishes nothing more; the first reason counts.
-    fn halt(&mut self, fault: Fault, now: i64) {
-        if self.halt.is_none() {
-            self.pipeline.settle_from(now);
-            self.halt = Some(fault);
+    /// Whether no record need be waited for that follows from what was done.
+    fn has_watched(&mut self, now: Instant) -> bool {
+        match &mut self.meanwhile {
+            Meanwhile::Release(release) => release.is_read(now),
+            Meanwhile::Replay(_) | Meanwhile::Discard => now >= self.watch_until,
         }
     }
 
-    /// Reads what has been written since the start.
-    fn read_tail(&mut self, now: i64) -> Result<(), Fault> {
+    /// Publishes nothing more; the first reason counts.
+    fn halt(&mut self, fault: Fault, now: Moment) {
+        self.halt.get_or_insert((fault, now.instant));
+    }
+
+    fn interrupted(&self, progress: &ReplayProgress) -> Fault {
+        let ReplayProgress { done, matched, .. } = progress;
+        interrupted(&match self.job.action {
+            ReplayAction::Release { .. } => {
+                let more = self.pipeline.unresolved();
+                format!("{done} of {matched} keys were released, and {more} more may have been")
+            }
+            ReplayAction::Replay | ReplayAction::Discard => {
+                let left = matched.saturating_sub(*done);
+                format!("{done} dead letters are resolved, some {left} are left")
+            }
+        })
+    }
+
+    /// Reads what has been written since the start; a release does so once it is written.
+    fn read_tail(&mut self, now: Moment, progress: &ReplayProgress) -> Result<(), Fault> {
+        let is_release = matches!(self.meanwhile, Meanwhile::Release(_));
+        if is_release && !self.is_done() {
+            return Ok(());
+        }
         for _ in 0..RECORDS_PER_STEP {
-            match self.tail.next(Duration::ZERO)? {
+            let read = self.tail.next(Duration::ZERO);
+            match read.map_err(|fault| self.unread(fault, progress))? {
                 LogRead::Entry(record) => {
                     let change = self.index.apply(&record);
-                    if self.job.action == ReplayAction::Replay {
-                        self.guard.check(&record, change, now)?;
-                    }
+                    self.check(&record, change, now)?;
                 }
                 LogRead::End => {}
                 LogRead::Nothing => break,
@@ -255,12 +337,41 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    fn check(&mut self, record: &LogRecord, change: Change, now: Moment) -> Result<(), Fault> {
+        match &mut self.meanwhile {
+            Meanwhile::Replay(guard) => guard.check(record, change, now.unix_us),
+            Meanwhile::Discard => Ok(()),
+            Meanwhile::Release(release) => {
+                release.read(record, change, now.instant);
+                Ok(())
+            }
+        }
+    }
+
+    fn unread(&self, fault: Fault, progress: &ReplayProgress) -> Fault {
+        let Meanwhile::Release(_) = self.meanwhile else { return fault };
+        let unknown = "what was written meanwhile is not known";
+        let what = format!("{} keys are released; {unknown}: {}", progress.done, fault.what);
+        Fault { what, ..fault }
+    }
+
     /// Publishes or resolves what window and rate allow; returns how long to wait for more.
-    fn publish_next(&mut self, now: i64, progress: &mut ReplayProgress) -> Result<Duration, Fault> {
+    fn publish_next(
+        &mut self,
+        now: Moment,
+        progress: &mut ReplayProgress,
+    ) -> Result<Duration, Fault> {
         for _ in 0..RECORDS_PER_STEP {
             let is_idle = self.pipeline.unresolved() == 0;
             if self.pipeline.unresolved() >= WINDOW {
                 return Ok(PATIENCE);
+            }
+            if let Meanwhile::Release(release) = &mut self.meanwhile {
+                let Some(resolution) = release.unwritten.pop_front() else {
+                    return Ok(IDLE_PATIENCE);
+                };
+                self.pipeline.resolve(resolution);
+                continue;
             }
             if self.held.is_none() {
                 let Some(letters) = &mut self.letters else { return Ok(IDLE_PATIENCE) };
@@ -275,7 +386,7 @@ impl<'a> Replay<'a> {
             let Some(letter) = self.held.take() else { continue };
             // While it was held, somebody else may have resolved it.
             let Some(known) = self.selected(&letter) else { continue };
-            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now)) {
+            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now.unix_us)) {
                 self.held = Some(letter);
                 return Ok(wait);
             }
@@ -329,22 +440,22 @@ impl<'a> Replay<'a> {
         &mut self,
         letter: &DeadLetter,
         known: &KnownDeadLetter,
-        now: i64,
+        now: Moment,
         progress: &mut ReplayProgress,
     ) -> Result<bool, Fault> {
         let replays = u32::from(known.replays);
-        let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now);
-        if self.job.action == ReplayAction::Discard {
+        let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now.unix_us);
+        let Meanwhile::Replay(guard) = &mut self.meanwhile else {
             self.pipeline.resolve(resolution(ResolutionKind::Discarded, replays));
             return Ok(true);
-        }
+        };
         let replayed = resolution(ResolutionKind::Replayed, replays + 1);
-        match self.pipeline.publish(letter, replayed, now)? {
+        match self.pipeline.publish(letter, replayed, now.instant)? {
             EventPublish::Full => return Ok(false),
             EventPublish::Queued => {
-                self.guard.published(letter, now);
+                guard.published(letter, now.unix_us);
                 if self.topic.is_of_consumer() {
-                    self.watch_until_us = now + WATCH_US;
+                    self.watch_until = now.instant + WATCH;
                 }
             }
             EventPublish::Uncarried(failure) => {
@@ -358,8 +469,11 @@ impl<'a> Replay<'a> {
 
     /// Why not all of them are resolved.
     fn end(self, progress: &mut ReplayProgress) -> Option<Fault> {
-        if self.halt.is_some() {
-            return self.halt;
+        if let Some((fault, _)) = self.halt {
+            return Some(fault);
+        }
+        if let Meanwhile::Release(_) = self.meanwhile {
+            return None;
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
         let ReplayProgress {

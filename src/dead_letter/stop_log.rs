@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use walrelay_core::base::clock::Moment;
+
 use super::owner::LetterOwner;
 use super::pipeline;
 use super::reader::DeadLetterTopic;
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub(crate) fn append(
     record: &StopRecord,
     topic: &DeadLetterTopic<'_>,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
 ) -> Result<(), Fault> {
     record.record(topic.address, |it| pipeline::append_record(topic, it, PATIENCE, clock))
 }

@@ -51,7 +51,7 @@ pub mod admit;
 pub mod control;
 pub mod dead_letter_gate;
 pub mod earlier;
-pub mod ending;
+mod ending;
 pub mod failure_policy;
 pub mod faults;
 pub mod feed;
@@ -508,7 +508,7 @@ impl<F: Feed> Relay<F> {
         // may not be sent.
         let is_in_vain = feed.awaits_retries() || now >= feed.publish_limits().begin_until;
         let patience = F::LAST_CONFIRM_WITHIN;
-        let has_stalled = ending.has_stalled(down.driver.settled_at(), now, patience, is_in_vain);
+        let has_stalled = ending.has_stalled(&down.driver, now, patience, is_in_vain);
         if has_stalled || ending.is_late(now) || has_settled && !reading {
             let outcome = std::mem::replace(&mut ending.outcome, Ok(()));
             *state = RunState::Stopped;

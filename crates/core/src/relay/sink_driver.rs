@@ -116,9 +116,9 @@ impl SinkDriver {
         self.settled_at = now;
     }
 
-    /// When the broker last confirmed anything; before that, when the first sink was built.
-    pub fn settled_at(&self) -> Instant {
-        self.settled_at
+    /// For how long the broker has confirmed nothing, counted from `since` or later.
+    pub fn silence(&self, since: Instant, now: Instant) -> Duration {
+        now.saturating_duration_since(self.settled_at.max(since))
     }
 
     pub fn is_reachable(&self) -> bool {
