@@ -129,16 +129,6 @@ impl DeadLetterFilter {
         if faults.is_empty() { Ok(filter) } else { Err(faults) }
     }
 
-    /// Of one key, or of all.
-    pub(super) fn of_key(key: Option<String>) -> DeadLetterFilter {
-        let given = FilterText { key, ..FilterText::default() };
-        DeadLetterFilter { given, ..DeadLetterFilter::default() }
-    }
-
-    pub(super) fn key(&self) -> Option<&str> {
-        self.given.key.as_deref()
-    }
-
     pub(crate) fn states(&self) -> &'static [DeadLetterState] {
         self.states
     }

@@ -59,7 +59,7 @@ struct Publisher<T> {
 /// Why a record was not published, or no more can be.
 enum PublishFailure<T> {
     /// The broker refuses this record; without a failure, it has refused it together with others.
-    Refused(T, Option<Box<Failure>>),
+    Refused(T, Option<Failure>),
     /// The sink was lost: the outcome of the records in flight will never be known.
     SinkLost(String),
 }
@@ -100,30 +100,24 @@ impl<T> Publisher<T> {
         }
     }
 
-    /// Publishes a record; false when the queue of the sink is full.
     fn publish(
         &mut self,
         item: T,
         record: &Outbound<'_>,
         now: Instant,
-    ) -> Result<bool, PublishFailure<T>> {
+    ) -> Result<(), PublishError> {
         if !self.is_waiting() {
             self.waiting_since = now;
         }
         let sink = self.driver.sink.as_mut();
         let published = sink.map(|sink| (self.publish)(&mut **sink, self.next, record));
-        self.is_full = match published {
-            Some(Ok(())) => false,
-            Some(Err(PublishError::QueueFull)) | None => true,
-            Some(Err(PublishError::Failed(failure))) => {
-                return Err(PublishFailure::Refused(item, Some(Box::new(failure))));
-            }
-        };
-        if !self.is_full {
+        let published = published.unwrap_or(Err(PublishError::QueueFull));
+        self.is_full = published == Err(PublishError::QueueFull);
+        if published.is_ok() {
             self.in_flight.insert(self.next, item);
             self.next += 1;
         }
-        Ok(!self.is_full)
+        published
     }
 
     /// Moves what was confirmed to `confirmed`, waiting
@@ -138,7 +132,7 @@ impl<T> Publisher<T> {
         let (mut failures, mut lost, before) = (Vec::new(), None, confirmed.len());
         for report in reports.drain(..) {
             let (sequence, failure) = match report {
-                SinkReport::Failed(sequence, failure) => (sequence, Some(Box::new(failure))),
+                SinkReport::Failed(sequence, failure) => (sequence, Some(failure)),
                 SinkReport::Suspect(sequence) => (sequence, None),
                 SinkReport::Confirmed(sequence) => {
                     self.driver.settled(now);
@@ -177,15 +171,6 @@ impl<T> Publisher<T> {
     }
 }
 
-/// The outcome of an event that was given to the sink.
-pub(super) enum EventPublish {
-    Queued,
-    /// The queue of the sink is full.
-    Full,
-    /// The broker cannot carry it, now or later; others are not concerned.
-    Uncarried(Box<Failure>),
-}
-
 /// An event in flight.
 struct InFlight {
     topic: String,
@@ -198,7 +183,7 @@ struct InFlight {
 pub(super) struct Pipeline<'a> {
     topic: &'a DeadLetterTopic<'a>,
     /// Opened for the first event.
-    events: Option<Publisher<Box<InFlight>>>,
+    events: Option<Publisher<InFlight>>,
     resolutions: VecDeque<Resolution>,
     /// None once the log cannot be written any more.
     log: Option<Publisher<()>>,
@@ -253,13 +238,14 @@ impl<'a> Pipeline<'a> {
             || drivers.into_iter().all(|it| it.silence(ended_at, now) > SETTLE_WITHIN)
     }
 
-    /// Publishes the event of a dead letter.
+    /// Publishes the event of a dead letter. What the broker cannot carry, now or later, has failed;
+    /// others are not concerned. The outer fault is that of a refusal that ends the job.
     pub(super) fn publish(
         &mut self,
         letter: &DeadLetter,
         resolution: Resolution,
         now: Instant,
-    ) -> Result<EventPublish, Fault> {
+    ) -> Result<Result<(), PublishError>, Fault> {
         let events = match &mut self.events {
             Some(events) => events,
             none => none.insert(Publisher::open(self.topic, EVENT, SILENCE_MAX, now)?),
@@ -268,18 +254,12 @@ impl<'a> Pipeline<'a> {
         let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
         let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
-        let item = Box::new(InFlight { topic, key, resolution });
-        let published = letter.event(replays, consumer, |event| events.publish(item, event, now));
-        match published {
-            Ok(true) => Ok(EventPublish::Queued),
-            Ok(false) => Ok(EventPublish::Full),
-            // Without the broker being asked.
-            Err(PublishFailure::Refused(_, Some(failure)))
-                if failure.disposition == Disposition::Terminal =>
-            {
-                Ok(EventPublish::Uncarried(failure))
+        let item = InFlight { topic, key, resolution };
+        match letter.event(replays, consumer, |event| events.publish(item, event, now)) {
+            Err(PublishError::Failed(failure)) if failure.disposition != Disposition::Terminal => {
+                Err(self.refused(key, &letter.event_id, &letter.topic, Some(failure)))
             }
-            Err(failure) => Err(self.refused(failure)),
+            published => Ok(published),
         }
     }
 
@@ -299,8 +279,13 @@ impl<'a> Pipeline<'a> {
             if is_busy { (patience, Duration::ZERO) } else { (Duration::ZERO, patience) };
         let events = self.events.as_mut();
         for failure in events.map_or_else(Vec::new, |it| it.poll(first, now, &mut arrived)) {
-            let refused = self.refused(failure);
-            fault.get_or_insert(refused);
+            let ended = match failure {
+                PublishFailure::Refused(InFlight { topic, key, resolution }, failure) => {
+                    self.refused(key, &resolution.event_id, &topic, failure)
+                }
+                PublishFailure::SinkLost(reason) => self.lost(&reason),
+            };
+            fault.get_or_insert(ended);
         }
         self.has_inspected &= arrived.is_empty();
         let log = self.log.as_mut();
@@ -319,11 +304,11 @@ impl<'a> Pipeline<'a> {
             resolution.resolved_unix_us = now.unix_us;
             let publish = |record: &Outbound<'_>| log.publish((), record, now.instant);
             match resolution.record(self.topic.address, publish) {
-                Ok(true) => drop(self.resolutions.pop_front()),
-                Ok(false) => return Ok(()),
-                Err(failure) => {
+                Ok(()) => drop(self.resolutions.pop_front()),
+                Err(PublishError::QueueFull) => return Ok(()),
+                Err(PublishError::Failed(failure)) => {
                     self.log = None;
-                    return Err(unwritable(failure));
+                    return Err(unwritable(PublishFailure::Refused((), Some(failure))));
                 }
             }
         }
@@ -368,22 +353,26 @@ impl<'a> Pipeline<'a> {
         })
     }
 
-    fn refused(&mut self, failure: PublishFailure<Box<InFlight>>) -> Fault {
-        let (event, failure) = match failure {
-            PublishFailure::Refused(event, failure) => (event, failure),
-            PublishFailure::SinkLost(reason) => {
-                // The resolutions of the events that have arrived are still written.
-                self.is_lost = true;
-                let left = self.events_in_flight();
-                let what = format!(
-                    "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"
-                );
-                let mend = format!("{CHECK}\nthen: {AGAIN}");
-                return Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", mend);
-            }
-        };
-        self.stuck_keys.extend(event.key);
-        let id = escaped(&event.resolution.event_id);
+    /// The sink of the events is lost. The resolutions of those that have arrived are still written.
+    fn lost(&mut self, reason: &str) -> Fault {
+        self.is_lost = true;
+        let left = self.events_in_flight();
+        let what = format!(
+            "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"
+        );
+        let mend = format!("{CHECK}\nthen: {AGAIN}");
+        Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", mend)
+    }
+
+    fn refused(
+        &mut self,
+        key: Option<KeyHash>,
+        event_id: &str,
+        topic: &str,
+        failure: Option<Failure>,
+    ) -> Fault {
+        self.stuck_keys.extend(key);
+        let id = escaped(event_id);
         let (what, place, mend) = match failure {
             Some(failure) => (
                 format!("event {id} was refused again ({}): {}", failure.class, failure.reason),
@@ -392,7 +381,7 @@ impl<'a> Pipeline<'a> {
             ),
             None => (
                 format!("event {id} was refused again, perhaps because of others"),
-                escaped(&event.topic),
+                escaped(topic),
                 AGAIN.to_owned(),
             ),
         };
@@ -412,7 +401,10 @@ pub(super) fn append_record(
     while written.is_empty() {
         let now = clock().instant;
         if log.in_flight.is_empty() {
-            log.publish((), record, now).map_err(unwritable)?;
+            let published = log.publish((), record, now);
+            if let Err(PublishError::Failed(failure)) = published {
+                return Err(unwritable(PublishFailure::Refused((), Some(failure))));
+            }
         }
         let failures = log.poll(patience, now, &mut written);
         failures.into_iter().next().map_or(Ok(()), |failure| Err(unwritable(failure)))?;

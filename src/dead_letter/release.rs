@@ -3,19 +3,21 @@
 //! While dead letters of a key are open, a release would publish later events before earlier ones,
 //! so it is refused unless the request insists.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use walrelay_core::base::clock::Moment;
 
 use super::filter::DeadLetterFilter;
 use super::fold::{Change, DeadLetterIndex};
-use super::reader::{DeadLetterTopic, TOO_MANY};
+use super::reader::{DeadLetterTopic, LogReader, TOO_MANY};
 use super::record::{LogRecord, RecordKey, Resolution, ResolutionKind};
-use super::replay::{self, ReplayAction, ReplayJob, ReplayReport};
+use super::replay::{Replay, ReplayAction, ReplayJob, ReplayProgress};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
+use crate::sink::log::{LogRead, ReadFrom};
 
 /// A log that brings nothing for so long is at rest.
 const REST: Duration = Duration::from_millis(200);
@@ -37,15 +39,11 @@ pub(crate) struct ReleaseRequest {
 impl ReleaseRequest {
     /// The key, or `all`, for the log.
     pub(crate) fn keys(&self) -> String {
-        key_text(self.key.as_deref())
+        self.key.as_deref().map_or_else(|| "all".to_owned(), escaped)
     }
 }
 
-pub(super) fn key_text(key: Option<&str>) -> String {
-    key.map_or_else(|| "all".to_owned(), escaped)
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleasedKeys {
     /// As they are shown, in order.
     pub(crate) keys: Vec<String>,
@@ -68,11 +66,8 @@ fn key_names<'a>(releases: impl IntoIterator<Item = &'a Resolution>) -> Vec<Stri
 }
 
 /// Parked keys are known only from the whole topic, which no time narrows.
-fn index(
-    topic: &DeadLetterTopic<'_>,
-    filter: &DeadLetterFilter,
-) -> Result<DeadLetterIndex, Fault> {
-    topic.index(filter).map_err(|fault| match fault.code {
+fn index(topic: &DeadLetterTopic<'_>) -> Result<DeadLetterIndex, Fault> {
+    topic.index(&DeadLetterFilter::default()).map_err(|fault| match fault.code {
         TOO_MANY => {
             Fault { place: String::new(), mend: "use walrelay dlq release".into(), ..fault }
         }
@@ -85,109 +80,79 @@ pub(crate) fn parked_keys(
     topic: &DeadLetterTopic<'_>,
     key: Option<&str>,
 ) -> Result<Vec<String>, Fault> {
-    let index = index(topic, &DeadLetterFilter::default())?;
+    let index = index(topic)?;
     Ok(key_names(&releases(&index, key)))
 }
 
-/// Releases parked keys, as an action of a replay.
 pub(crate) fn release(
     topic: &DeadLetterTopic<'_>,
     request: &ReleaseRequest,
     clock: &dyn Fn() -> Moment,
 ) -> Result<ReleasedKeys, Fault> {
-    let job = ReplayJob {
-        action: ReplayAction::Release { force: request.force },
-        filter: DeadLetterFilter::of_key(request.key.clone()),
-        rate: None,
-        destinations: None,
-        expected: None,
-        by: request.by.clone(),
-    };
-    let ReplayReport { fault, released, .. } = replay::run(topic, &job, clock, &mut |_| ());
-    fault.map_or(Ok(released), Err)
+    let mut count = 0;
+    let outcome = carry_out(topic, request, clock, &mut count);
+    let (who, keys, force) = (&request.by, request.keys(), request.force);
+    let ended = outcome.as_ref().map_or_else(|fault| fault.code, |_| "done");
+    tracing::info!(
+        target: "audit", who, action = "release", keys, force, count, ended,
+        "parked keys: release ended"
+    );
+    outcome
 }
 
-/// A release under way. The relay goes on writing dead letters of the keys until it has read it.
-pub(super) struct Release {
-    pub(super) unwritten: VecDeque<Resolution>,
-    pub(super) released: ReleasedKeys,
-    keys: HashSet<KeyHash>,
-    /// The keys of which the release was not read back.
-    unread: HashSet<KeyHash>,
-    written_at: Option<Instant>,
-    read_at: Option<Instant>,
-}
-
-impl Release {
-    /// Finds the keys that are released, and returns what the log says of them.
-    pub(super) fn begin(
-        topic: &DeadLetterTopic<'_>,
-        filter: &DeadLetterFilter,
-        force: bool,
-        who: &str,
-    ) -> Result<(DeadLetterIndex, Release), Fault> {
-        let index = index(topic, filter)?;
-        let releases = releases(&index, filter.key());
-        if let Some(key) = filter.key().filter(|_| releases.is_empty()) {
-            return Err(not_parked(key, &index));
-        }
-        if !force {
-            check_none_open(topic, filter, &index, &releases)?;
-        }
-        let keys = key_names(&releases);
-        let named = &keys[..keys.len().min(NAMED_MAX)];
-        tracing::info!(
-            target: "audit", who, action = "release", keys = ?named, force, count = keys.len(),
-            "parked keys: release begins"
-        );
-        let hashes: HashSet<KeyHash> = releases.iter().filter_map(Resolution::key_hash).collect();
-        let by = |release| Resolution { relay: who.to_owned(), ..release };
-        let release = Release {
-            unwritten: releases.into_iter().map(by).collect(),
-            released: ReleasedKeys { keys, meanwhile: 0 },
-            unread: hashes.clone(),
-            keys: hashes,
-            written_at: None,
-            read_at: None,
-        };
-        Ok((index, release))
+/// Sets `count` to how many keys are released, also where it fails.
+fn carry_out(
+    topic: &DeadLetterTopic<'_>,
+    request: &ReleaseRequest,
+    clock: &dyn Fn() -> Moment,
+    count: &mut usize,
+) -> Result<ReleasedKeys, Fault> {
+    // Opened before the index is made, so that every record is seen by one of them.
+    let tail = topic.reader(ReadFrom::End)?;
+    let index = index(topic)?;
+    let releases = releases(&index, request.key.as_deref());
+    if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
+        return Err(not_parked(key, &index));
     }
-
-    /// Reads a record that stands behind the index, and counts it if it is a new dead letter of the
-    /// keys.
-    pub(super) fn read(&mut self, record: &LogRecord, change: Change, now: Instant) {
-        self.read_at = Some(now);
-        match record {
-            LogRecord::DeadLetter(letter) if change == Change::Opened => {
-                let is_ours = letter.key_hash().is_some_and(|key| self.keys.contains(&key));
-                self.released.meanwhile += usize::from(is_ours);
-            }
-            LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
-                resolution.key_hash().map(|key| self.unread.remove(&key));
-            }
-            _ => {}
-        }
+    if !request.force {
+        check_none_open(topic, &index, &releases)?;
     }
-
-    /// Everything is written: whether it was read back, and the log has come to rest.
-    pub(super) fn is_read(&mut self, now: Instant) -> bool {
-        let written_at = *self.written_at.get_or_insert(now);
-        let rest = now - self.read_at.unwrap_or(written_at).max(written_at);
-        now - written_at >= WATCH_MAX || self.unread.is_empty() && rest >= REST
+    let keys = key_names(&releases);
+    let named = &keys[..keys.len().min(NAMED_MAX)];
+    let (who, force, parked) = (&request.by, request.force, keys.len());
+    tracing::info!(
+        target: "audit", who, action = "release", keys = ?named, force, count = parked,
+        "parked keys: release begins"
+    );
+    if keys.is_empty() {
+        return Ok(ReleasedKeys { keys, meanwhile: 0 });
     }
+    let hashes = releases.iter().filter_map(Resolution::key_hash).collect();
+    let job = ReplayJob::new(ReplayAction::Release, DeadLetterFilter::default(), who);
+    let mut work = Replay::new(topic, &job, index, tail, clock())?;
+    work.releases = releases.into_iter().map(|it| Resolution { relay: who.clone(), ..it }).collect();
+    let mut progress = ReplayProgress { matched: parked, ..ReplayProgress::default() };
+    work.carry_out(clock, &mut progress, &mut |progress| *count = progress.done);
+    if let Some((fault, _)) = work.halt {
+        return Err(fault);
+    }
+    let meanwhile = watch(topic, work.tail, work.index, &hashes, clock).map_err(|fault| {
+        let unknown = "what was written meanwhile is not known";
+        Fault { what: format!("{count} keys are released; {unknown}: {}", fault.what), ..fault }
+    })?;
+    Ok(ReleasedKeys { keys, meanwhile })
 }
 
 /// Refuses a release that would let later events overtake open dead letters of their key.
 fn check_none_open(
     topic: &DeadLetterTopic<'_>,
-    filter: &DeadLetterFilter,
     index: &DeadLetterIndex,
     releases: &[Resolution],
 ) -> Result<(), Fault> {
     let keys = releases.iter().filter_map(|release| release.key.as_ref());
     let keys: HashMap<KeyHash, &RecordKey> = keys.map(|key| (key.hash(), key)).collect();
     let (mut letters, mut names) = (0, BTreeSet::new());
-    topic.letters(filter, index, |letter, _| {
+    topic.letters(&DeadLetterFilter::default(), index, |letter, _| {
         if let Some(key) = letter.key_hash().and_then(|key| keys.get(&key)) {
             letters += 1;
             names.insert(key.name());
@@ -209,6 +174,38 @@ fn check_none_open(
             "walrelay dlq replay --key {key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {key} --force"
         ),
     ))
+}
+
+/// Reads on behind the releases until the log comes to rest, and counts the dead letters of these
+/// keys that `index` did not know. The relay goes on writing them until it has read the release.
+fn watch(
+    topic: &DeadLetterTopic<'_>,
+    mut tail: LogReader,
+    mut index: DeadLetterIndex,
+    keys: &HashSet<KeyHash>,
+    clock: &dyn Fn() -> Moment,
+) -> Result<usize, Fault> {
+    let (mut unread, mut meanwhile) = (keys.clone(), 0);
+    let until = clock().instant + WATCH_MAX;
+    while clock().instant < until && !topic.stop.load(Ordering::Relaxed) {
+        let record = match tail.next(REST)? {
+            LogRead::Entry(record) => record,
+            LogRead::Nothing if unread.is_empty() => break,
+            LogRead::Nothing | LogRead::End => continue,
+        };
+        let change = index.apply(&record);
+        match &record {
+            LogRecord::DeadLetter(letter) if change == Change::Opened => {
+                let is_ours = letter.key_hash().is_some_and(|key| keys.contains(&key));
+                meanwhile += usize::from(is_ours);
+            }
+            LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
+                resolution.key_hash().map(|key| unread.remove(&key));
+            }
+            _ => {}
+        }
+    }
+    Ok(meanwhile)
 }
 
 fn not_parked(key: &str, index: &DeadLetterIndex) -> Fault {

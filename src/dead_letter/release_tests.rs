@@ -52,14 +52,7 @@ fn what_was_replayed_is_released_without_a_question() {
     let fault = asked(&fixture, None, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
     let filter = DeadLetterFilter::default();
-    let job = ReplayJob {
-        action: ReplayAction::Replay,
-        filter,
-        rate: None,
-        destinations: None,
-        expected: None,
-        by: "me".to_owned(),
-    };
+    let job = ReplayJob::new(ReplayAction::Replay, filter, "me");
     assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);
     assert_eq!(parked(&fixture), 2, "a replay releases nothing");
     assert_eq!(asked(&fixture, None, false), Ok(vec!["a".to_owned(), "b".to_owned()]));

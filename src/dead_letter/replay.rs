@@ -1,5 +1,5 @@
-//! Replaying dead letters (publishing their events), discarding them, and releasing parked keys
-//! ([`super::release`]).
+//! Replaying dead letters (publishing their events), discarding them, and writing the releases of
+//! parked keys ([`super::release`]).
 //!
 //! * Events are published in the order of the log, which is that of each key.
 //! * An event counts as replayed once the broker has confirmed the event *and* its resolution. A
@@ -8,6 +8,7 @@
 //!   rest stays open.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,16 +16,16 @@ use walrelay_core::base::clock::Moment;
 
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
-use super::fold::{Change, DeadLetterIndex, KnownDeadLetter};
-use super::pipeline::{EventPublish, Pipeline};
+use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
-use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
-use super::release::{Release, ReleasedKeys, key_text};
+use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::ReplayGuard;
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
 use crate::base::text::escaped;
+use crate::sink::PublishError;
 use crate::sink::log::{LogRead, ReadFrom};
 
 /// Most events that are published and not yet resolved.
@@ -43,11 +44,7 @@ const RECORDS_PER_STEP: usize = 512;
 pub(crate) enum ReplayAction {
     Replay,
     Discard,
-    /// Releases the parked keys that the filter names; `force` those of which dead letters are open,
-    /// too.
-    Release {
-        force: bool,
-    },
+    Release,
 }
 
 impl ReplayAction {
@@ -55,7 +52,7 @@ impl ReplayAction {
         match self {
             ReplayAction::Replay => "replay",
             ReplayAction::Discard => "discard",
-            ReplayAction::Release { .. } => "release",
+            ReplayAction::Release => "release",
         }
     }
 
@@ -64,7 +61,7 @@ impl ReplayAction {
         match self {
             ReplayAction::Replay => "replayed",
             ReplayAction::Discard => "discarded",
-            ReplayAction::Release { .. } => "released",
+            ReplayAction::Release => "released",
         }
     }
 }
@@ -82,9 +79,17 @@ pub(crate) struct ReplayJob {
     pub(crate) by: String,
 }
 
+impl ReplayJob {
+    /// Without a rate, to anywhere.
+    pub(super) fn new(action: ReplayAction, filter: DeadLetterFilter, by: &str) -> ReplayJob {
+        let by = by.to_owned();
+        ReplayJob { action, filter, rate: None, destinations: None, expected: None, by }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ReplayProgress {
-    /// Dead letters that the filter matches, or keys that are parked.
+    /// Dead letters that the filter matches, or keys to be released.
     pub(crate) matched: usize,
     /// How many of them are resolved, or released.
     pub(crate) done: usize,
@@ -107,26 +112,19 @@ pub(crate) struct ReplayReport {
     pub(crate) progress: ReplayProgress,
     /// Why not all of them are resolved.
     pub(crate) fault: Option<Fault>,
-    pub(crate) released: ReleasedKeys,
 }
 
-/// Carries out a job. `clock` returns the current time; `observe` is called after each step.
+/// Replays or discards. `clock` returns the current time; `observe` is called after each step.
 pub(crate) fn run(
     topic: &DeadLetterTopic<'_>,
     job: &ReplayJob,
     clock: &dyn Fn() -> Moment,
     observe: &mut dyn FnMut(&ReplayProgress),
 ) -> ReplayReport {
-    let (mut progress, mut released) = (ReplayProgress::default(), ReleasedKeys::default());
+    let mut progress = ReplayProgress::default();
     let fault = match Replay::begin(topic, job, clock(), &mut progress) {
         Ok(Some(mut replay)) => {
-            while !replay.step(clock(), &mut progress) {
-                observe(&progress);
-            }
-            observe(&progress);
-            if let Meanwhile::Release(release) = &mut replay.meanwhile {
-                released = std::mem::take(&mut release.released);
-            }
+            replay.carry_out(clock, &mut progress, observe);
             replay.end(&mut progress)
         }
         Ok(None) => None,
@@ -135,67 +133,33 @@ pub(crate) fn run(
     let ReplayJob { filter, by: who, .. } = job;
     let (action, count) = (job.action.name(), progress.done);
     let ended = fault.as_ref().map_or("done", |fault| fault.code);
-    match job.action {
-        ReplayAction::Release { force } => {
-            let keys = key_text(filter.key());
-            tracing::info!(target: "audit", who, action, keys, force, count, ended, "parked keys: release ended");
-        }
-        _ => {
-            tracing::info!(target: "audit", who, action, %filter, count, ended, "dead letters: {action} ended");
-        }
-    }
-    ReplayReport { progress, fault, released }
-}
-
-/// How the records that are written meanwhile concern the action.
-enum Meanwhile {
-    Replay(ReplayGuard),
-    Discard,
-    Release(Release),
+    tracing::info!(target: "audit", who, action, %filter, count, ended, "dead letters: {action} ended");
+    ReplayReport { progress, fault }
 }
 
 /// A job under way.
-struct Replay<'a> {
+pub(super) struct Replay<'a> {
     topic: &'a DeadLetterTopic<'a>,
     job: &'a ReplayJob,
-    index: DeadLetterIndex,
+    pub(super) index: DeadLetterIndex,
     /// The dead letters; none once all of them have been read.
     letters: Option<LogReader>,
+    /// The releases that are to be written.
+    pub(super) releases: VecDeque<Resolution>,
     /// The reader of records that are written meanwhile.
-    tail: LogReader,
+    pub(super) tail: LogReader,
     /// The next dead letter, while it must wait.
     held: Option<DeadLetter>,
     limiter: Option<RateLimiter>,
-    meanwhile: Meanwhile,
+    guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
     /// Why nothing more is published, and since when.
-    halt: Option<(Fault, Instant)>,
+    pub(super) halt: Option<(Fault, Instant)>,
     /// The job does not end before: what it has published may come back.
     watch_until: Instant,
-}
-
-impl ReplayJob {
-    /// Logs that the job begins, and refuses it where others match than were seen.
-    fn check_expected(&self, count: usize) -> Result<(), Fault> {
-        let ReplayJob { filter, by: who, .. } = self;
-        let action = self.action.name();
-        tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
-        let Some(expected) = self.expected.filter(|expected| *expected != count) else {
-            return Ok(());
-        };
-        Err(Fault::new(
-            Exit::Failed,
-            "dead-letter.changed",
-            format!(
-                "{count} dead letters match now, not the {expected} that were seen: nothing was done"
-            ),
-            "expected",
-            "look at them again, and repeat it with what matches now",
-        ))
-    }
 }
 
 impl<'a> Replay<'a> {
@@ -208,53 +172,82 @@ impl<'a> Replay<'a> {
     ) -> Result<Option<Replay<'a>>, Fault> {
         // Opened before the index is made, so that every record is seen by one of them.
         let tail = topic.reader(ReadFrom::End)?;
-        let ReplayJob { action, filter, rate, by: who, .. } = job;
-        // Tells two replays of one person apart.
-        let by = format!("{who}#{:08x}", random::seed() as u32);
-        let (index, meanwhile) = match action {
-            ReplayAction::Release { force } => {
-                let (index, release) = Release::begin(topic, filter, *force, who)?;
-                progress.matched = release.released.keys.len();
-                (index, Meanwhile::Release(release))
-            }
-            ReplayAction::Replay | ReplayAction::Discard => {
-                let index = topic.index(filter)?;
-                progress.matched = index.count_selected(filter.states());
-                let is_replay = *action == ReplayAction::Replay;
-                let guard = is_replay.then(|| Meanwhile::Replay(ReplayGuard::new(&by)));
-                job.check_expected(progress.matched)?;
-                (index, guard.unwrap_or(Meanwhile::Discard))
-            }
-        };
+        let ReplayJob { filter, by: who, .. } = job;
+        let index = topic.index(filter)?;
         progress.records = index.records;
-        if progress.matched == 0 {
+        progress.matched = index.count_selected(filter.states());
+        let (action, count) = (job.action.name(), progress.matched);
+        tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
+        if let Some(expected) = job.expected.filter(|expected| *expected != count) {
+            return Err(Fault::new(
+                Exit::Failed,
+                "dead-letter.changed",
+                format!(
+                    "{count} dead letters match now, not the {expected} that were seen: nothing was done"
+                ),
+                "expected",
+                "look at them again, and repeat it with what matches now",
+            ));
+        }
+        if count == 0 {
             return Ok(None);
         }
-        let reads_letters = !matches!(meanwhile, Meanwhile::Release(_));
-        Ok(Some(Replay {
+        let letters = topic.reader_for(filter)?;
+        Ok(Some(Replay { letters: Some(letters), ..Replay::new(topic, job, index, tail, now)? }))
+    }
+
+    /// A job that has nothing to do yet.
+    pub(super) fn new(
+        topic: &'a DeadLetterTopic<'a>,
+        job: &'a ReplayJob,
+        index: DeadLetterIndex,
+        tail: LogReader,
+        now: Moment,
+    ) -> Result<Replay<'a>, Fault> {
+        // Tells two replays of one person apart.
+        let by = format!("{}#{:08x}", job.by, random::seed() as u32);
+        Ok(Replay {
             topic,
             job,
             index,
-            letters: reads_letters.then(|| topic.reader_for(filter)).transpose()?,
+            letters: None,
+            releases: VecDeque::new(),
             tail,
             held: None,
-            limiter: rate.map(|rate| RateLimiter::new(rate, now.unix_us)),
-            meanwhile,
+            limiter: job.rate.map(|rate| RateLimiter::new(rate, now.unix_us)),
+            guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now.instant)?,
             uncarried: None,
             halt: None,
             watch_until: now.instant,
-        }))
+        })
+    }
+
+    pub(super) fn carry_out(
+        &mut self,
+        clock: &dyn Fn() -> Moment,
+        progress: &mut ReplayProgress,
+        observe: &mut dyn FnMut(&ReplayProgress),
+    ) {
+        while !self.step(clock(), progress) {
+            observe(progress);
+        }
+        observe(progress);
     }
 
     /// One round; true when the job has ended.
     fn step(&mut self, now: Moment, progress: &mut ReplayProgress) -> bool {
         let is_stopped = self.topic.stop.load(Ordering::Relaxed);
         if is_stopped && !self.is_done() {
-            self.halt(self.interrupted(progress), now);
+            let (done, left) = (progress.done, progress.matched.saturating_sub(progress.done));
+            let what = match self.job.action {
+                ReplayAction::Release => format!("{done} keys are released, some {left} are left"),
+                _ => format!("{done} dead letters are resolved, some {left} are left"),
+            };
+            self.halt(interrupted(&what), now);
         }
-        if let Err(fault) = self.read_tail(now, progress) {
+        if let Err(fault) = self.read_tail(now) {
             self.halt(fault, now);
         }
         let mut patience = IDLE_PATIENCE;
@@ -268,9 +261,7 @@ impl<'a> Replay<'a> {
             patience = patience.min(PATIENCE);
         }
         let (resolved, fault) = self.pipeline.advance(patience, now);
-        if let Meanwhile::Replay(guard) = &mut self.meanwhile {
-            guard.resolved(resolved, now.unix_us);
-        }
+        self.guard.resolved(resolved, now.unix_us);
         progress.done += resolved;
         if let Some(fault) = fault {
             self.halt(fault, now);
@@ -278,24 +269,14 @@ impl<'a> Replay<'a> {
         let is_empty = self.pipeline.unresolved() == 0;
         match self.halt {
             Some((_, at)) => is_empty || self.pipeline.is_settled(at, now.instant),
-            None => self.is_done() && (is_stopped || self.has_watched(now.instant)),
+            None => self.is_done() && (is_stopped || now.instant >= self.watch_until),
         }
     }
 
     /// Everything that matched is resolved.
     fn is_done(&self) -> bool {
         let is_read = self.letters.is_none() && self.held.is_none();
-        let is_left = |release: &Release| !release.unwritten.is_empty();
-        let releases = matches!(&self.meanwhile, Meanwhile::Release(release) if is_left(release));
-        self.pipeline.unresolved() == 0 && is_read && !releases
-    }
-
-    /// Whether no record need be waited for that follows from what was done.
-    fn has_watched(&mut self, now: Instant) -> bool {
-        match &mut self.meanwhile {
-            Meanwhile::Release(release) => release.is_read(now),
-            Meanwhile::Replay(_) | Meanwhile::Discard => now >= self.watch_until,
-        }
+        self.pipeline.unresolved() == 0 && is_read && self.releases.is_empty()
     }
 
     /// Publishes nothing more; the first reason counts.
@@ -303,56 +284,24 @@ impl<'a> Replay<'a> {
         self.halt.get_or_insert((fault, now.instant));
     }
 
-    fn interrupted(&self, progress: &ReplayProgress) -> Fault {
-        let ReplayProgress { done, matched, .. } = progress;
-        interrupted(&match self.job.action {
-            ReplayAction::Release { .. } => {
-                let more = self.pipeline.unresolved();
-                format!("{done} of {matched} keys were released, and {more} more may have been")
-            }
-            ReplayAction::Replay | ReplayAction::Discard => {
-                let left = matched.saturating_sub(*done);
-                format!("{done} dead letters are resolved, some {left} are left")
-            }
-        })
-    }
-
-    /// Reads what has been written since the start; a release does so once it is written.
-    fn read_tail(&mut self, now: Moment, progress: &ReplayProgress) -> Result<(), Fault> {
-        let is_release = matches!(self.meanwhile, Meanwhile::Release(_));
-        if is_release && !self.is_done() {
+    /// Reads what has been written since the start. What a release needs of it is read behind it.
+    fn read_tail(&mut self, now: Moment) -> Result<(), Fault> {
+        if self.job.action == ReplayAction::Release {
             return Ok(());
         }
         for _ in 0..RECORDS_PER_STEP {
-            let read = self.tail.next(Duration::ZERO);
-            match read.map_err(|fault| self.unread(fault, progress))? {
+            match self.tail.next(Duration::ZERO)? {
                 LogRead::Entry(record) => {
                     let change = self.index.apply(&record);
-                    self.check(&record, change, now)?;
+                    if self.job.action == ReplayAction::Replay {
+                        self.guard.check(&record, change, now.unix_us)?;
+                    }
                 }
                 LogRead::End => {}
                 LogRead::Nothing => break,
             }
         }
         Ok(())
-    }
-
-    fn check(&mut self, record: &LogRecord, change: Change, now: Moment) -> Result<(), Fault> {
-        match &mut self.meanwhile {
-            Meanwhile::Replay(guard) => guard.check(record, change, now.unix_us),
-            Meanwhile::Discard => Ok(()),
-            Meanwhile::Release(release) => {
-                release.read(record, change, now.instant);
-                Ok(())
-            }
-        }
-    }
-
-    fn unread(&self, fault: Fault, progress: &ReplayProgress) -> Fault {
-        let Meanwhile::Release(_) = self.meanwhile else { return fault };
-        let unknown = "what was written meanwhile is not known";
-        let what = format!("{} keys are released; {unknown}: {}", progress.done, fault.what);
-        Fault { what, ..fault }
     }
 
     /// Publishes or resolves what window and rate allow; returns how long to wait for more.
@@ -366,11 +315,8 @@ impl<'a> Replay<'a> {
             if self.pipeline.unresolved() >= WINDOW {
                 return Ok(PATIENCE);
             }
-            if let Meanwhile::Release(release) = &mut self.meanwhile {
-                let Some(resolution) = release.unwritten.pop_front() else {
-                    return Ok(IDLE_PATIENCE);
-                };
-                self.pipeline.resolve(resolution);
+            if let Some(release) = self.releases.pop_front() {
+                self.pipeline.resolve(release);
                 continue;
             }
             if self.held.is_none() {
@@ -390,7 +336,7 @@ impl<'a> Replay<'a> {
                 self.held = Some(letter);
                 return Ok(wait);
             }
-            if !self.carry_out(&letter, &known, now, progress)? {
+            if !self.act_on(&letter, &known, now, progress)? {
                 if let Some(limiter) = &mut self.limiter {
                     limiter.give_back();
                 }
@@ -436,7 +382,7 @@ impl<'a> Replay<'a> {
 
     /// Publishes the event of a dead letter, or discards it; false when the queue of the sink is
     /// full.
-    fn carry_out(
+    fn act_on(
         &mut self,
         letter: &DeadLetter,
         known: &KnownDeadLetter,
@@ -445,20 +391,20 @@ impl<'a> Replay<'a> {
     ) -> Result<bool, Fault> {
         let replays = u32::from(known.replays);
         let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now.unix_us);
-        let Meanwhile::Replay(guard) = &mut self.meanwhile else {
+        if self.job.action == ReplayAction::Discard {
             self.pipeline.resolve(resolution(ResolutionKind::Discarded, replays));
             return Ok(true);
-        };
+        }
         let replayed = resolution(ResolutionKind::Replayed, replays + 1);
         match self.pipeline.publish(letter, replayed, now.instant)? {
-            EventPublish::Full => return Ok(false),
-            EventPublish::Queued => {
-                guard.published(letter, now.unix_us);
+            Err(PublishError::QueueFull) => return Ok(false),
+            Ok(()) => {
+                self.guard.published(letter, now.unix_us);
                 if self.topic.is_of_consumer() {
                     self.watch_until = now.instant + WATCH;
                 }
             }
-            EventPublish::Uncarried(failure) => {
+            Err(PublishError::Failed(failure)) => {
                 progress.uncarried += 1;
                 let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
                 self.uncarried.get_or_insert_with(reason);
@@ -471,9 +417,6 @@ impl<'a> Replay<'a> {
     fn end(self, progress: &mut ReplayProgress) -> Option<Fault> {
         if let Some((fault, _)) = self.halt {
             return Some(fault);
-        }
-        if let Meanwhile::Release(_) = self.meanwhile {
-            return None;
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
         let ReplayProgress {

@@ -226,7 +226,7 @@ fn carry_out(
     let past = job.action.past();
     let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.matched);
-    let ReplayReport { progress, fault, .. } = replay::run(topic, job, &steady_clock(), &mut observe);
+    let ReplayReport { progress, fault } = replay::run(topic, job, &steady_clock(), &mut observe);
     bar.end();
     let replay::ReplayProgress { matched, done, records, .. } = progress;
     let is_text = args.output.format() == OutputFormat::Text;

@@ -52,10 +52,6 @@ impl Room {
     fn cost(&self, (name, value): (&str, &[u8])) -> usize {
         header_cost(name, value, self.header_bytes)
     }
-
-    fn key_cost(&self, key: &[u8]) -> usize {
-        self.cost((KEY_HEADER, key))
-    }
 }
 
 /// The most bytes that headers and key of a record take at a broker that adds so many to each header.
@@ -71,6 +67,7 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
     if room.holds(letter) {
         return then(letter);
     }
+    let key_cost = |key: &[u8]| room.cost((KEY_HEADER, key));
     let text_max = (room.head_bytes / TEXTS).clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
     let (own, mut theirs): (Vec<_>, Vec<_>) =
         letter.headers.iter().copied().partition(|(name, _)| name.starts_with(PREFIX));
@@ -80,19 +77,19 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
     let mut left = room.head_bytes.saturating_sub(own.bytes(room) + listed + NOTES_BYTES);
     let value = letter.value.unwrap_or_default();
     let value_here = if room.value_bytes.is_some() { 0 } else { value.len() };
-    let key_bytes = letter.key.map_or(0, |key| room.key_cost(key));
+    let key_bytes = letter.key.map_or(0, key_cost);
     let share = (left / 2).max(left.saturating_sub(key_bytes + value_here));
     let dropped = drop_largest(&mut theirs, share, room);
     left = left.saturating_sub(theirs.iter().map(|header| room.cost(*header)).sum());
     let share = (left / 2).max(left.saturating_sub(value_here));
     let key = letter.key.map(|key| {
-        if room.key_cost(key) <= share {
+        if key_cost(key) <= share {
             return key;
         }
         own.note(KEY_SIZE, KEY_SHA256, key);
-        text_cut(key, KEY_BYTES_KEPT.min(share.saturating_sub(room.key_cost(b""))))
+        text_cut(key, KEY_BYTES_KEPT.min(share.saturating_sub(key_cost(b""))))
     });
-    left = left.saturating_sub(key.map_or(0, |key| room.key_cost(key)));
+    left = left.saturating_sub(key.map_or(0, key_cost));
     let most = room.value_bytes.unwrap_or(left);
     if value.len() > most {
         own.note(VALUE_SIZE, VALUE_SHA256, value);
