@@ -288,9 +288,7 @@ mod tests {
         let all: Vec<(String, Bytes)> =
             (0..100).map(|at| (format!("name-{at:02}"), Bytes::from("value"))).collect();
         // Each has a name of 7 bytes and a value of 5.
-        for (header_bytes, room) in
-            [(AMQP_HEADER_BYTES, 1_800), (KAFKA_HEADER_BYTES, 2_400)]
-        {
+        for (header_bytes, room) in [(AMQP_HEADER_BYTES, 1_800), (KAFKA_HEADER_BYTES, 2_400)] {
             let mut headers = all.clone();
             assert!(!fit(&mut headers, room, header_bytes));
             assert_eq!(headers, all);

@@ -130,7 +130,8 @@ fn carry_out(
     let hashes = releases.iter().filter_map(Resolution::key_hash).collect();
     let job = ReplayJob::new(ReplayAction::Release, DeadLetterFilter::default(), who);
     let mut work = Replay::new(topic, &job, index, tail, clock())?;
-    work.releases = releases.into_iter().map(|it| Resolution { relay: who.clone(), ..it }).collect();
+    work.releases =
+        releases.into_iter().map(|it| Resolution { relay: who.clone(), ..it }).collect();
     let mut progress = ReplayProgress { matched: parked, ..ReplayProgress::default() };
     work.carry_out(clock, &mut progress, &mut |progress| *count = progress.done);
     if let Some((fault, _)) = work.halt {

@@ -192,7 +192,7 @@ impl<'a> Replay<'a> {
         if count == 0 {
             return Ok(None);
         }
-        let letters = topic.reader_for(filter)?;
+        let letters = topic.reader(filter.read_from())?;
         Ok(Some(Replay { letters: Some(letters), ..Replay::new(topic, job, index, tail, now)? }))
     }
 
@@ -332,7 +332,8 @@ impl<'a> Replay<'a> {
             let Some(letter) = self.held.take() else { continue };
             // While it was held, somebody else may have resolved it.
             let Some(known) = self.selected(&letter) else { continue };
-            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now.unix_us)) {
+            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now.unix_us))
+            {
                 self.held = Some(letter);
                 return Ok(wait);
             }
@@ -419,17 +420,8 @@ impl<'a> Replay<'a> {
             return Some(fault);
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress {
-            matched,
-            gone,
-            cut,
-            unrouted,
-            incomplete,
-            misrouted,
-            elsewhere,
-            uncarried,
-            ..
-        } = *progress;
+        let ReplayProgress { matched, gone, cut, unrouted, incomplete, .. } = *progress;
+        let ReplayProgress { misrouted, elsewhere, uncarried, .. } = *progress;
         if gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,

@@ -31,7 +31,7 @@ pub(crate) fn read_stops(
     owner: &LetterOwner,
 ) -> Result<TopicStops, Fault> {
     let mut stops = TopicStops::default();
-    topic.each(topic.reader(ReadFrom::Beginning)?, |record| {
+    topic.each(ReadFrom::Beginning, |record| {
         if let LogRecord::Stop(record) = record
             && owner.has_stopped(&record.body)
         {

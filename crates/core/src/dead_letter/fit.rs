@@ -14,8 +14,8 @@ use std::borrow::Cow;
 
 use crate::base::event::Outbound;
 use crate::dead_letter::writer::{
-    EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_HEADER, KEY_SHA256, KEY_SIZE, NOTED, PREFIX, VALUE_SHA256,
-    VALUE_SIZE, extend_list, hash_name, header_cost, sha256_hex,
+    EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_HEADER, KEY_SHA256, KEY_SIZE, NOTED, PREFIX,
+    VALUE_SHA256, VALUE_SIZE, extend_list, hash_name, header_cost, sha256_hex,
 };
 
 /// Longest text in a dead letter that is cut; with little room less, down to the minimum.

@@ -4,8 +4,8 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{
-    AMQP_HEADER_BYTES, DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID, KAFKA_HEADER_BYTES,
-    KeyHash, ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
+    AMQP_HEADER_BYTES, DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID,
+    KAFKA_HEADER_BYTES, KeyHash, ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
 };
 
 /// Any letter can be cut to this.
