@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::super::testing::{SECOND, Spec, TopicFixture, audit};
 use super::*;
-use crate::dead_letter::replay::run;
+use crate::dead_letter::replay::{WINDOW, run};
 
 fn request(key: Option<&str>, force: bool) -> ReleaseRequest {
     ReleaseRequest { key: key.map(str::to_owned), force, by: "me".to_owned() }
@@ -81,6 +81,27 @@ fn letters_that_come_meanwhile_are_told() {
     // THEN those of the key that are new are counted
     assert!(written.get() > 4);
     assert_eq!(released, ReleasedKeys { keys: vec!["a".to_owned()], meanwhile: 1 });
+}
+
+#[test]
+fn a_stop_settles_the_releases_that_are_in_flight_and_leaves_the_others() {
+    // GIVEN more parked keys than are released at once, and a stop behind the first of them
+    let fixture = TopicFixture::new();
+    for n in 0..WINDOW + 10 {
+        let key = n.to_string();
+        fixture.write(Spec { id: &key, key: Some(&key), parks_key: true, ..Spec::default() });
+    }
+    let looks = Cell::new(0);
+    let clock = || {
+        looks.set(looks.get() + 1);
+        fixture.stop.store(looks.get() > 2, Ordering::Relaxed);
+        fixture.clock()
+    };
+    let fault = release(&fixture.topic(), &request(None, true), &clock).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.interrupted");
+    assert!(fault.what.contains("64 of 74 keys were released, and 0 more may"), "{fault}");
+    fixture.stop.store(false, Ordering::Relaxed);
+    assert_eq!(parked(&fixture), 10);
 }
 
 #[test]

@@ -240,9 +240,12 @@ impl<'a> Replay<'a> {
     fn step(&mut self, now: Moment, progress: &mut ReplayProgress) -> bool {
         let is_stopped = self.topic.stop.load(Ordering::Relaxed);
         if is_stopped && !self.is_done() {
-            let (done, left) = (progress.done, progress.matched.saturating_sub(progress.done));
+            let ReplayProgress { done, matched, .. } = *progress;
+            let (left, more) = (matched.saturating_sub(done), self.pipeline.unresolved());
             let what = match self.job.action {
-                ReplayAction::Release => format!("{done} keys are released, some {left} are left"),
+                ReplayAction::Release => {
+                    format!("{done} of {matched} keys were released, and {more} more may have been")
+                }
                 _ => format!("{done} dead letters are resolved, some {left} are left"),
             };
             self.halt(interrupted(&what), now);
