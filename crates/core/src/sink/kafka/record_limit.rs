@@ -13,6 +13,7 @@ use super::code::Code;
 use super::record::Record;
 use crate::base::event::Outbound;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
+use crate::dead_letter::writer::KAFKA_HEADER_BYTES;
 
 /// librdkafka's property, and its default.
 pub const PROPERTY: &str = "message.max.bytes";
@@ -134,7 +135,7 @@ impl RecordLimit {
     /// A copy of a dead letter, cut to the limit.
     pub(super) fn fit_dead_letter(&self, letter: &Outbound<'_>, lane: Option<u64>) -> Record {
         let head_bytes = self.letter_bytes_max(letter.topic).saturating_sub(FRAME_BYTES);
-        let room = Room { head_bytes, value_bytes: None };
+        let room = Room { header_bytes: KAFKA_HEADER_BYTES, head_bytes, value_bytes: None };
         fit(letter, &room, |it| Record { is_dead_letter: true, ..Record::copy(it, lane) })
     }
 
@@ -168,7 +169,7 @@ pub(super) fn is_too_large(code: Code) -> bool {
 
 /// The size of a batch with this record alone, or a little more.
 pub(super) fn framed_bytes(event: &Outbound<'_>) -> usize {
-    head_bytes(event) + event.value.map_or(0, <[u8]>::len) + FRAME_BYTES
+    head_bytes(event, KAFKA_HEADER_BYTES) + event.value.map_or(0, <[u8]>::len) + FRAME_BYTES
 }
 
 #[cfg(test)]
