@@ -1,5 +1,6 @@
 //! A temporary topic, all partitions of which are read as records arrive.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,16 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
+use walrelay_core::sink::kafka::Learned;
 
-use super::cluster;
 use super::connection_errors::TopicConsumer;
 use super::lost_brokers::LostBrokers;
 use super::settings::KafkaSettings;
+use super::{cluster, doctor};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, BenchTarget};
-use crate::sink::broker::{Broker as _, Requirements, StartupCheck, worst};
+use crate::sink::broker::{Requirements, worst};
 
 /// A record is fetched as soon as the broker has it.
 const PROPERTIES: &[(&str, &str)] = &[
@@ -32,13 +34,16 @@ pub(super) struct KafkaBenchTarget {
     lost_brokers: LostBrokers,
 }
 
-pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchTarget, Fault> {
+pub(super) fn create(
+    settings: &KafkaSettings,
+    learned: &Arc<Learned>,
+    name: &str,
+) -> Result<KafkaBenchTarget, Fault> {
     let consumer = cluster::consumer(settings, "walrelay-compare", PROPERTIES)?;
     // A sink reports best why a cluster does not answer.
     let without_topics = KafkaSettings { topics: Vec::new(), ..settings.clone() };
-    let required = Requirements::default();
-    let check = StartupCheck { required: &required, stop: &AtomicBool::new(false) };
-    without_topics.open(Some(&check)).map_err(worst)?;
+    let (required, stop) = (Requirements::default(), AtomicBool::new(false));
+    doctor::open_checked(&without_topics, learned, &required, &stop).map_err(worst)?;
     cluster::create_topics(settings, &[name], None, false)?;
     let failed = |error: KafkaError| cluster::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();

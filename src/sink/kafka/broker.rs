@@ -47,26 +47,37 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     errors: fault::rows,
 };
 
+/// A configured cluster, and what the sinks of this process have learned of it.
+#[derive(Debug)]
+pub(crate) struct KafkaBroker {
+    pub(crate) settings: KafkaSettings,
+    pub(super) learned: Arc<Learned>,
+}
+
 impl SinkSettings for KafkaSettings {
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         self.brokers.retain(|c| !c.is_whitespace());
-        self.learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
         self.invalid(around)
+    }
+
+    fn into_broker(self) -> Arc<dyn Broker> {
+        let learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
+        Arc::new(KafkaBroker { settings: self, learned: Arc::new(learned) })
     }
 }
 
-impl Broker for KafkaSettings {
+impl Broker for KafkaBroker {
     fn kind(&self) -> &'static SinkKind {
         &SINK
     }
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let Some(StartupCheck { required, stop }) = check else {
-            return Ok(Box::new(open_sink(self)?));
+            return Ok(Box::new(open_sink(&self.settings, &self.learned)?));
         };
-        let mut sink = doctor::open_checked(self, required, stop)?;
+        let mut sink = doctor::open_checked(&self.settings, &self.learned, required, stop)?;
         let dead_letters = required.dead_letters.iter().map(|address| address.topic.as_str());
-        let of_events = doctor::required_topics(self, required).into_iter();
+        let of_events = doctor::required_topics(&self.settings, required).into_iter();
         for topic in dead_letters.chain(of_events.filter(|_| required.adds_context)) {
             sink.producer().ask_record_limit(topic);
         }
@@ -74,13 +85,14 @@ impl Broker for KafkaSettings {
     }
 
     fn inspect(&self, required: &Requirements) -> Vec<Finding> {
-        doctor::inspect(self, required)
+        doctor::inspect(&self.settings, &self.learned, required)
     }
 
     fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
-        let topics: Vec<&str> = doctor::required_topics(self, required).into_iter().collect();
+        let topics: Vec<&str> =
+            doctor::required_topics(&self.settings, required).into_iter().collect();
         let dead_letters = required.dead_letters.as_ref().map(|address| address.topic.as_str());
-        let created = cluster::create_topics(self, &topics, dead_letters, dry_run)?;
+        let created = cluster::create_topics(&self.settings, &topics, dead_letters, dry_run)?;
         Ok(created.into_iter().map(|topic| format!("topic {topic}")).collect())
     }
 
@@ -89,7 +101,7 @@ impl Broker for KafkaSettings {
         dead_letters: &DeadLetterAddress,
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(KafkaDeadLetterLog::open(self, &dead_letters.topic, &from)?))
+        Ok(Box::new(KafkaDeadLetterLog::open(&self.settings, &dead_letters.topic, &from)?))
     }
 
     fn delete_dead_letters(
@@ -98,23 +110,24 @@ impl Broker for KafkaSettings {
         before: &BTreeMap<i32, i64>,
         _age: Duration,
     ) -> Result<(), Fault> {
-        cluster::delete_records(self, &dead_letters.topic, before)
+        cluster::delete_records(&self.settings, &dead_letters.topic, before)
     }
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
-        Ok(Some(Box::new(KafkaTopicReader::new(self)?)))
+        Ok(Some(Box::new(KafkaTopicReader::new(&self.settings)?)))
     }
 
     fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
-        search::search(self, scope, take)
+        search::search(&self.settings, scope, take)
     }
 
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(KafkaSettings { topics: Vec::new(), ..self.clone() }))
+        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
+        Ok(Arc::new(KafkaBroker { settings, learned: Arc::clone(&self.learned) }))
     }
 
     fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
-        Ok(Box::new(bench_target::create(self, name)?))
+        Ok(Box::new(bench_target::create(&self.settings, &self.learned, name)?))
     }
 
     fn bench_target_removal(&self, name: &str) -> String {
@@ -122,6 +135,6 @@ impl Broker for KafkaSettings {
     }
 
     fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
-        bench_target::remove(self, name)
+        bench_target::remove(&self.settings, name)
     }
 }

@@ -1,10 +1,11 @@
 //! Checks that the cluster answers and has the required topics before the first event is read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use walrelay_core::sink::kafka::Code;
+use walrelay_core::sink::kafka::{Code, Learned};
 
 use super::cluster::{self, ANSWER_WITHIN};
 use super::link_security;
@@ -36,10 +37,11 @@ pub(super) fn required_topics<'a>(
 /// every missing topic. `stop` ends the check early.
 pub(super) fn open_checked(
     settings: &KafkaSettings,
+    learned: &Arc<Learned>,
     required: &Requirements,
     stop: &AtomicBool,
 ) -> Result<RdkafkaSink, Vec<Fault>> {
-    let mut sink = open_sink(settings)?;
+    let mut sink = open_sink(settings, learned)?;
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
     let faults = unusable_topics(&mut sink, settings, required, stop)?;
@@ -119,11 +121,15 @@ fn unusable(sink: &mut RdkafkaSink, topic: &str) -> Option<Code> {
 }
 
 /// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.
-pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<Finding> {
+pub(super) fn inspect(
+    settings: &KafkaSettings,
+    learned: &Arc<Learned>,
+    required: &Requirements,
+) -> Vec<Finding> {
     // A request for metadata must not create the topic.
     let mut settings = settings.clone();
     settings.properties.remove("allow.auto.create.topics");
-    let mut sink = match open_checked(&settings, required, &AtomicBool::new(false)) {
+    let mut sink = match open_checked(&settings, learned, required, &AtomicBool::new(false)) {
         Ok(sink) => sink,
         Err(faults) => return faults.into_iter().map(Finding::fail).collect(),
     };

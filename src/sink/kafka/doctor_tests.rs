@@ -15,10 +15,9 @@ fn a_cluster_that_goes_silent_is_asked_for_one_topic_only() {
         topics,
         partitions: 1,
         replication: 1,
-        learned: Default::default(),
     };
     let (required, go_on) = (Requirements::default(), AtomicBool::new(false));
-    let mut sink = open_checked(&settings, &required, &go_on).unwrap();
+    let mut sink = open_checked(&settings, &Arc::default(), &required, &go_on).unwrap();
     // WHEN it answers no more
     cluster.broker_round_trip_time(1, Duration::from_secs(60)).unwrap();
     let began = Instant::now();

@@ -22,7 +22,6 @@ fn a_client_that_has_lost_all_brokers_is_told_the_configured_ones() {
         topics: Vec::new(),
         partitions: 1,
         replication: 1,
-        learned: Default::default(),
     };
     let own = [
         ("bootstrap.servers", refusing.as_str()),

@@ -10,7 +10,7 @@
 
 mod answer_ffi;
 mod bench_target;
-pub(super) mod broker;
+pub(crate) mod broker;
 mod brokers_ffi;
 mod cluster;
 mod code;

@@ -1,12 +1,13 @@
 //! librdkafka's producer as the sink wants it: it is woken when it would wait too long for metadata,
 //! and gets the login that the files have when its own was refused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use walrelay_core::sink::kafka::port::{
     ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId,
 };
-use walrelay_core::sink::kafka::{self, Code};
+use walrelay_core::sink::kafka::{self, Code, Learned};
 
 use super::cluster;
 use super::lost_brokers::LostBrokers;
@@ -33,9 +34,12 @@ const ISOLATED: &[(&str, &str)] = &[
 pub(super) type RdkafkaSink = kafka::KafkaSink<Producers>;
 
 /// The producer connects in the background.
-pub(super) fn open_sink(settings: &KafkaSettings) -> Result<RdkafkaSink, Fault> {
+pub(super) fn open_sink(
+    settings: &KafkaSettings,
+    learned: &Arc<Learned>,
+) -> Result<RdkafkaSink, Fault> {
     let producers = Producers(settings.clone());
-    RdkafkaSink::new(producers, settings.learned.clone(), random::seed(), Instant::now())
+    RdkafkaSink::new(producers, Arc::clone(learned), random::seed(), Instant::now())
 }
 
 /// Opens the producers of a sink.

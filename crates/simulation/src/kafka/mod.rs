@@ -32,14 +32,14 @@ pub(crate) fn sink(
     relay: usize,
     life: &Arc<Life>,
     broker: &SharedBroker,
-    learned: &Learned,
+    learned: &Arc<Learned>,
     seed: u64,
 ) -> Result<Box<dyn Sink>, Fault> {
     let number = locked(broker).next_sink(relay);
     let by = (relay, number);
     let producers = Producers { by, life: Arc::clone(life), broker: Arc::clone(broker) };
     let now: Instant = life.instant();
-    Ok(Box::new(KafkaSink::new(producers, learned.clone(), seed, now)?))
+    Ok(Box::new(KafkaSink::new(producers, Arc::clone(learned), seed, now)?))
 }
 
 struct Producers {

@@ -1,12 +1,13 @@
 //! A producer with a count of the events it has, which asks for the metadata of a topic when the
 //! producer would wait too long for it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
 use super::fault;
+use super::learned::Learned;
 use super::port::{ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId};
-use super::record_limit::RecordLimit;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::mutants::{Mutant, on};
@@ -19,7 +20,7 @@ const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) struct ProducerClient<P> {
     pub(super) producer: P,
-    record_limit: RecordLimit,
+    learned: Arc<Learned>,
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
     topic_asked_at: Option<Instant>,
@@ -33,12 +34,12 @@ impl<P: ProducerPort> ProducerClient<P> {
     pub(super) fn open<F: ProducerFactory<Producer = P>>(
         producers: &mut F,
         kind: ProducerKind,
-        record_limit: &RecordLimit,
+        learned: &Arc<Learned>,
         now: Instant,
     ) -> Result<ProducerClient<P>, Fault> {
         Ok(ProducerClient {
-            producer: producers.open(kind, record_limit.batch_bytes_max())?,
-            record_limit: record_limit.clone(),
+            producer: producers.open(kind, learned.record_limit.batch_bytes_max())?,
+            learned: Arc::clone(learned),
             in_flight: 0,
             topic_asked_at: None,
             missing: None,
@@ -56,7 +57,7 @@ impl<P: ProducerPort> ProducerClient<P> {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
-        if self.record_limit.is_beyond_client(event) {
+        if self.learned.record_limit.is_beyond_client(event) {
             return Err(Code::MessageSizeTooLarge);
         }
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
@@ -103,7 +104,7 @@ impl<P: ProducerPort> ProducerClient<P> {
         }
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         for (topic, bytes_max) in &answers.record_limits {
-            self.record_limit.learn(topic, *bytes_max);
+            self.learned.record_limit.learn(topic, *bytes_max);
         }
         answers
     }
@@ -119,7 +120,7 @@ impl<P: ProducerPort> ProducerClient<P> {
 
     /// Batches of the topic, with so many bytes in all, were refused because of their size.
     pub(super) fn refused_batches(&self, topic: &str, bytes: usize) {
-        self.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
+        self.learned.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
     }
 
     /// The report for a producer that is unusable from now on.

@@ -122,7 +122,7 @@ impl ProducerPort for Producer {
 /// A sink that was built anew as often as a test says, and the time.
 struct World {
     cluster: Shared,
-    learned: Learned,
+    learned: Arc<Learned>,
     sink: KafkaSink<Factory>,
     now: Instant,
 }
@@ -130,8 +130,9 @@ struct World {
 impl World {
     fn new() -> World {
         let cluster = Shared::default();
-        let (learned, now) = (Learned::default(), Instant::now());
-        let sink = KafkaSink::new(Factory(Rc::clone(&cluster)), learned.clone(), 7, now).unwrap();
+        let (learned, now) = (Arc::<Learned>::default(), Instant::now());
+        let sink =
+            KafkaSink::new(Factory(Rc::clone(&cluster)), Arc::clone(&learned), 7, now).unwrap();
         World { cluster, learned, sink, now }
     }
 
@@ -152,7 +153,8 @@ impl World {
     fn rebuild(&mut self) {
         let cluster = Rc::clone(&self.cluster);
         (cluster.borrow_mut().fatal, cluster.borrow_mut().taken) = (None, BTreeMap::new());
-        self.sink = KafkaSink::new(Factory(cluster), self.learned.clone(), 7, self.now).unwrap();
+        self.sink =
+            KafkaSink::new(Factory(cluster), Arc::clone(&self.learned), 7, self.now).unwrap();
     }
 
     fn publish(&mut self, sequence: Sequence, topic: &str, key: &str) {
