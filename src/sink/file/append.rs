@@ -47,17 +47,15 @@ impl AppendFile {
     /// Appends lines, and returns once they are on disk. After an error none of them counts as
     /// written: all must be appended again. A failed `fdatasync` is never repeated alone, because
     /// the kernel may have dropped the pages that it could not write.
-    ///
-    /// Writes nothing, and returns false, if they are dropped when the file is locked: another
-    /// writer may have written them, and later ones.
-    pub(super) fn append(
-        &mut self,
-        lines: &[u8],
-        are_dropped: impl FnOnce() -> bool,
-    ) -> io::Result<bool> {
-        let appended = self.append_open(lines, are_dropped);
+    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let appended = self.append_open(lines);
         self.release();
         appended
+    }
+
+    /// Takes the lock of the file, which the next append has then.
+    pub(super) fn lock(&mut self) -> io::Result<()> {
+        self.open().map(drop)
     }
 
     /// Closes a file that other relays append to, too, and so unlocks it.
@@ -67,15 +65,8 @@ impl AppendFile {
         }
     }
 
-    fn append_open(
-        &mut self,
-        lines: &[u8],
-        are_dropped: impl FnOnce() -> bool,
-    ) -> io::Result<bool> {
+    fn append_open(&mut self, lines: &[u8]) -> io::Result<()> {
         let mut file = self.open()?;
-        if are_dropped() {
-            return Ok(false);
-        }
         let end = file.metadata()?.len();
         let written = end_last_line(file, end)
             .and_then(|()| file.write_all(lines))
@@ -85,12 +76,12 @@ impl AppendFile {
             // one is ended then.
             let _removed = file.set_len(end).is_ok();
         }
-        written.map(|()| true)
+        written
     }
 
     /// Checks that lines can be appended, and creates the file if it is missing.
     pub(super) fn check(&mut self) -> io::Result<()> {
-        let opened = self.open().map(drop);
+        let opened = self.lock();
         self.release();
         opened
     }

@@ -14,8 +14,8 @@ fn what_a_crash_has_left_of_a_line_is_ended_and_nothing_is_removed() {
     for torn in [&b"{\"topic\":\"torn"[..], b"{", b"\0\0\0\0", b"my notes"] {
         std::fs::write(folder.path("f"), [TWO, torn].concat()).unwrap();
         let mut file = AppendFile::new(&folder.path("f"));
-        file.append(ONE, || false).unwrap();
-        file.append(TWO, || false).unwrap();
+        file.append(ONE).unwrap();
+        file.append(TWO).unwrap();
         assert_eq!(folder.text("f"), text(&[TWO, torn, b"\n", ONE, TWO]), "{torn:?}");
     }
 }
@@ -24,15 +24,15 @@ fn what_a_crash_has_left_of_a_line_is_ended_and_nothing_is_removed() {
 fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() {
     let folder = Folder::new("moved");
     let mut file = AppendFile::new(&folder.path("f"));
-    file.append(ONE, || false).unwrap();
+    file.append(ONE).unwrap();
     std::fs::rename(folder.path("f"), folder.path("f.1")).unwrap();
-    file.append(TWO, || false).unwrap();
+    file.append(TWO).unwrap();
     assert_eq!((folder.text("f.1"), folder.text("f")), (text(&[ONE]), text(&[TWO])));
     std::fs::remove_file(folder.path("f")).unwrap();
-    file.append(ONE, || false).unwrap();
+    file.append(ONE).unwrap();
     assert_eq!(folder.text("f"), text(&[ONE]));
     OpenOptions::new().write(true).truncate(true).open(folder.path("f")).unwrap();
-    file.append(TWO, || false).unwrap();
+    file.append(TWO).unwrap();
     assert_eq!(folder.text("f"), text(&[TWO]));
 }
 
@@ -41,21 +41,12 @@ fn a_second_writer_is_refused_until_the_first_is_gone() {
     let folder = Folder::new("two");
     let (mut first, mut second) =
         (AppendFile::new(&folder.path("f")), AppendFile::new(&folder.path("f")));
-    first.append(ONE, || false).unwrap();
-    assert_eq!(second.append(TWO, || false).unwrap_err().kind(), ErrorKind::ResourceBusy);
-    first.append(ONE, || false).unwrap();
+    first.append(ONE).unwrap();
+    assert_eq!(second.append(TWO).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    first.append(ONE).unwrap();
     drop(first);
-    second.append(TWO, || false).unwrap();
+    second.append(TWO).unwrap();
     assert_eq!(folder.text("f"), text(&[ONE, ONE, TWO]));
-}
-
-#[test]
-fn lines_that_are_dropped_are_not_written() {
-    let folder = Folder::new("dropped-lines");
-    let mut file = AppendFile::new(&folder.path("f"));
-    assert!(file.append(ONE, || false).unwrap());
-    assert!(!file.append(TWO, || true).unwrap());
-    assert_eq!(folder.text("f"), text(&[ONE]));
 }
 
 #[test]
@@ -66,7 +57,7 @@ fn writers_of_a_shared_file_take_turns() {
         file.check().unwrap();
     }
     for (at, line) in [(0, ONE), (1, TWO), (0, ONE)] {
-        files[at].append(line, || false).unwrap();
+        files[at].append(line).unwrap();
     }
     assert_eq!(folder.text("f"), text(&[ONE, TWO, ONE]));
 }
@@ -79,11 +70,7 @@ fn a_full_disk_and_a_failed_sync_are_errors() {
         let mut file = AppendFile::opened(Path::new(path), &options);
         // WHEN lines are appended THEN that does not succeed, however often
         for _ in 0..2 {
-            assert_eq!(
-                file.append(ONE, || false).unwrap_err().raw_os_error(),
-                Some(errno),
-                "{path}"
-            );
+            assert_eq!(file.append(ONE).unwrap_err().raw_os_error(), Some(errno), "{path}");
         }
     }
 }

@@ -174,12 +174,14 @@ impl Writer {
     /// sink was dropped.
     fn write(&self, file: &mut AppendFile, bytes: &[u8]) -> Option<Option<SinkReport>> {
         let mut reported = None;
-        let is_closed = || self.shared.closed.load(Ordering::SeqCst);
-        while !is_closed() {
-            let error = match file.append(bytes, is_closed) {
-                Ok(true) => return Some(reported.map(|_: String| SinkReport::Reachable)),
-                Ok(false) => break,
-                Err(error) => error,
+        loop {
+            let locked = file.lock();
+            // Another sink may have had the lock before, and have written these lines and later ones.
+            if self.shared.closed.load(Ordering::SeqCst) {
+                return None;
+            }
+            let Err(error) = locked.and_then(|()| file.append(bytes)) else {
+                return Some(reported.map(|_: String| SinkReport::Reachable));
             };
             let reason = format!("cannot write {}: {error}", file.path.display());
             if reported.as_ref() != Some(&reason) {
@@ -188,7 +190,6 @@ impl Writer {
             }
             std::thread::park_timeout(RETRY_EVERY);
         }
-        None
     }
 
     fn report(&self, reports: Vec<SinkReport>) {

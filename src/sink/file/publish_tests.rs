@@ -87,7 +87,7 @@ fn a_sink_is_dropped_at_once_and_writes_nothing_afterwards() {
     // GIVEN a sink that waits for the lock of another writer
     let folder = Folder::new("dropped");
     let mut other = AppendFile::new(&folder.settings().path);
-    other.append(b"{}\n", || false).unwrap();
+    other.append(b"{}\n").unwrap();
     let mut sink = open(&folder);
     sink.publish(0, &event("0", Some(b"zero"))).unwrap();
     let told = reports(&mut sink, 1);

@@ -10,10 +10,8 @@ use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
 
 use super::dead_letters::KafkaDeadLetterLog;
-use super::producer::open_sink;
 use super::settings::KafkaSettings;
-use super::topic_reader::KafkaTopicReader;
-use super::{bench_target, cluster, doctor, search};
+use super::{bench_target, cluster, doctor, search, topic_reader};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -54,6 +52,14 @@ pub(crate) struct KafkaBroker {
     pub(super) learned: Arc<Learned>,
 }
 
+impl KafkaBroker {
+    /// The same cluster, of which no topic is required.
+    pub(super) fn without_topics(&self) -> KafkaBroker {
+        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
+        KafkaBroker { settings, learned: Arc::clone(&self.learned) }
+    }
+}
+
 impl SinkSettings for KafkaSettings {
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         self.brokers.retain(|c| !c.is_whitespace());
@@ -73,9 +79,9 @@ impl Broker for KafkaBroker {
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let Some(StartupCheck { required, stop }) = check else {
-            return Ok(Box::new(open_sink(&self.settings, &self.learned)?));
+            return Ok(Box::new(self.open_sink()?));
         };
-        let mut sink = doctor::open_checked(&self.settings, &self.learned, required, stop)?;
+        let mut sink = doctor::open_checked(self, required, stop)?;
         let dead_letters = required.dead_letters.iter().map(|address| address.topic.as_str());
         let of_events = doctor::required_topics(&self.settings, required).into_iter();
         for topic in dead_letters.chain(of_events.filter(|_| required.adds_context)) {
@@ -85,7 +91,7 @@ impl Broker for KafkaBroker {
     }
 
     fn inspect(&self, required: &Requirements) -> Vec<Finding> {
-        doctor::inspect(&self.settings, &self.learned, required)
+        doctor::inspect(self, required)
     }
 
     fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
@@ -114,7 +120,7 @@ impl Broker for KafkaBroker {
     }
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
-        Ok(Some(Box::new(KafkaTopicReader::new(&self.settings)?)))
+        Ok(Some(Box::new(topic_reader::open(&self.settings)?)))
     }
 
     fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
@@ -122,12 +128,11 @@ impl Broker for KafkaBroker {
     }
 
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
-        Ok(Arc::new(KafkaBroker { settings, learned: Arc::clone(&self.learned) }))
+        Ok(Arc::new(self.without_topics()))
     }
 
     fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
-        Ok(Box::new(bench_target::create(&self.settings, &self.learned, name)?))
+        Ok(Box::new(bench_target::create(self, name)?))
     }
 
     fn bench_target_removal(&self, name: &str) -> String {

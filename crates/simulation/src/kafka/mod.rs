@@ -136,17 +136,14 @@ impl ProducerPort for Producer {
         locked(&self.broker).kafka.ask_record_limit(self.id, topic);
     }
 
-    fn renew_metadata(&mut self, topic: Option<&str>, patience: Duration) -> bool {
-        let answers = {
-            let mut broker = locked(&self.broker);
-            let is_away = broker.is_away;
-            broker.kafka.renew_metadata(self.id, topic, is_away)
-        };
-        if !answers {
-            self.life.wait(patience);
-        }
-        answers
+    fn renew_metadata(&mut self, topic: Option<&str>) -> bool {
+        let mut broker = locked(&self.broker);
+        let is_away = broker.is_away;
+        broker.kafka.renew_metadata(self.id, topic, is_away)
     }
+
+    /// This model forgets no broker.
+    fn name_brokers(&mut self) {}
 
     fn fatal(&mut self) -> Option<(Code, String)> {
         locked(&self.broker).kafka.clients.get(&self.id)?.fatal.clone()

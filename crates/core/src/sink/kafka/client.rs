@@ -8,13 +8,14 @@ use super::code::Code;
 use super::fault;
 use super::learned::Learned;
 use super::port::{ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId};
+use super::reachability::LostBrokers;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::mutants::{Mutant, on};
 use crate::sink::publish::SinkReport;
 
-/// How long a request for a missing topic may block.
-const TOPIC_REQUEST_WITHIN: Duration = Duration::from_millis(20);
+/// How long the answer to a request for a missing topic is waited for.
+const TOPIC_ANSWER_WITHIN: Duration = Duration::from_millis(20);
 /// How often a missing topic is asked for.
 const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -23,9 +24,11 @@ pub(super) struct ProducerClient<P> {
     learned: Arc<Learned>,
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
-    topic_asked_at: Option<Instant>,
+    /// When a topic was asked for last, and whether an answer can come.
+    topic_asked: Option<(Instant, bool)>,
     /// A topic that was missing or forbidden, and whether the answers were collected since.
     missing: Option<(TopicId, bool)>,
+    lost_brokers: LostBrokers,
     /// Of the last poll.
     now: Instant,
 }
@@ -41,8 +44,9 @@ impl<P: ProducerPort> ProducerClient<P> {
             producer: producers.open(kind, learned.record_limit.batch_bytes_max())?,
             learned: Arc::clone(learned),
             in_flight: 0,
-            topic_asked_at: None,
+            topic_asked: None,
             missing: None,
+            lost_brokers: LostBrokers::default(),
             now,
         })
     }
@@ -60,7 +64,7 @@ impl<P: ProducerPort> ProducerClient<P> {
         if self.learned.record_limit.is_beyond_client(event) {
             return Err(Code::MessageSizeTooLarge);
         }
-        let mut outcome = self.producer.produce(topic, sequence, event, partition);
+        let outcome = self.producer.produce(topic, sequence, event, partition);
         let may_have_changed =
             matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
         if may_have_changed && self.in_flight > 0 && self.missing != Some((topic, true)) {
@@ -69,8 +73,8 @@ impl<P: ProducerPort> ProducerClient<P> {
             self.missing = Some((topic, false));
             return Err(Code::QueueFull);
         }
-        if may_have_changed && self.ask_for_topic(event.topic) {
-            outcome = self.producer.produce(topic, sequence, event, partition);
+        if may_have_changed && self.awaits_answer(event.topic) {
+            return Err(Code::QueueFull);
         }
         if outcome.is_err() && self.producer.fatal().is_some() {
             return Err(Code::Fatal);
@@ -81,24 +85,33 @@ impl<P: ProducerPort> ProducerClient<P> {
         Ok(())
     }
 
-    fn ask_for_topic(&mut self, topic: &str) -> bool {
-        let is_recent = |at| self.now.duration_since(at) < TOPIC_REQUEST_INTERVAL;
-        if self.topic_asked_at.is_some_and(is_recent) {
-            return false;
+    /// Asks for a topic now and then. Returns whether the answer may still come.
+    fn awaits_answer(&mut self, topic: &str) -> bool {
+        let asked = self.topic_asked.map(|(at, can_come)| (self.now.duration_since(at), can_come));
+        if let Some((age, can_come)) = asked.filter(|(age, _)| *age < TOPIC_REQUEST_INTERVAL) {
+            return can_come && age < TOPIC_ANSWER_WITHIN;
         }
-        self.topic_asked_at = Some(self.now);
-        self.producer.renew_metadata(Some(topic), TOPIC_REQUEST_WITHIN)
+        let can_come = self.producer.renew_metadata(Some(topic));
+        self.topic_asked = Some((self.now, can_come));
+        can_come
     }
 
     /// Asks at once when the next event finds its topic missing or forbidden.
     pub(super) fn ask_again(&mut self) {
-        self.topic_asked_at = None;
+        self.topic_asked = None;
     }
 
     /// Collects all answers, waiting at most `patience` for the first.
     pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> ProducerAnswers {
         self.now = now;
         let answers = self.producer.poll(patience);
+        if !answers.confirmed.is_empty() {
+            self.lost_brokers.answered();
+        }
+        answers.errors.iter().for_each(|(code, _)| self.lost_brokers.reported(*code, now));
+        if self.lost_brokers.must_be_named(now) {
+            self.producer.name_brokers();
+        }
         if let Some((_, is_polled)) = &mut self.missing {
             *is_polled = true;
         }
