@@ -10,7 +10,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::broker::KafkaBroker;
+use super::producer::KafkaBroker;
 use super::reachability::unreachable;
 use super::scan::{Scanned, TopicScan};
 use super::settings::KafkaSettings;

@@ -10,6 +10,7 @@ use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
 
 use super::dead_letters::KafkaDeadLetterLog;
+pub(crate) use super::producer::KafkaBroker;
 use super::settings::KafkaSettings;
 use super::{bench_target, cluster, doctor, search, topic_reader};
 use crate::base::error::Fault;
@@ -44,21 +45,6 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     },
     errors: fault::rows,
 };
-
-/// A configured cluster, and what the sinks of this process have learned of it.
-#[derive(Debug)]
-pub(crate) struct KafkaBroker {
-    pub(crate) settings: KafkaSettings,
-    pub(super) learned: Arc<Learned>,
-}
-
-impl KafkaBroker {
-    /// The same cluster, of which no topic is required.
-    pub(super) fn without_topics(&self) -> KafkaBroker {
-        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
-        KafkaBroker { settings, learned: Arc::clone(&self.learned) }
-    }
-}
 
 impl SinkSettings for KafkaSettings {
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {

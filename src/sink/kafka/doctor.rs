@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use walrelay_core::sink::kafka::Code;
 
-use super::broker::KafkaBroker;
 use super::link_security;
-use super::producer::RdkafkaSink;
+use super::producer::{KafkaBroker, RdkafkaSink};
 use super::reachability::{ANSWER_WITHIN, unanswered, unreachable};
 use super::settings::KafkaSettings;
 use super::{cluster, topic_reader, topic_settings};

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use walrelay_core::sink::kafka::port::{
     ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId,
 };
-use walrelay_core::sink::kafka::{self, Code};
+use walrelay_core::sink::kafka::{self, Code, Learned};
 
-use super::broker::KafkaBroker;
 use super::cluster;
 use super::producer_ffi::Producer;
 use super::sasl_login::SaslLogin;
@@ -34,7 +33,20 @@ const ISOLATED: &[(&str, &str)] = &[
 
 pub(super) type RdkafkaSink = kafka::KafkaSink<Producers>;
 
+/// A configured cluster, and what the sinks of this process have learned of it.
+#[derive(Debug)]
+pub(crate) struct KafkaBroker {
+    pub(crate) settings: KafkaSettings,
+    pub(super) learned: Arc<Learned>,
+}
+
 impl KafkaBroker {
+    /// The same cluster, of which no topic is required.
+    pub(super) fn without_topics(&self) -> KafkaBroker {
+        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
+        KafkaBroker { settings, learned: Arc::clone(&self.learned) }
+    }
+
     /// The producer connects in the background.
     pub(super) fn open_sink(&self) -> Result<RdkafkaSink, Fault> {
         let (producers, learned) = (Producers(self.settings.clone()), Arc::clone(&self.learned));

@@ -96,9 +96,11 @@ impl<P: ProducerPort> ProducerClient<P> {
         can_come
     }
 
-    /// Asks at once when the next event finds its topic missing or forbidden.
+    /// Asks at once when the next event finds its topic missing or forbidden, unless an answer may still
+    /// come.
     pub(super) fn ask_again(&mut self) {
-        self.topic_asked = None;
+        let now = self.now;
+        self.topic_asked.take_if(|(at, _)| now.duration_since(*at) >= TOPIC_ANSWER_WITHIN);
     }
 
     /// Collects all answers, waiting at most `patience` for the first.
