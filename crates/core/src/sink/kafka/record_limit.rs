@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::code::Code;
 use super::record::Record;
@@ -21,13 +21,12 @@ const CLIENT_BYTES_MAX: usize = 1_000_000;
 /// The header of a batch, and the lengths of the fields of its record.
 const FRAME_BYTES: usize = 160;
 
-/// Clones share the limits, so that a rebuilt sink knows what the one before it has learned.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RecordLimit {
     client_bytes_max: usize,
-    topics: Arc<Mutex<BTreeMap<String, TopicLimit>>>,
+    topics: Mutex<BTreeMap<String, TopicLimit>>,
     /// The least limit of the topics that have refused a batch of events.
-    batch_bytes_max: Arc<AtomicUsize>,
+    batch_bytes_max: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,8 +58,8 @@ impl RecordLimit {
     pub(super) fn new(property: Option<&str>) -> RecordLimit {
         let configured = property.and_then(|text| text.trim().parse().ok());
         let client_bytes_max = configured.unwrap_or(CLIENT_BYTES_MAX);
-        let batch_bytes_max = Arc::new(AtomicUsize::new(client_bytes_max));
-        RecordLimit { client_bytes_max, topics: Arc::default(), batch_bytes_max }
+        let batch_bytes_max = AtomicUsize::new(client_bytes_max);
+        RecordLimit { client_bytes_max, topics: Mutex::default(), batch_bytes_max }
     }
 
     /// Does the client take no event of this size? It would find out only when it has copied the
