@@ -39,4 +39,13 @@ table = \"public.watermill_orders\"
     assert_eq!(sections(&tables, "app"), expected);
     let none = sections(&[], "app");
     assert!(none.starts_with("# No table of database app"), "{none}");
+    let values = tables.iter().map(value).collect::<Vec<_>>();
+    assert_eq!((&values[0]["library"], &values[0]["unfit"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&values[1]["schema"], &values[1]["library"]),
+        (&"shop".into(), &"tomorrow-one".into())
+    );
+    assert!(values[2]["note"].as_str().unwrap().contains("no key"), "{values:?}");
+    assert!(values[3]["unfit"].as_str().unwrap().contains("binary form"), "{values:?}");
+    assert!(values[4]["unfit"].is_string(), "{values:?}");
 }

@@ -9,6 +9,10 @@ use crate::base::template::Template;
 use crate::source::slot_state::SlotFacts;
 use crate::source::testing::{self, Server};
 
+/// Tests of row filters.
+#[path = "row_filter_tests.rs"]
+mod row_filters;
+
 async fn report(client: &Client, settings: &SourceSettings) -> SourceReport {
     inspect(client, settings).await.unwrap()
 }
@@ -151,73 +155,6 @@ async fn a_publication_without_the_table() {
 /// The SQL that mends the first fault.
 fn sql_of(report: &SourceReport) -> &str {
     report.first_fault().unwrap().mend.lines().next().unwrap()
-}
-
-#[tokio::test]
-async fn a_declared_row_filter_is_accepted_as_postgres_prints_it_and_no_other() {
-    let (client, mut settings) = prepared(testing::logical(), "declared").await;
-    client
-        .batch_execute(
-            "ALTER TABLE outbox ADD kind varchar(9), ADD n int, ADD flag bool, ADD at timestamptz",
-        )
-        .await
-        .unwrap();
-    if report(&client, &settings).await.facts.server.version < 150_000 {
-        settings.outboxes[0].filter = Some("n = 1".to_owned());
-        let found = report(&client, &settings).await;
-        assert!(codes(&found).contains(&"source.row-filters"), "{:#?}", found.findings);
-        return;
-    }
-    let mut last = None;
-    for filter in [
-        "n IS NULL",
-        "kind = 'E'",
-        "kind <> 'E' AND n > -3 AND NOT flag",
-        "n = 1 OR n = 2 AND flag",
-        "(n = 1 OR n = 2) AND flag IS NOT TRUE",
-        "type IN ('a', 'b') OR kind::text NOT IN ('c', 'd') OR n IN (1, 2)",
-        "type LIKE 'order-%' AND kind NOT LIKE '_x'",
-        "headers ->> 'tenant' = 'it''s'",
-        "at < '2026-01-01 00:00:00+00'",
-        "\"type\" = 'a' AND aggregateid = type",
-        "n * 2 + 1 = 3",
-        "true",
-    ] {
-        // WHEN init has made the publication with it
-        settings.outboxes[0].filter = Some(filter.to_owned());
-        client.batch_execute("DROP PUBLICATION declared").await.unwrap();
-        client.batch_execute(&crate::source::publication::create_sql(&settings)).await.unwrap();
-        let found = report(&client, &settings).await;
-        // Arithmetic is accepted as Postgres prints it.
-        if filter.contains('*') {
-            let fault = found.first_fault().unwrap();
-            assert_eq!(fault.code, "publication.row-filter");
-            let printed = fault.mend.split("where = \"").nth(1).unwrap().trim_end_matches('"');
-            settings.outboxes[0].filter = Some(printed.to_owned());
-            assert_eq!(codes(&report(&client, &settings).await), [""; 0], "{printed}");
-            continue;
-        }
-        assert_eq!(codes(&found), [""; 0], "{filter}: {:#?}", found.findings);
-        // THEN another declaration does not fit it
-        if let Some(last) = last.replace(filter.to_owned()) {
-            settings.outboxes[0].filter = Some(last);
-            let other = report(&client, &settings).await;
-            assert_eq!(codes(&other), ["publication.row-filter"], "{filter}");
-        }
-    }
-    settings.outboxes[0].filter = Some("n = 1".to_owned());
-    client.batch_execute("ALTER PUBLICATION declared SET TABLE outbox").await.unwrap();
-    let found = report(&client, &settings).await;
-    expect(&found, Exit::Source, "table.unfiltered", "has no row filter", "WHERE (n = 1)");
-    client.batch_execute(sql_of(&found)).await.unwrap();
-    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
-    // A publication of all tables has no filter to set.
-    client
-        .batch_execute("DROP PUBLICATION declared; CREATE PUBLICATION declared FOR ALL TABLES")
-        .await
-        .unwrap();
-    let found = report(&client, &settings).await;
-    expect(&found, Exit::Source, "table.unfiltered", "has no row filter", "or remove where");
 }
 
 #[tokio::test]

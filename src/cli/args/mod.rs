@@ -301,6 +301,8 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     pub(crate) yes: YesArg,
     #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
     slot: SlotArg,
     #[command(flatten)]
     listen: ListenArg,
@@ -330,7 +332,10 @@ pub(crate) enum ConfigAction {
     #[command(
         after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
     )]
-    Detect,
+    Detect {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Print the JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,
