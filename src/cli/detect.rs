@@ -54,7 +54,7 @@ fn sections(found: &[FoundTable], database: &str) -> String {
     }
 }
 
-/// What a configuration can say of a table.
+/// How a configuration can name a table.
 enum Verdict {
     /// The name of the table cannot be written.
     BadName,

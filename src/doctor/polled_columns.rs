@@ -179,7 +179,7 @@ pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
             ),
             "route.key",
             format!(
-                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE jsonb USING {quoted}::jsonb;, or write the key into a \
+                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE jsonb USING {quoted}::pg_catalog.jsonb;, or write the key into a \
                  column of its own",
                 table.quoted()
             ),

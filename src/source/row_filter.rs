@@ -5,8 +5,8 @@
 //! a function, so that no right to the table is needed, and what is known of its rows leaves nothing out.
 
 use tokio_postgres::{Client, Error};
+use walrelay_core::source::publication::{FILTER_ZONE_SQL, PublishedFacts, TableFacts};
 
-use super::publication::{FILTER_ZONE_SQL, PublishedFacts, TableFacts};
 use super::quote::quote_ident;
 use crate::outbox::settings::OutboxTable;
 

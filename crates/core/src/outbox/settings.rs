@@ -42,7 +42,7 @@ settings! {
         /// is true are events. `walrelay init` makes the publication with it, and any other filter
         /// is refused. Needs PostgreSQL 15 and the slot. An empty text takes away the filter of the
         /// library.
-        pub filter ["where"]: RowFilter = text(CONDITION).or_none("every row is an event"),
+        pub filter ["where"]: DeclaredFilter = text(CONDITION).or_none("every row is an event"),
         pub columns: TableColumns = section(),
         pub route: Route = section_over("route"),
     }
@@ -68,11 +68,11 @@ impl fmt::Display for TableName {
 }
 
 /// A declared row filter; none for an empty text.
-pub struct RowFilter(pub Option<String>);
+pub struct DeclaredFilter(pub Option<String>);
 
-impl SettingType<String> for RowFilter {
-    fn of(condition: Option<String>) -> RowFilter {
-        RowFilter(condition.filter(|condition| !condition.trim().is_empty()))
+impl SettingType<String> for DeclaredFilter {
+    fn of(condition: Option<String>) -> DeclaredFilter {
+        DeclaredFilter(condition.filter(|condition| !condition.trim().is_empty()))
     }
 }
 
@@ -96,7 +96,7 @@ impl From<OutboxSection> for OutboxTable {
         let OutboxSection { library, table, filter, columns, mut route } = section;
         let TableName { schema, table } = table;
         let TableColumns { parts: columns, order } = columns;
-        let RowFilter(filter) = filter;
+        let DeclaredFilter(filter) = filter;
         route.name_table(&table);
         OutboxTable { schema, table, library, filter, columns, order, route }
     }
