@@ -65,7 +65,8 @@ bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 min
 	cargo bench --profile dist --features allocator --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
-	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
+	cargo build --profile dist --features allocator --bin walrelay
+	cargo run --release --manifest-path benches/peers/Cargo.toml --target-dir target -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the table of what is in flight, alone (a minute)
 	cargo bench -p walrelay-micro-benches
