@@ -46,10 +46,11 @@ matrix: setup ## Run the same tests on every version, and write docs/versions.md
 simulate: ## Play seeded schedules to the core, and check what consumers see (96,000 seeds a minute on two cores, a minute to build; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --profile simulation -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
-lint: ## Check formatting, lints, and links of the documentation
+lint: ## Check formatting, lints, the builds with one sink, and links of the documentation
 	@scripts/setup --build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	for sink in file kafka rabbitmq; do cargo clippy --no-default-features --features $$sink -- -D warnings || exit; done
 	@scripts/docs --links
 
 deny: ## Check licences, bans and sources of dependencies (seconds; the first time compiles cargo-deny, 1-2 minutes)
