@@ -4,6 +4,7 @@ use super::*;
 use crate::source::publication::create_sql;
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_declared_row_filter_is_accepted_as_postgres_prints_it_and_no_other() {
     let (client, mut settings) = prepared(testing::logical(), "declared").await;
     client
@@ -79,6 +80,7 @@ const OTHER_FILTERS: [(&str, &str); 10] = [
 ];
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_row_filter_that_differs_in_one_thing_is_refused() {
     let (client, mut settings) = prepared(testing::logical(), "differs").await;
     if report(&client, &settings).await.facts.server.version < 150_000 {
@@ -103,6 +105,7 @@ async fn a_row_filter_that_differs_in_one_thing_is_refused() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_row_filter_that_postgres_refuses_is_reported_with_its_reason() {
     let (client, mut settings) = prepared(testing::logical(), "refused").await;
     if report(&client, &settings).await.facts.server.version < 150_000 {
@@ -125,6 +128,7 @@ async fn a_row_filter_that_postgres_refuses_is_reported_with_its_reason() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_declared_time_is_the_same_in_sessions_of_all_time_zones() {
     const FILTER: &str = "at >= '2026-07-01' AND at < '2026-12-01 12:00:00+03'";
     let server = testing::logical();

@@ -46,6 +46,7 @@ async fn prepared(server: &Server, name: &str) -> (Client, SourceSettings) {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_sound_environment_has_no_fault() {
     let (client, settings) = prepared(testing::logical(), "sound").await;
     let report = report(&client, &settings).await;
@@ -64,6 +65,7 @@ async fn a_sound_environment_has_no_fault() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn all_faults_are_collected() {
     // GIVEN an empty database WHEN inspected THEN everything that is missing is named, the table
     // first
@@ -78,6 +80,7 @@ async fn all_faults_are_collected() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn wal_level_and_slots_are_looked_at() {
     let server = testing::replica_level();
     let (client, settings) = server.database("no_logical").await;
@@ -96,6 +99,7 @@ async fn wal_level_and_slots_are_looked_at() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_plain_role_cannot_replicate() {
     let server = testing::logical();
     let (client, settings) = prepared(server, "plain_role").await;
@@ -117,6 +121,7 @@ async fn a_plain_role_cannot_replicate() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_missing_publication_is_told_with_the_statement_that_makes_it() {
     let (client, settings) = prepared(testing::logical(), "no_publication").await;
     client.batch_execute("DROP PUBLICATION no_publication").await.unwrap();
@@ -134,6 +139,7 @@ async fn a_missing_publication_is_told_with_the_statement_that_makes_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_publication_without_the_table() {
     let (client, settings) = prepared(testing::logical(), "no_member").await;
     client.batch_execute("ALTER PUBLICATION no_member DROP TABLE outbox").await.unwrap();
@@ -158,6 +164,7 @@ fn sql_of(report: &SourceReport) -> &str {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
     let (client, settings) = prepared(testing::logical(), "filtered").await;
     if report(&client, &settings).await.facts.server.version < 150_000 {
@@ -184,6 +191,7 @@ async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn published_operations() {
     let (client, settings) = prepared(testing::logical(), "operations").await;
     client
@@ -203,6 +211,7 @@ async fn published_operations() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn all_tables_is_a_warning() {
     let (client, settings) = prepared(testing::logical(), "everything").await;
     client
@@ -213,6 +222,7 @@ async fn all_tables_is_a_warning() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_partitioned_outbox_needs_its_root() {
     let (client, settings) = testing::logical().database("partitioned").await;
     client
@@ -250,6 +260,7 @@ async fn a_partitioned_outbox_needs_its_root() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn tables_that_are_not_what_was_meant() {
     let (client, settings) = prepared(testing::logical(), "tables").await;
     let find = async |table: &str| {
@@ -275,6 +286,7 @@ async fn tables_that_are_not_what_was_meant() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn columns_that_are_missing_or_computed() {
     let (client, mut settings) = prepared(testing::logical(), "columns").await;
     client.batch_execute("ALTER TABLE outbox RENAME aggregateid TO aggregate_id").await.unwrap();
@@ -303,6 +315,7 @@ async fn columns_that_are_missing_or_computed() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn slots_that_are_not_ours() {
     let (client, settings) = prepared(testing::logical(), "not_ours").await;
     let drop = "SELECT pg_drop_replication_slot('not_ours')";
@@ -341,6 +354,7 @@ async fn slots_that_are_not_ours() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let (client, settings) = prepared(testing::logical(), "judged").await;
     let sound = report(&client, &settings).await.facts;
@@ -404,6 +418,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
 
 /// PostgreSQL 19 answers with the level that is in effect.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
     let (client, settings) = prepared(testing::logical(), "wal_levels").await;
     let sound = report(&client, &settings).await.facts;
@@ -429,6 +444,7 @@ async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
 
 /// PostgreSQL 19 answers for FOR ALL TABLES EXCEPT with no entry for the outbox.
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_table_that_all_tables_leave_out_is_a_fault() {
     let (client, settings) = prepared(testing::logical(), "all_but").await;
     let sound = report(&client, &settings).await.facts;
@@ -462,6 +478,7 @@ async fn a_table_that_all_tables_leave_out_is_a_fault() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_a_slot_without_a_reader_has_to_expect() {
     let (client, settings) = prepared(testing::logical(), "unread").await;
     let sound = report(&client, &settings).await.facts;
@@ -498,6 +515,7 @@ async fn what_a_slot_without_a_reader_has_to_expect() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_clock_that_is_wrong_is_warned_of() {
     let (client, settings) = prepared(testing::logical(), "clocks").await;
     let mut facts = report(&client, &settings).await.facts;

@@ -171,6 +171,7 @@ impl Args {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one value in the process")]
 pub(crate) enum Command {
     /// Publish events until stopped. After SIGTERM it settles the events in flight and exits 0.
     ///
