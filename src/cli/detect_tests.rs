@@ -39,4 +39,14 @@ table = \"public.watermill_orders\"
     assert_eq!(sections(&tables, "app"), expected);
     let none = sections(&[], "app");
     assert!(none.starts_with("# No table of database app"), "{none}");
+    assert!(none.ends_with("section \"1. Map the columns\".\n"), "{none}");
+    // GIVEN a table that may be an outbox THEN it is named only where none is known
+    let likely = found("shop", "messages", LIKELY);
+    let named = sections(std::slice::from_ref(&likely), "app");
+    assert!(
+        named.ends_with("# Tables with some columns of an outbox: \"shop.messages\"\n"),
+        "{named}"
+    );
+    let known = found("public", "outbox", "");
+    assert!(!sections(&[known, likely], "app").contains("messages"));
 }
