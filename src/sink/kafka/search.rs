@@ -8,6 +8,7 @@ use super::producer_ffi::key_partition;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
 use super::topic_reader::{KafkaTopicReader, TailPartitions, TopicTail, reason};
+use crate::base::figures::counted;
 use crate::sink::search::{SearchReport, SearchRoute, SearchScope, StoredRecord, TakeRecord};
 
 const NO_ROUTE: &str =
@@ -127,19 +128,18 @@ impl PartitionSearch<'_, '_> {
                 .not_searched
                 .push(format!("older records of {place}: retention has removed them"));
         }
-        let (mut records, mut limit) = (0_u64, None);
+        let (mut records, mut limit) = (0, None);
         reader.read_tail(&tail, limits.deadline, &mut |message| {
             records += 1;
             take_record(message, *take);
             limit = limits.reached();
             limit.is_none()
         })?;
+        let records = counted(records, "record");
         match limit {
-            None => report.searched.push(format!("{place}: {records} records")),
+            None => report.searched.push(format!("{place}: {records}")),
             Some(limit) => {
-                report
-                    .not_searched
-                    .push(format!("the rest of {place}, behind {records} records: {limit}"));
+                report.not_searched.push(format!("the rest of {place}, after {records}: {limit}"));
             }
         }
         Ok(())
