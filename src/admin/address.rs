@@ -9,7 +9,8 @@ use socket2::{Domain, Socket, Type};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
-use crate::base::{http, runtime};
+use crate::base::http::{self, NoAnswer, WAKE_HELP};
+use crate::base::runtime;
 
 const TOPIC: &str = "admin.listen";
 /// How long the process that has the address may take to answer.
@@ -23,11 +24,14 @@ pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     let Err(error) = bind(listen) else {
         return Finding::ok(TOPIC, format!("the admin server can listen on {listen}"));
     };
+    let fault = listen_fault(listen, &error);
     let holder = match error.kind() {
-        ErrorKind::AddrInUse => status(listen).as_ref().and_then(relay),
+        ErrorKind::AddrInUse => match status(listen) {
+            Err(NoAnswer::Late(limit)) => return Finding::fail(silent(fault, listen, limit)),
+            answered => answered.ok().flatten().as_ref().and_then(relay),
+        },
         _ => None,
     };
-    let fault = listen_fault(listen, &error);
     let Some(holder) = holder else { return Finding::fail(fault) };
     let relay = match &holder {
         Some(slot) => format!("relay of slot {slot}"),
@@ -50,14 +54,25 @@ fn bind(listen: SocketAddr) -> std::io::Result<()> {
     socket.bind(&listen.into())
 }
 
-/// `/status` of the process that has the address.
-fn status(listen: SocketAddr) -> Option<Value> {
+/// The fault of an address whose process does not answer.
+fn silent(fault: Fault, listen: SocketAddr, limit: Duration) -> Fault {
+    let what = format!(
+        "{}: the process that listens there gives no answer within {} s: it is stopped, frozen or out of CPU",
+        fault.what,
+        limit.as_secs()
+    );
+    let mend = format!("find it: ss -ltnp 'sport = :{}'\n{WAKE_HELP}", listen.port());
+    Fault { what, mend, ..fault }
+}
+
+/// `/status` of the process that has the address; none if it is not JSON.
+fn status(listen: SocketAddr) -> Result<Option<Value>, NoAnswer> {
     let address = reachable(listen);
     let host = address.ip().to_string();
     let asking = http::get((&host, address.port()), "/status", ANSWER_BYTES_MAX);
     let answer = runtime::block_on(http::answer_within(ANSWER_WITHIN, asking));
-    let (_, body) = answer.ok()?.ok()?;
-    serde_json::from_slice(&body).ok()
+    let (_, body) = answer.map_err(|fault| NoAnswer::Failed(fault.what))??;
+    Ok(serde_json::from_slice(&body).ok())
 }
 
 /// Where a client on this machine reaches a server that listens on this address.

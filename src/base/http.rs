@@ -93,13 +93,33 @@ pub(crate) fn reason(error: &HttpError) -> String {
     }
 }
 
-/// Waits for an answer; the error says why there is none, for people.
+/// The help for a process that has the address and does not answer.
+pub(crate) const WAKE_HELP: &str = "see its state: ps -o pid,stat,pcpu,args -p PID; T is stopped: kill -CONT PID\n\
+                                    if it stays silent: kill -9 PID, and start it again";
+
+/// Why there was no answer; its text is for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// No process listens at the address.
+    #[error("{0}")]
+    Refused(String),
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Late(Duration),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Waits for an answer.
 pub(crate) async fn answer_within(
     limit: Duration,
     asking: impl Future<Output = Result<HttpAnswer, HttpError>>,
-) -> Result<HttpAnswer, String> {
-    match timeout(limit, asking).await {
-        Ok(answer) => answer.map_err(|error| reason(&error)),
-        Err(_) => Err(format!("it did not answer within {} s", limit.as_secs())),
-    }
+) -> Result<HttpAnswer, NoAnswer> {
+    let answer = timeout(limit, asking).await.map_err(|_| NoAnswer::Late(limit))?;
+    answer.map_err(|error| {
+        let io = error.downcast_ref::<std::io::Error>();
+        match io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+            true => NoAnswer::Refused(reason(&error)),
+            false => NoAnswer::Failed(reason(&error)),
+        }
+    })
 }

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use super::args::OutputFormat;
-use super::output::{counted, is_coloured, print, print_json, print_values};
+use super::output::{is_coloured, print, print_json, print_values};
 use crate::app::{self, reads_dead_letters, sink_requirements, stops_config};
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
 use crate::base::text::{escaped, escaped_lines};

@@ -7,6 +7,7 @@ use super::args::OutputFormat;
 use super::output::{print, print_values};
 use crate::base::error::{Exit, Fault};
 use crate::base::settings::kind::IDENTIFIER;
+use crate::base::text::escaped;
 use crate::config::library_signature;
 use crate::outbox::libraries::{LIBRARIES, Library, UNFIT_TABLES};
 use crate::source::detect::{FoundTable, WantedColumns, tables};
@@ -18,7 +19,15 @@ use crate::source::sql;
 const DEFAULT: &str = "";
 const DEFAULT_COLUMNS: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
 
+<<<<<<< HEAD
 pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<Exit, Fault> {
+=======
+/// The name in the statement of a table that may be an outbox of one's own, by the columns beside its id.
+const LIKELY: &str = "likely";
+const LIKELY_COLUMNS: [&str; 4] = ["payload", "topic", "event_type", "aggregate_id"];
+
+pub(crate) async fn run(connection: &ConnInfo) -> Result<Exit, Fault> {
+>>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
     let connected = sql::connect(connection).await;
     let sql = connected.map_err(|error| error.fault(connection, "", ""))?;
     let found = tables(&sql.client, &wanted()).await;
@@ -40,18 +49,27 @@ fn wanted() -> Vec<WantedColumns> {
         name: table.library.to_owned(),
         columns: owned(table.recognised_by),
     });
-    [default].into_iter().chain(known).chain(unfit).collect()
+    let likely = LIKELY_COLUMNS
+        .iter()
+        .map(|column| WantedColumns { name: LIKELY.to_owned(), columns: owned(&["id", column]) });
+    [default].into_iter().chain(known).chain(unfit).chain(likely).collect()
 }
 
 fn sections(found: &[FoundTable], database: &str) -> String {
-    let sections: Vec<String> = found.iter().map(section).collect();
-    match sections.is_empty() {
-        true => format!(
-            "# No table of database {database} has the columns of an outbox that is known here: \
-             docs/existing-outbox.md says how any table is mapped.\n"
-        ),
-        false => sections.join("\n"),
+    let (likely, known): (Vec<_>, Vec<_>) = found.iter().partition(|table| table.name == LIKELY);
+    if !known.is_empty() {
+        return known.into_iter().map(section).collect::<Vec<_>>().join("\n");
     }
+    let mut text = format!(
+        "# No table of database {database} has the columns of an outbox that is known here. Any table can be mapped:\n\
+         # docs/existing-outbox.md, section \"1. Map the columns\".\n"
+    );
+    if !likely.is_empty() {
+        let names = likely.iter().map(|table| format!("\"{}.{}\"", table.schema, table.table));
+        let names = names.collect::<Vec<_>>().join(", ");
+        text += &format!("# Tables with some columns of an outbox: {}\n", escaped(&names));
+    }
+    text
 }
 
 /// How a configuration can name a table.

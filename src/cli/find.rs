@@ -12,6 +12,7 @@ use super::output::{print, print_json, print_values};
 use super::progress::StatusLine;
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::text::escaped;
 use crate::config::Config;
 use crate::find::{EventFinder, FindReport, FindRequest, FindText, FoundEvent, sentences};
@@ -24,12 +25,18 @@ pub(super) fn run(config: &Config, args: &FindArgs) -> Result<Exit, Vec<Fault>> 
     let finder = EventFinder::new(config);
     let mut line = StatusLine::new(PROGRESS_EVERY);
     let mut reports = Vec::new();
-    for request in &requests {
-        let found = finder.find(request, &AtomicBool::new(false), &mut |records| {
+    for (at, request) in requests.iter().enumerate() {
+        let ids = match requests.len() {
+            1 => String::new(),
+            ids => format!("{} of {ids} ids, ", at + 1),
+        };
+        let mut show = |records: u64| {
             if line.is_due() {
-                line.show("…", &format!("{records} records read"));
+                line.show("…", &format!("{ids}{} read", counted(records as usize, "record")));
             }
-        });
+        };
+        show(0);
+        let found = finder.find(request, &AtomicBool::new(false), &mut show);
         line.erase();
         reports.push(found?);
     }
@@ -41,8 +48,8 @@ pub(super) fn run(config: &Config, args: &FindArgs) -> Result<Exit, Vec<Fault>> 
         OutputFormat::Json => print_json(&to_json(&reports))?,
         OutputFormat::Jsonl => print_values(OutputFormat::Jsonl, &events(&reports))?,
     };
-    let found_all = reports.iter().all(|report| !report.events.is_empty());
-    Ok(if found_all { Exit::Done } else { Exit::Failed })
+    let knows_all = reports.iter().all(FindReport::is_known);
+    Ok(if knows_all { Exit::Done } else { Exit::Failed })
 }
 
 /// One for each id, or one for the key.
@@ -93,6 +100,16 @@ fn to_text(request: &FindRequest, report: &FindReport) -> String {
         text.push('\n');
     }
     let (name, wanted) = (request.wanted.name(), escaped(request.wanted.text()));
+    if report.events.is_empty() && report.is_blind {
+        writeln!(
+            text,
+            "an event with {name} {wanted} may exist: neither rows nor topics could be searched"
+        )
+        .ok();
+        list(&mut text, "not searched", &report.not_searched);
+        list(&mut text, "searched", &report.searched);
+        return text;
+    }
     if report.events.is_empty() {
         writeln!(text, "no event with {name} {wanted} was found").ok();
         text +=

@@ -18,6 +18,24 @@ fn nothing_that_is_found_is_said_with_what_was_searched() {
 }
 
 #[test]
+fn a_search_that_may_look_nowhere_begins_with_what_it_may_not() {
+    let text = FindText { id: Some("e1".to_owned()), ..FindText::default() };
+    let request = FindRequest::parse(&text, "1s", 0).unwrap();
+    let report = FindReport {
+        searched: vec!["dead letters in dlq: 1 record".to_owned()],
+        not_searched: vec!["rows of public.outbox: GRANT SELECT".to_owned()],
+        is_blind: true,
+        ..FindReport::default()
+    };
+    assert_eq!(
+        to_text(&request, &report),
+        "an event with id e1 may exist: neither rows nor topics could be searched\n\
+         not searched:\n  rows of public.outbox: GRANT SELECT\n\
+         searched:\n  dead letters in dlq: 1 record\n"
+    );
+}
+
+#[test]
 fn an_event_is_a_block_of_lines() {
     let text = FindText { id: Some("e1".to_owned()), ..FindText::default() };
     let request = FindRequest::parse(&text, "1s", 0).unwrap();

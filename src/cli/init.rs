@@ -6,10 +6,11 @@ use tokio_postgres::Client;
 
 use super::args::{InitArgs, OutputFormat};
 use super::check::{self, connect};
-use super::output::{counted, is_coloured, print, print_as, print_line};
+use super::output::{is_coloured, print, print_as, print_line};
 use super::slow;
 use crate::app::sink_requirements;
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::finding::{Finding, Level, faults};
 use crate::base::runtime;
 use crate::config::Config;
@@ -64,13 +65,13 @@ impl InitReport {
         report
     }
 
-    fn to_json(&self, dry_run: bool, at_broker: &[Fault]) -> Value {
+    fn to_json(&self, dry_run: bool, faults: &[Fault]) -> Value {
         let left = self
             .left
             .iter()
             .map(|LeftStep { what, who, sql, .. }| json!({ "what": what, "who": who, "sql": sql }));
-        let at_broker = at_broker.iter().cloned().map(Finding::fail);
-        let failed = self.failed.iter().cloned().chain(at_broker);
+        let faults = faults.iter().cloned().map(Finding::fail);
+        let failed = self.failed.iter().cloned().chain(faults);
         json!({
             "dry_run": dry_run,
             "made": self.made,
@@ -117,7 +118,12 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
     }
     let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
     let mode = Mode { dry_run, prints: format == OutputFormat::Text };
-    let mut report = runtime::try_block_on(source(config, wanted, mode))?;
+    let (mut report, mut faults) = match runtime::try_block_on(source(config, wanted, mode)) {
+        Ok(report) => (report, Vec::new()),
+        // A dry run changes nothing, so that it can go on and show both sides.
+        Err(fault) if dry_run => (InitReport::default(), vec![fault]),
+        Err(fault) => return Err(fault.into()),
+    };
     let made = config.sink.prepare(&sink_requirements(config), dry_run);
     for thing in made.iter().flatten() {
         let what = format!("make {thing}");
@@ -126,24 +132,24 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
         }
         report.made.push(what);
     }
-    let at_broker = made.err().unwrap_or_default();
+    faults.extend(made.err().unwrap_or_default());
     print_as(
         format,
-        || report.to_json(dry_run, &at_broker),
+        || report.to_json(dry_run, &faults),
         || {
             let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
-            lines + &summary(&report, at_broker.len(), dry_run)
+            lines + &summary(&report, faults.len(), dry_run)
         },
     )?;
-    match (at_broker.is_empty(), report.failed.is_empty()) {
-        (false, _) => Err(at_broker),
+    match (faults.is_empty(), report.failed.is_empty()) {
+        (false, _) => Err(faults),
         (true, false) => Ok(Exit::Failed),
         (true, true) => Ok(Exit::Done),
     }
 }
 
-fn summary(report: &InitReport, failed_at_broker: usize, dry_run: bool) -> String {
-    let failed = report.failed.len() + failed_at_broker;
+fn summary(report: &InitReport, faults: usize, dry_run: bool) -> String {
+    let failed = report.failed.len() + faults;
     if failed > 0 {
         return check::summary(failed, 0);
     }

@@ -1,5 +1,6 @@
 //! `walrelay outbox list | retry | handover`: the rows of a polled table.
 
+use std::io::BufWriter;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -7,14 +8,14 @@ use tokio_postgres::Client;
 
 use super::args::{HandoverArgs, ListRows, OutboxAction, OutputFormat, RetryRows, RowState};
 use super::check;
-use super::output::{
-    ListPrinter, Table, Width, counted, json_line, print, print_as, print_line, print_note,
-};
+use super::output::{ListPrinter, Table, Width, json_line, print_as, print_line, print_note};
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::finding::faults;
 use crate::base::text::escaped;
 use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
+use crate::outbox::settings::OutboxTable;
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
 use crate::polling::handover::{self, TableHandover};
 use crate::polling::settings::PollingSettings;
@@ -24,6 +25,8 @@ use crate::source::faults::query_fault;
 use crate::source::init::{self, InitStep};
 use crate::source::settings::SourceSettings;
 
+/// The default of `columns.key` where the table is polled.
+const POLLED_KEY: &str = "event_key";
 /// How often it is checked whether polling has published the rows that are left to it.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
@@ -66,19 +69,22 @@ async fn list(
     let format = args.output.format();
     let is_text = format == OutputFormat::Text;
     let limit = args.limit.or(is_text.then_some(TABLE_ROWS_MAX));
-    let mut printer = ListPrinter::new(format, TABLE.head());
+    let out = BufWriter::new(std::io::stdout());
+    let mut printer = ListPrinter::new(out, format, TABLE.head());
     let mut is_cut = false;
     // One more than is shown, to know whether there are more.
     let asked = limit.map(|limit| i64::from(limit) + 1);
     let mut show = |row: &AdminRow| {
         if limit.is_some_and(|limit| limit as usize == printer.count) {
             is_cut = true;
-            return Ok(());
+            return Ok(false);
         }
-        print(&printer.item(|| json_line(row), || table_row(row))?).map(drop)
+        printer.item(|| json_line(row), || table_row(row))
     };
     rows.list(client, status, &which, asked, &mut show).await?;
-    print(printer.end())?;
+    if !printer.end()? {
+        return Ok(Exit::Done);
+    }
     let count = printer.count;
     if count == 0 && is_text {
         print_line(&format!("no row is {status}"));
@@ -205,7 +211,8 @@ async fn handover(
         let handover = TableHandover { source: &config.source, statements: &statements };
         marked = handover.run(client).await?;
         say(format!("+ created slot {slot}: it delivers what commits from now on"));
-        say(format!("{marked} pending rows are left to polling"));
+        let verb = if marked == 1 { "is" } else { "are" };
+        say(format!("{} {verb} left to polling", counted(marked as usize, "pending row")));
     }
     if args.no_wait {
         say("when the relays that poll have stopped:".to_owned());
@@ -213,14 +220,28 @@ async fn handover(
         wait(&statements, client).await?;
         say("nothing is left to polling".to_owned());
     }
-    let key = &polled_outbox(&config.source)?.columns.key;
+    let outbox = polled_outbox(&config.source)?;
     let value = || json!({ "dry_run": false, "slot": slot, "created": !exists, "left_to_polling": marked, "waited": !args.no_wait });
-    print_as(format, value, || {
-        format!(
-            "now: source.mode = \"cdc\" in the configuration, and start the relay again\n\
-             set columns.key = {key:?} and route.topic if they are not set: cdc has other defaults\n"
-        )
-    })
+    print_as(format, value, || next_steps(outbox, polling))
+}
+
+/// The change of the configuration that follows a handover.
+fn next_steps(outbox: &OutboxTable, polling: &PollingSettings) -> String {
+    let order = &polling.columns.order;
+    let mut text = format!(
+        "now, in the configuration: source.mode = \"cdc\"; remove the sections [source.polling...]\n\
+         source.polling.columns.order becomes columns.order of the table: columns.order = {order:?}\n"
+    );
+    let topic = format!("${{{POLLED_KEY}}}");
+    let defaults = [
+        (outbox.columns.key == POLLED_KEY, format!("columns.key = {POLLED_KEY:?}")),
+        (outbox.route.topic.to_string() == topic, format!("route.topic = {topic:?}")),
+    ];
+    let set: Vec<_> = defaults.into_iter().filter_map(|(is, set)| is.then_some(set)).collect();
+    if !set.is_empty() {
+        text += &format!("write {}: cdc has other defaults\n", set.join(" and "));
+    }
+    text + "then start the relay again\n"
 }
 
 /// Prints what a handover would make, and how many rows would be left to polling.
@@ -243,7 +264,8 @@ async fn would_hand_over(
     print_as(format, value, || {
         let lines: String = steps.iter().map(|step| format!("+ {}\n", escaped(step))).collect();
         format!(
-            "{lines}dry run, nothing was changed: {left} pending rows would be left to polling\n"
+            "{lines}dry run, nothing was changed: {} would be left to polling\n",
+            counted(left as usize, "pending row")
         )
     })
 }
@@ -297,3 +319,7 @@ async fn wait(statements: &Statements, client: &Client) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "outbox_tests.rs"]
+mod tests;

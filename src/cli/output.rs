@@ -49,41 +49,44 @@ pub(super) fn print_values(format: OutputFormat, values: &[Value]) -> Result<Exi
 }
 
 /// A list that is printed item by item, because it may be longer than memory.
-pub(super) struct ListPrinter {
+pub(super) struct ListPrinter<W> {
+    out: W,
     format: OutputFormat,
     /// Stands above the lines of a text.
     head: String,
     pub(super) count: usize,
 }
 
-impl ListPrinter {
-    pub(super) fn new(format: OutputFormat, head: String) -> ListPrinter {
-        ListPrinter { format, head, count: 0 }
+impl<W: Write> ListPrinter<W> {
+    pub(super) fn new(out: W, format: OutputFormat, head: String) -> ListPrinter<W> {
+        ListPrinter { out, format, head, count: 0 }
     }
 
-    /// The text to print for the next item.
+    /// Prints the next item. False if the reader of the output has gone (`| head`): the list ends.
     pub(super) fn item(
         &mut self,
         value: impl FnOnce() -> Result<String, Fault>,
         line: impl FnOnce() -> String,
-    ) -> Result<String, Fault> {
+    ) -> Result<bool, Fault> {
         let is_first = self.count == 0;
         self.count += 1;
-        Ok(match self.format {
+        let text = match self.format {
             OutputFormat::Text if is_first => format!("{}\n{}\n", self.head, line()),
             OutputFormat::Text => line() + "\n",
             OutputFormat::Json => format!("{}{}", if is_first { "[" } else { ",\n" }, value()?),
             OutputFormat::Jsonl => value()? + "\n",
-        })
+        };
+        is_read(self.out.write_all(text.as_bytes()))
     }
 
-    /// The text to print behind the last item.
-    pub(super) fn end(&self) -> &'static str {
-        match (self.format, self.count) {
+    /// Prints what follows the last item. False if the reader of the output has gone.
+    pub(super) fn end(&mut self) -> Result<bool, Fault> {
+        let text = match (self.format, self.count) {
             (OutputFormat::Json, 0) => "[]\n",
             (OutputFormat::Json, _) => "]\n",
             _ => "",
-        }
+        };
+        is_read(self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()))
     }
 }
 
@@ -94,22 +97,21 @@ pub(super) fn json_line(value: &(impl serde::Serialize + ?Sized)) -> Result<Stri
 
 /// A reader of standard output that has left early (`| head`) is no failure.
 pub(super) fn written(outcome: std::io::Result<()>) -> Result<Exit, Fault> {
+    is_read(outcome).map(|_| Exit::Done)
+}
+
+/// False if the reader of the output has gone.
+fn is_read(outcome: std::io::Result<()>) -> Result<bool, Fault> {
     match outcome {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(unwritable(&error.kind().to_string()))
-        }
-        _ => Ok(Exit::Done),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(unwritable(&error.kind().to_string())),
     }
 }
 
 fn unwritable(reason: &str) -> Fault {
     let what = format!("cannot write the result: {reason}");
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
-}
-
-/// A number with its noun, as in `1 problem` or `2 problems`.
-pub(super) fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Prints a line of the result. Line ends in it are escaped.

@@ -1,13 +1,23 @@
 use super::*;
 
 fn printed(format: OutputFormat, items: &[&str]) -> String {
-    let mut printer = ListPrinter::new(format, "NAME".to_owned());
-    let mut text = String::new();
+    let mut printer = ListPrinter::new(Vec::new(), format, "NAME".to_owned());
     for item in items {
-        text += &printer.item(|| json_line(item), || (*item).to_owned()).unwrap();
+        assert!(printer.item(|| json_line(item), || (*item).to_owned()).unwrap());
     }
     assert_eq!(printer.count, items.len());
-    text + printer.end()
+    assert!(printer.end().unwrap());
+    String::from_utf8(printer.out).unwrap()
+}
+
+#[test]
+fn a_list_ends_when_nobody_reads_it_any_more() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut printer = ListPrinter::new(writer, OutputFormat::Text, "NAME".to_owned());
+    let mut item = || printer.item(|| json_line("a"), || "a".to_owned()).unwrap();
+    assert!(item());
+    drop(reader);
+    assert!(!item());
 }
 
 #[test]

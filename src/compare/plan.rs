@@ -8,6 +8,7 @@ use serde_json::json;
 use walrelay_measure::numbers;
 
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::settings::units::{parse_duration_ms, show_duration};
 use crate::config::{Config, Request};
 
@@ -199,11 +200,6 @@ impl Serialize for ComparisonPlan {
         });
         settings.serialize(serializer)
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 /// Each item once, in the order of the list; the error is the first item that is invalid.

@@ -3,6 +3,7 @@
 //! the answers, for `check` and for the start of the relay alike.
 
 pub(crate) mod polled_columns;
+pub(crate) mod polled_rows;
 pub(crate) mod polled_table;
 pub(crate) mod publication_age;
 pub(crate) mod server;

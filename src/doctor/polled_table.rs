@@ -5,7 +5,12 @@ use std::slice;
 
 use tokio_postgres::Client;
 
+<<<<<<< HEAD
 use super::polled_columns::{PolledTable, absent_columns, unfit_columns, unreadable_key};
+=======
+use super::polled_columns::{PolledTable, absent_columns, unfit_columns};
+use super::polled_rows;
+>>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
 use super::status_values;
 use super::tables::{self, ReadBy, table_problem};
 use crate::base::error::{Exit, Fault};
@@ -19,6 +24,7 @@ use crate::source::publication;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 
+const TABLE: &str = "table";
 /// The greatest length of a claim's name: host (64), process, start and number.
 const CLAIM_CHARS: i32 = 110;
 
@@ -58,8 +64,9 @@ pub(crate) async fn inspect(
     }
     let mut findings = vec![Finding::ok("source.version", format!("PostgreSQL {}", facts.version))];
     if problems.is_empty() {
-        let text = format!("table {}.{} can be polled", outbox.schema, outbox.table);
-        findings.push(Finding::ok("table", text));
+        let rows = polled_rows::counted(client, &table).await;
+        let text = format!("table {}.{} can be polled; {rows}", outbox.schema, outbox.table);
+        findings.push(Finding::ok(TABLE, text));
         findings.extend(warnings(&table));
     }
     findings.extend(problems);
@@ -76,8 +83,12 @@ pub(crate) async fn prepare(
     let PolledTableReport { facts, findings } = inspect(client, outbox, polling).await?;
     match (faults(&findings).next(), facts) {
         (None, Some(facts)) => {
-            for finding in findings.iter().filter(|finding| finding.is_warning()) {
-                tracing::warn!(code = finding.topic, "{}", finding.text);
+            for finding in &findings {
+                match finding.is_warning() {
+                    true => tracing::warn!(code = finding.topic, "{}", finding.text),
+                    false if finding.topic == TABLE => tracing::info!("{}", finding.text),
+                    false => {}
+                }
             }
             Ok(Statements::of(&facts, source, outbox, polling))
         }

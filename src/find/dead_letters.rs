@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::event::{EventLetter, TRACEPARENT};
 use super::request::Wanted;
 use crate::base::error::Fault;
+use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::fold::DeadLetterIndex;
 use crate::dead_letter::reader::DeadLetterTopic;
@@ -41,13 +42,17 @@ pub(super) fn letters(
     let name = &topic.address.topic;
     loop {
         if let Some(limit) = limits.reached() {
-            let what = format!("the rest of the dead letters in {name}, behind {records} records");
+            let what = format!(
+                "the rest of the dead letters in {name}, after {}",
+                counted(records, "record")
+            );
             report.not_searched.push(format!("{what}: {limit}"));
             break;
         }
         match reader.next(PATIENCE)? {
             LogRead::End => {
-                report.searched.push(format!("dead letters in {name}: {records} records"));
+                let records = counted(records, "record");
+                report.searched.push(format!("dead letters in {name}: {records}"));
                 break;
             }
             LogRead::Nothing => {}

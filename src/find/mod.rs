@@ -80,7 +80,12 @@ impl EventFinder {
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
+<<<<<<< HEAD
         let SourceView { rows, keys, slot, searched, not_searched } = self.source(request)?;
+=======
+        let SourceView { rows, slot, searched, not_searched } = self.source(request)?;
+        let mut is_blind = searched.is_empty();
+>>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let (letters, read) = self.letters(request, from_unix_us, limits);
@@ -98,6 +103,7 @@ impl EventFinder {
                 filter.take(record);
             });
             searched_all = read.not_searched.is_empty();
+            is_blind &= read.searched.is_empty();
             add(&mut report, Ok(read)).ok();
         }
         let RecordFilter { found: records, is_cut, .. } = filter;
@@ -105,6 +111,7 @@ impl EventFinder {
             let what = format!("more records: the newest {} are shown", records::RECORDS_MAX);
             report.not_searched.push(what);
         }
+        report.is_blind = is_blind;
         report.add(rows, letters, records, Completeness { letters_read, searched_all });
         Ok(report)
     }

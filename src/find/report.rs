@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::dead_letters::FoundLetter;
-use super::event::{Completeness, FoundEvent, OutboxRow, SlotPosition};
+use super::event::{Completeness, EventState, FoundEvent, OutboxRow, SlotPosition};
 use super::records::FoundRecord;
 use super::sentences::sentences;
 use crate::base::lsn::Lsn;
@@ -24,9 +24,17 @@ pub(crate) struct FindReport {
     /// Places that were searched, and those that could not be, a sentence each.
     pub(crate) searched: Vec<String>,
     pub(crate) not_searched: Vec<String>,
+    /// Neither rows nor topics could be searched, only dead letters at most.
+    pub(crate) is_blind: bool,
 }
 
 impl FindReport {
+    /// Was an event found, and is it known of each where it is?
+    pub(crate) fn is_known(&self) -> bool {
+        let known = |event: &FoundEvent| event.state != EventState::Unknown;
+        !self.events.is_empty() && self.events.iter().all(known)
+    }
+
     /// Adds the events that were found.
     pub(super) fn add(
         &mut self,

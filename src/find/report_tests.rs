@@ -1,5 +1,5 @@
 use super::*;
-use crate::find::event::{EventLetter, EventState, PublishedRecord};
+use crate::find::event::{EventLetter, PublishedRecord};
 
 const ALL: Completeness = Completeness { letters_read: true, searched_all: true };
 
@@ -52,4 +52,16 @@ fn the_newest_events_are_shown_and_the_rest_is_said() {
     report.add(rows, Vec::new(), Vec::new(), ALL);
     assert_eq!((report.events.len(), report.events[0].id.as_str()), (EVENTS_MAX, "e003"));
     assert_eq!(report.not_searched, ["3 older events: the newest 100 are shown"]);
+}
+
+#[test]
+fn an_event_is_known_if_it_is_found_and_its_state_is() {
+    let of = |states: &[EventState]| {
+        let event = |state: &EventState| FoundEvent { state: *state, ..FoundEvent::default() };
+        FindReport { events: states.iter().map(event).collect(), ..FindReport::default() }
+    };
+    use EventState::{DeadLettered, Published, Unknown, Waiting};
+    assert!(of(&[Published, Waiting, DeadLettered]).is_known());
+    assert!(!of(&[Published, Unknown]).is_known());
+    assert!(!of(&[]).is_known());
 }

@@ -11,6 +11,7 @@ use super::event::{OutboxRow, SlotPosition};
 use super::request::FindRequest;
 use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, said, shown, unhexed};
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
@@ -127,7 +128,7 @@ impl RowLookup<'_> {
             rows.truncate(ROWS_MAX);
             view.not_searched.push(format!("more rows of {table}: {ROWS_MAX} are read"));
         }
-        view.searched.push(format!("{table}: {} rows", rows.len()));
+        view.searched.push(format!("{table}: {}", counted(rows.len(), "row")));
         let entries = facts
             .and_then(|facts| Some(facts.publication.as_ref()?.entries(facts.tables.get(at)?)));
         let name = &self.source.publication;

@@ -89,7 +89,7 @@ impl<'a> AdminRows<'a> {
         status: &str,
         filter: &RowFilter,
         limit: Option<i64>,
-        take: &mut dyn FnMut(&AdminRow) -> Result<(), Fault>,
+        take: &mut dyn FnMut(&AdminRow) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
         let outbox = self.outbox;
         let WorkColumns {
@@ -116,7 +116,9 @@ impl<'a> AdminRows<'a> {
         let rows = client.query_raw(sql.as_str(), [limit]).await.map_err(failed)?;
         let mut rows = pin!(rows);
         while let Some(row) = rows.next().await {
-            take(&row.and_then(|row| AdminRow::read(&row)).map_err(failed)?)?;
+            if !take(&row.and_then(|row| AdminRow::read(&row)).map_err(failed)?)? {
+                break;
+            }
         }
         Ok(())
     }

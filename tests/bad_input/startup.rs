@@ -43,6 +43,9 @@ fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     scene.listen = taken.local_addr().unwrap().to_string();
     scene.assert_refused(1, "admin.listen", &[&scene.listen, "ss -ltnp"]);
+    // WHEN its process does not answer THEN that is said
+    let words = ["gives no answer within 1 s: it is stopped, frozen", "kill -CONT PID"];
+    scene.walrelay(&["check"]).assert_says(&words);
     // GIVEN a relay that runs
     scene.listen = format!("127.0.0.1:{}", free_port().unwrap());
     let mut relay = scene.spawn(&["run"]);

@@ -122,7 +122,7 @@ impl DeadLetterFixture {
     #[track_caller]
     pub(crate) fn records_read(&self) -> u64 {
         let err = self.must(&["dlq", "list", "--state", "all"]).err;
-        let (before, _) = err.split_once(" records read").unwrap_or_else(|| panic!("{err}"));
+        let (before, _) = err.split_once(" record").unwrap_or_else(|| panic!("{err}"));
         before.rsplit(' ').next().unwrap().parse().unwrap()
     }
 

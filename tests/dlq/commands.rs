@@ -33,7 +33,7 @@ fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
     bench
         .dlq(&["discard", "--error-class", "test.odd", "--dry-run"])
         .assert_done()
-        .assert_says(&["dry run, nothing was changed: 1 dead letters", "e6"]);
+        .assert_says(&["dry run, nothing was changed: 1 dead letter;", "e6"]);
     let discarded =
         bench.dlq(&["discard", "--error-class", "test.odd", "--yes", "--reason", "odd"]);
     discarded.assert_done().assert_says(&["discarded 1 of 1 dead letters", "\"reason\":\"odd\""]);

@@ -49,7 +49,7 @@ fn relays_are_shown_whether_they_answer_or_not() {
     assert_eq!(ended.code, 1, "{ended}");
     ended.assert_says(&[
         "error[status.unreachable]",
-        "Connection refused",
+        "no relay listens there: Connection refused",
         "ss -ltnp",
         "walrelay run",
     ]);

@@ -29,6 +29,39 @@ fn init_makes_the_table_and_check_agrees() {
 }
 
 #[test]
+fn rows_that_were_not_sent_are_not_lost_by_the_sql_of_check() {
+    let mut scene = polled("polling_unsent");
+    scene.source += "[source.polling.columns]\norder = \"seq\"\n";
+    // GIVEN the table of a poller of one's own, which has sent one row of three
+    scene.sql(
+        "CREATE TABLE outbox (id uuid PRIMARY KEY, event_key text, payload jsonb, sent_at timestamptz);
+         INSERT INTO outbox SELECT gen_random_uuid(), 'k', '{}', CASE WHEN n = 1 THEN now() END
+         FROM generate_series(1, 3) n",
+    );
+    // WHEN check prints the SQL THEN it says first what that does to existing rows
+    let told = scene.walrelay(&["check"]);
+    told.assert_says(&[
+        "help: existing rows count as published ('published') after this SQL, also those that were not sent",
+        "UPDATE \"public\".\"outbox\" SET \"status\" = 'pending' WHERE <not sent>;",
+    ]);
+    let begin = told.out.find("BEGIN; ALTER").unwrap();
+    let end = begin + told.out[begin..].find("COMMIT;").unwrap();
+    scene.sql(&told.out[begin..end + "COMMIT;".len()]);
+    // THEN it counts the rows that would be published, and those that would not
+    let counted = |words: &str| {
+        scene.walrelay(&["check"]).assert_done().assert_says(&[words]);
+    };
+    counted("can be polled; rows: 0 with the status 'pending', 3 with another one");
+    scene.sql("UPDATE outbox SET status = 'pending', seq = seq + 10 WHERE sent_at IS NULL");
+    counted("can be polled; rows: 2 with the status 'pending', 1 with another one");
+    scene.sql(
+        "INSERT INTO outbox (id, event_key, payload)
+         SELECT gen_random_uuid(), 'k', '{}' FROM generate_series(1, 2000)",
+    );
+    counted("rows: more than 1000 with the status 'pending', 1 with another one");
+}
+
+#[test]
 fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     let scene = polled("polling_bad_table");
     let refused = |exit, code: &str, words: &[&str]| {
@@ -69,6 +102,11 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
         "table.rights",
         &["may not UPDATE, DELETE", "GRANT UPDATE, DELETE ON"],
     );
+    // WHEN init only looks THEN it shows what the broker lacks as well
+    reader.sink.push_str("topics = [\"polling.reader\"]\n");
+    let looked = reader.walrelay(&["init", "--dry-run"]);
+    looked.assert_fault(4, "table.rights", &["GRANT UPDATE, DELETE ON"]);
+    looked.assert_says(&["+ make topic polling.reader"]);
     // GIVEN a slot: its relay would publish the same rows
     let name = &scene.name;
     scene.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));

@@ -10,7 +10,8 @@ Searches for the row, the dead letter and the record of the event, and says whet
 passed it. Changes nothing. Places that could not be searched are listed. Rows are read if the role
 of source.url has the right to SELECT.
 
-Exits 0 if every event was found, 1 if one was not.
+Exits 0 if every event was found and its state is known (published, in flight, waiting, dead lettered),
+1 if one was not found or its state is unknown.
 
 Examples:
   walrelay find 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10

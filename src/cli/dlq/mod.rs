@@ -7,7 +7,7 @@ mod of_consumer;
 mod purge;
 mod table;
 
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,11 +18,12 @@ use super::args::{
     DiscardArgs, DlqAction, ListArgs, OutputFormat, ReleaseArgs, ReplayArgs, ShowArgs, WorkArgs,
 };
 use super::confirm::{check_askable, confirm};
-use super::output::{ListPrinter, json_line, print, print_as, print_note, print_values, written};
+use super::output::{ListPrinter, json_line, print, print_as, print_note, print_values};
 use super::progress::JobProgress;
 use crate::app::replay_destinations;
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::{Exit, Fault};
+use crate::base::figures::counted;
 use crate::base::runtime;
 use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
@@ -102,41 +103,42 @@ fn on_topic(
 
 fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = parse_filter(&args.filter)?;
-    print_note(&print_matching(topic, &filter, args.output.format(), args.limit)?);
+    let told = print_matching(topic, &filter, args.output.format(), args.limit)?;
+    told.iter().for_each(|told| print_note(told));
     Ok(Exit::Done)
 }
 
-/// Prints the dead letters that match; returns a sentence that says how many they are.
+/// Prints the dead letters that match; returns a sentence that says how many they are, or none if the
+/// reader of standard output has gone.
 fn print_matching(
     topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
     format: OutputFormat,
     limit: Option<usize>,
-) -> Result<String, Fault> {
+) -> Result<Option<String>, Fault> {
     let is_text = format == OutputFormat::Text;
     let limit = limit.unwrap_or(if is_text { TABLE_LINES } else { usize::MAX });
     let index = topic.index(filter)?;
     let count = index.count_selected(filter.states());
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let mut printer = ListPrinter::new(format, table::TABLE.head());
-    let mut outcome = Ok(());
+    let out = BufWriter::new(std::io::stdout().lock());
+    let mut printer = ListPrinter::new(out, format, table::TABLE.head());
     topic.letters(filter, &index, |letter, known| {
-        if outcome.is_err() || printer.count == limit {
+        if printer.count == limit {
             return Ok(false);
         }
         let value = || json_line(&view::summary(letter, known));
-        let text = printer.item(value, || table::line(letter, known))?;
-        outcome = out.write_all(text.as_bytes());
-        Ok(true)
+        printer.item(value, || table::line(letter, known))
     })?;
-    let end = printer.end();
-    written(outcome.and_then(|()| out.write_all(end.as_bytes())).and_then(|()| out.flush()))?;
+    if !printer.end()? {
+        return Ok(None);
+    }
+    let records = counted(index.records as usize, "record") + " read";
     let records = match index.foreign {
-        0 => format!("{} records read", index.records),
-        foreign => format!("{} records read, {foreign} of them foreign", index.records),
+        0 => records,
+        foreign => format!("{records}, {foreign} of them foreign"),
     };
     let printed = printer.count;
-    Ok(match count {
+    Ok(Some(match count {
         0 => format!("no dead letter matches {filter}; {records}"),
         _ if printed == limit && printed < count => {
             format!("{printed} of {count} dead letters (--limit); {records}")
@@ -146,8 +148,8 @@ fn print_matching(
                 "{printed} of {count} dead letters, the others have just been removed; {records}"
             )
         }
-        _ => format!("{count} dead letters; {records}"),
-    })
+        _ => format!("{}; {records}", counted(count, "dead letter")),
+    }))
 }
 
 /// Prints the dead letters that were found, also if there is none for another id.
@@ -193,7 +195,8 @@ impl Job {
         check_selection(&filter, args.all, action)?;
         if args.dry_run.dry_run {
             let listed = print_matching(topic, &filter, args.output.list_format(), None)?;
-            print_note(&format!("dry run, nothing was changed: {listed}"));
+            let told = |listed| print_note(&format!("dry run, nothing was changed: {listed}"));
+            listed.iter().for_each(told);
             return Ok(Exit::Done);
         }
         let mut expected = None;
@@ -234,7 +237,8 @@ fn carry_out(
         let text = || format!("{past} {done} of {matched} dead letters\n");
         print_as(args.output.format(), || json!(progress), text)?;
     } else if fault.is_none() {
-        print_note(&format!("no dead letter matches {}; {records} records read", job.filter));
+        let records = counted(records as usize, "record");
+        print_note(&format!("no dead letter matches {}; {records} read", job.filter));
     }
     let wanted = args.filter.ids().len();
     if matched > 0 && matched < wanted {

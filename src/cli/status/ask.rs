@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::relay_url::RelayUrl;
 use crate::base::error::{Exit, Fault};
-use crate::base::http::{answer_within, get};
+use crate::base::http::{NoAnswer, WAKE_HELP, answer_within, get};
 
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const STATUS_BYTES_MAX: usize = 256 << 10;
@@ -28,7 +28,7 @@ pub(super) struct AskedRelay {
 
 impl AskedRelay {
     pub(super) fn new(url: RelayUrl) -> AskedRelay {
-        let status = Err(unreachable(&url, "it was not asked"));
+        let status = Err(unreachable(&url, &NoAnswer::Failed("it was not asked".to_owned())));
         AskedRelay { url, status, history: Value::Null, history_at: None }
     }
 
@@ -89,13 +89,24 @@ async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, 
     }
 }
 
-fn unreachable(url: &RelayUrl, why: &str) -> Fault {
-    let port = url.port;
-    let mend = format!(
-        "find it on its machine: ss -ltnp 'sport = :{port}'\n\
-         start it: walrelay run; ask another address: --url HOST:PORT"
-    );
-    let what = format!("the relay does not answer: {why}");
+fn unreachable(url: &RelayUrl, why: &NoAnswer) -> Fault {
+    let find = format!("find it on its machine: ss -ltnp 'sport = :{}'", url.port);
+    let start = "start it: walrelay run; ask another address: --url HOST:PORT";
+    let (what, mend) = match why {
+        NoAnswer::Refused(error) => {
+            (format!("no relay listens there: {error}"), format!("{find}\n{start}"))
+        }
+        NoAnswer::Late(limit) => (
+            format!(
+                "no answer within {} s: the process is stopped, frozen or out of CPU, or packets are dropped on the way",
+                limit.as_secs()
+            ),
+            format!("{find}\n{}", WAKE_HELP),
+        ),
+        NoAnswer::Failed(error) => {
+            (format!("the relay does not answer: {error}"), format!("{find}\n{start}"))
+        }
+    };
     Fault::new(Exit::Failed, "status.unreachable", what, url.to_string(), mend)
 }
 

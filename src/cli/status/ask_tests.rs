@@ -68,7 +68,11 @@ fn relays_that_are_silent_are_waited_for_together() {
         let ready: Vec<bool> = relays.iter().map(AskedRelay::is_ready).collect();
         assert_eq!(ready, [false, true, false]);
         let fault = relays[0].status.as_ref().unwrap_err();
-        assert!(fault.what.contains("did not answer within 2 s"), "{fault}");
+        assert!(
+            fault.what.contains("no answer within 2 s: the process is stopped, frozen"),
+            "{fault}"
+        );
+        assert!(fault.mend.contains("kill -CONT PID"), "{fault}");
         // THEN the URL stands before what the relay has said
         let json = relays[1].to_json().to_string();
         let url = &relays[1].url;

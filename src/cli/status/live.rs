@@ -27,7 +27,7 @@ pub(super) async fn ask_all(relays: &[RelayUrl]) -> (String, bool) {
 async fn ask(url: &RelayUrl) -> Result<(), String> {
     let target = format!("{}/livez", url.prefix);
     let asking = get((&url.host, url.port), &target, ANSWER_BYTES_MAX);
-    match answer_within(ANSWER_WITHIN, asking).await? {
+    match answer_within(ANSWER_WITHIN, asking).await.map_err(|error| error.to_string())? {
         (200, _) => Ok(()),
         (status, body) => Err(reason(&body).unwrap_or_else(|| format!("it answered {status}"))),
     }

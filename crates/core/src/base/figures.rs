@@ -36,6 +36,11 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
+/// A number with its noun, as in `1 problem` or `2 problems`.
+pub fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 #[path = "figures_tests.rs"]
 mod tests;
