@@ -19,15 +19,11 @@ use crate::source::sql;
 const DEFAULT: &str = "";
 const DEFAULT_COLUMNS: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type", "payload"];
 
-<<<<<<< HEAD
-pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<Exit, Fault> {
-=======
 /// The name in the statement of a table that may be an outbox of one's own, by the columns beside its id.
 const LIKELY: &str = "likely";
 const LIKELY_COLUMNS: [&str; 4] = ["payload", "topic", "event_type", "aggregate_id"];
 
-pub(crate) async fn run(connection: &ConnInfo) -> Result<Exit, Fault> {
->>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
+pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<Exit, Fault> {
     let connected = sql::connect(connection).await;
     let sql = connected.map_err(|error| error.fault(connection, "", ""))?;
     let found = tables(&sql.client, &wanted()).await;

@@ -5,12 +5,8 @@ use std::slice;
 
 use tokio_postgres::Client;
 
-<<<<<<< HEAD
 use super::polled_columns::{PolledTable, absent_columns, unfit_columns, unreadable_key};
-=======
-use super::polled_columns::{PolledTable, absent_columns, unfit_columns};
 use super::polled_rows;
->>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
 use super::status_values;
 use super::tables::{self, ReadBy, table_problem};
 use crate::base::error::{Exit, Fault};

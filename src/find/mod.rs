@@ -80,12 +80,8 @@ impl EventFinder {
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
-<<<<<<< HEAD
         let SourceView { rows, keys, slot, searched, not_searched } = self.source(request)?;
-=======
-        let SourceView { rows, slot, searched, not_searched } = self.source(request)?;
         let mut is_blind = searched.is_empty();
->>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let (letters, read) = self.letters(request, from_unix_us, limits);

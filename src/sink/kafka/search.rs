@@ -9,12 +9,8 @@ use super::reachability::ANSWER_WITHIN;
 use super::record_ffi::headers_of_read;
 use super::scan::{TopicScan, time};
 use super::settings::KafkaSettings;
-<<<<<<< HEAD
 use super::topic_reader::{self, reason};
-=======
-use super::topic_reader::{KafkaTopicReader, TailPartitions, TopicTail, reason};
 use crate::base::figures::counted;
->>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
 use crate::sink::search::{SearchReport, SearchRoute, SearchScope, StoredRecord, TakeRecord};
 
 const NO_ROUTE: &str =
@@ -135,14 +131,9 @@ impl PartitionSearch<'_, '_> {
                 .not_searched
                 .push(format!("older records of {place}: retention has removed them"));
         }
-<<<<<<< HEAD
-        let (mut records, mut limit) = (0_u64, None);
+        let (mut records, mut limit) = (0, None);
         scan.start(topic, &ranges)?;
         scan.read(limits.deadline, &mut |message| {
-=======
-        let (mut records, mut limit) = (0, None);
-        reader.read_tail(&tail, limits.deadline, &mut |message| {
->>>>>>> f94583d7edcb839e2c49b4458fa4e61ecf4f3813
             records += 1;
             take_record(message, *take);
             limit = limits.reached();
