@@ -30,7 +30,10 @@ pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<E
     let found = found.map_err(|error| query_fault(&error, "looking for outbox tables"))?;
     match format {
         OutputFormat::Text => print(&sections(&found, &connection.dbname)),
-        _ => print_values(format, &found.iter().map(value).collect::<Vec<_>>()),
+        _ => {
+            let known = found.iter().filter(|table| table.name != LIKELY);
+            print_values(format, &known.map(value).collect::<Vec<_>>())
+        }
     }
 }
 
