@@ -46,10 +46,11 @@ matrix: setup ## Run the same tests on every version, and write docs/versions.md
 simulate: ## Play seeded schedules to the core, and check what consumers see (96,000 seeds a minute on two cores, a minute to build; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --profile simulation -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
-lint: ## Check formatting, lints, and links of the documentation
+lint: ## Check formatting, lints, the builds with one sink, and links of the documentation
 	@scripts/setup --build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	for sink in file kafka rabbitmq; do cargo clippy --no-default-features --features $$sink -- -D warnings || exit; done
 	@scripts/docs --links
 
 deny: ## Check licences, bans and sources of dependencies (seconds; the first time compiles cargo-deny, 1-2 minutes)
@@ -65,7 +66,8 @@ bench-inbox: setup ## Measure walrelay-inbox beside a consumer without it (2 min
 	cargo bench --profile dist --features allocator --bench inbox -- $(BENCH_ARGS)
 
 bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
-	cargo bench --profile dist --features allocator --bench peers -- $(BENCH_ARGS)
+	cargo build --profile dist --features allocator --bin walrelay
+	cargo run --release --manifest-path benches/peers/Cargo.toml --target-dir target -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the table of what is in flight, alone (a minute)
 	cargo bench -p walrelay-micro-benches

@@ -17,8 +17,9 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use walrelay_harness::bench::{self, Progress};
-use walrelay_harness::stats::{Table, human_count, human_rate};
 use walrelay_harness::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
+use walrelay_measure::numbers;
+use walrelay_measure::table::Table;
 
 const DATABASE: &str = "app";
 
@@ -109,7 +110,7 @@ fn run(options: &Options) -> Result<()> {
         })?);
     }
     println!("{}", table(options, &bare, &inboxed));
-    println!("load average {:.1}", bench::load_average());
+    println!("load average {:.1}", walrelay_measure::process::load_average());
     Ok(())
 }
 
@@ -157,8 +158,8 @@ fn table(options: &Options, bare: &[Measured], inboxed: &[Measured]) -> Table {
     let title = format!(
         "{}: {} messages of {} keys, {} lanes, median of {}",
         options.sink.kind().name(),
-        human_count(options.messages),
-        human_count(options.keys),
+        numbers::count(options.messages),
+        numbers::count(options.keys),
         options.lanes,
         options.runs
     );
@@ -173,14 +174,14 @@ fn table(options: &Options, bare: &[Measured], inboxed: &[Measured]) -> Table {
     ];
     let mut table = Table::new(title, header);
     let median = |all: &[Measured], of: fn(&Measured) -> f64| {
-        bench::median(all.iter().map(of).collect()).unwrap_or(f64::NAN)
+        numbers::median(all.iter().map(of).collect()).unwrap_or(f64::NAN)
     };
     let ratios = bare.iter().zip(inboxed).map(|(bare, inboxed)| inboxed.rate / bare.rate);
-    let ratio = bench::median(ratios.collect()).unwrap_or(f64::NAN);
+    let ratio = numbers::median(ratios.collect()).unwrap_or(f64::NAN);
     for (name, all, ratio) in [("bare", bare, 1.0), ("with the inbox", inboxed, ratio)] {
         table.row([
             name.to_owned(),
-            human_rate(median(all, |one| one.rate)),
+            numbers::rate(median(all, |one| one.rate)),
             format!("{ratio:.2}"),
             format!("{:.0}", median(all, |one| one.postgres_cpu_us)),
             format!("{:.0}", median(all, |one| one.own_cpu_us)),

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::bench::Progress;
 use walrelay_harness::consumer::Consumer;
 use walrelay_harness::faults::{Counts, Plan};
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
 use walrelay_harness::{HarnessError, Result};
+use walrelay_measure::process::load_average;
 
 use crate::content;
 use crate::lanes::{self, Relay};

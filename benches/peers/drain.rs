@@ -3,16 +3,17 @@
 //! The broker is asked how far it is, not the contender. Events are counted after the first that was
 //! seen; the second half is told apart, because a JVM is slow until it has compiled what it runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::bench::{Counted, Progress};
 use walrelay_harness::consumer::DrainWatch;
 use walrelay_harness::load::Backlog;
 use walrelay_harness::oracle::{TruthRow, read_content_truth};
 use walrelay_harness::program::Program;
-use walrelay_harness::stats::{human_count, human_duration, human_rate};
-use walrelay_harness::{HarnessError, Result, proc};
+use walrelay_harness::{Result, proc};
+use walrelay_measure::numbers;
+use walrelay_measure::process::load_average;
 
 use crate::content;
 use crate::options::Options;
@@ -53,14 +54,14 @@ pub(crate) fn measure(
     options: &Options,
     progress: &Progress,
 ) -> Result<Vec<Run>> {
-    progress.step(&format!("writing {} rows", human_count(options.rows)));
+    progress.step(&format!("writing {} rows", numbers::count(options.rows)));
     place.source.begin_backlog()?;
     let filled = Backlog::new(place.source.url(), options.rows).fill()?;
     place.source.checkpoint()?;
     progress.say(&format!(
         "{} rows in 100-row transactions written in {}",
-        human_count(filled.rows),
-        human_duration(filled.elapsed)
+        numbers::count(filled.rows),
+        numbers::duration(filled.elapsed)
     ));
     let truth = read_content_truth(&place.source.url(), OUTBOX)?;
     let drain = Drain { place, rows: options.rows, truth };
@@ -87,7 +88,7 @@ fn told(outcome: &Outcome<Figures>) -> String {
     match outcome {
         Outcome::Measured(figures) => format!(
             "{:>7}  {:.2} CPU-s per million  {}",
-            human_rate(figures.events_per_s),
+            numbers::rate(figures.events_per_s),
             figures.cpu_s_per_million,
             figures.check
         ),
@@ -117,9 +118,9 @@ impl Drain<'_> {
         let mut program = self.place.start_contender(contender, target, "drain")?;
         let started_at = program.spawned_at();
         let rows = self.rows;
-        let first = wait_held(&watch, 1, rows, &mut program)?;
-        let half = wait_held(&watch, first.held.midpoint(rows), rows, &mut program)?;
-        let done = wait_held(&watch, rows, rows, &mut program)?;
+        let first = wait_held(&watch, 1, &mut program)?;
+        let half = wait_held(&watch, first.events.midpoint(rows), &mut program)?;
+        let done = wait_held(&watch, rows, &mut program)?;
         let cpu_s = proc::cpu_seconds(program.pid())?;
         let peak_rss_bytes = proc::memory(program.pid())?.peak_rss_bytes;
         let stop = peer::stop(program)?;
@@ -136,45 +137,11 @@ impl Drain<'_> {
     }
 }
 
-/// The records that the topic held, and their times.
-#[derive(Clone, Copy)]
-struct Held {
-    at: Instant,
-    held: u64,
-}
-
-impl Held {
-    /// Not a number when one look saw both.
-    fn rate_until(&self, later: &Held) -> f64 {
-        let seconds = (later.at - self.at).as_secs_f64();
-        if seconds > 0.0 { (later.held - self.held) as f64 / seconds } else { f64::NAN }
-    }
-}
-
-/// Waits for `wanted` of `rows` records: looks often when they must come soon and seldom between,
-/// for every look costs the broker.
-fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) -> Result<Held> {
-    let mut since: Option<Held> = None;
-    let mut moved = Instant::now();
-    let mut last = 0;
-    loop {
-        let now = Held { at: Instant::now(), held: records(watch)? };
-        if now.held >= wanted {
-            return Ok(now);
-        }
-        if now.held != last {
-            (last, moved) = (now.held, now.at);
-        }
+fn wait_held(watch: &DrainWatch, wanted: u64, program: &mut Program) -> Result<Counted> {
+    Counted::wait(wanted, STUCK, || {
         still_runs(program)?;
-        if moved.elapsed() > STUCK {
-            let what = format!("{rows} records, {last} came\n{}", program.tail(20));
-            return Err(HarnessError::Late { what, limit: STUCK });
-        }
-        let rate = since.get_or_insert(now).rate_until(&now);
-        let left_s = (wanted - now.held) as f64 / rate.max(1.0);
-        let nap_s = if rate > 0.0 { (left_s / 2.0).clamp(0.002, 0.1) } else { 0.002 };
-        std::thread::sleep(Duration::from_secs_f64(nap_s));
-    }
+        records(watch)
+    })
 }
 
 fn records(watch: &DrainWatch) -> Result<u64> {

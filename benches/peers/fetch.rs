@@ -1,6 +1,6 @@
 //! Contenders, as this machine has them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use walrelay_harness::bench::Progress;
 use walrelay_harness::{Result, peers};
@@ -20,16 +20,16 @@ pub(crate) fn contenders(options: &Options, progress: &Progress) -> Result<Vec<C
         progress.say(&format!("looking for {}; what is missing is fetched once", asked.join(", ")));
         peers::fetch(&asked)?;
     }
-    options.peers.iter().map(|peer| found(*peer)).collect()
+    options.peers.iter().map(|peer| found(*peer, &options.walrelay)).collect()
 }
 
-fn found(peer: Peer) -> Result<Contender> {
+fn found(peer: Peer, walrelay: &Path) -> Result<Contender> {
     let installed = match peer {
         Peer::Walrelay => peers::Installed {
-            program: PathBuf::from(env!("CARGO_BIN_EXE_walrelay")),
+            program: walrelay.to_owned(),
             home: PathBuf::new(),
             runtime: None,
-            missing: None,
+            missing: (!walrelay.is_file()).then(|| format!("{} is not there", walrelay.display())),
         },
         Peer::Debezium => peers::debezium()?,
         Peer::MqBridge => peers::mq_bridge()?,

@@ -5,12 +5,15 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use walrelay_harness::bench::{CpuSeconds, Progress, load_average};
+use walrelay_harness::bench::{CpuSeconds, Progress};
 use walrelay_harness::consumer::{Consumer, Mode};
-use walrelay_harness::load::{Backlog, SteadyLoad, SteadyReport};
+use walrelay_harness::load::{Backlog, SteadyLoad};
 use walrelay_harness::program::Program;
-use walrelay_harness::stats::human_ms;
 use walrelay_harness::{HarnessError, Result, proc};
+use walrelay_measure::latency::Percentiles;
+use walrelay_measure::load::Pace;
+use walrelay_measure::numbers;
+use walrelay_measure::process::load_average;
 
 use crate::options::Options;
 use crate::peer::{self, Contender, Peer, Target};
@@ -28,10 +31,8 @@ const BURST_ROWS: u64 = 10_000;
 pub(crate) struct Rate {
     pub(crate) peer: Peer,
     pub(crate) events_per_s: u64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p95_ms: f64,
-    pub(crate) p99_ms: f64,
-    pub(crate) max_ms: f64,
+    #[serde(flatten)]
+    pub(crate) latency: Percentiles,
     /// Rows that the load committed, in a second.
     pub(crate) reached_per_s: f64,
     /// While it did, and until the last had arrived.
@@ -123,8 +124,8 @@ impl Run<'_> {
             self.progress.say(&format!(
                 "{name:<22} {rate:>6} events/s, {:.0} reached: p50/p99 {}/{} ms; {} {}",
                 measured.reached_per_s,
-                human_ms(measured.p50_ms),
-                human_ms(measured.p99_ms),
+                numbers::figure(measured.latency.p50_ms),
+                numbers::figure(measured.latency.p99_ms),
                 CpuSeconds::HEADER,
                 measured.cpu_s
             ));
@@ -160,20 +161,17 @@ impl Run<'_> {
         Ok(Rate {
             peer: self.contender.peer,
             events_per_s: rate,
-            p50_ms: latencies.quantile_ms(0.5),
-            p95_ms: latencies.quantile_ms(0.95),
-            p99_ms: latencies.quantile_ms(0.99),
-            max_ms: latencies.quantile_ms(1.0),
-            reached_per_s: load.reached_per_s(),
+            latency: latencies.percentiles(),
+            reached_per_s: load.per_second(),
             cpu_s,
             rss_bytes: proc::memory(program.pid())?.rss_bytes,
-            load_late_p99_ms: load.lateness.p99_ms,
+            load_late_p99_ms: load.lateness.percentiles().p99_ms,
             behind_s,
             load_average_before,
         })
     }
 
-    fn load(&self, rate: u64, seconds: u64) -> Result<SteadyReport> {
+    fn load(&self, rate: u64, seconds: u64) -> Result<Pace> {
         let (url, seed) = (self.place.source.url(), self.place.source.number());
         SteadyLoad { seed, ..SteadyLoad::new(url, rate as f64, Duration::from_secs(seconds)) }.run()
     }

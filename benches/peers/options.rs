@@ -52,11 +52,11 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Folder for peers.json, peers.md and the run folders with configurations and logs
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench"))]
     pub(crate) out: PathBuf,
-    /// Given by `cargo bench`
-    #[arg(long, hide = true)]
-    bench: bool,
+    /// The binary of walrelay
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/dist/walrelay"))]
+    pub(crate) walrelay: PathBuf,
 }
 
 impl Options {

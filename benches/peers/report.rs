@@ -4,11 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{
-    CpuSeconds, load_average, markdown, median, terminal, unix_seconds, write_report,
-};
-use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::bench::{CpuSeconds, markdown, terminal, unix_seconds, write_report};
 use walrelay_harness::{HarnessError, Result};
+use walrelay_measure::numbers;
+use walrelay_measure::numbers::median;
+use walrelay_measure::process::{load_average, machine_memory_bytes};
+use walrelay_measure::table::Table;
 
 use crate::chaos::{Chaos, Kills};
 use crate::drain::{Figures, Run};
@@ -136,7 +137,7 @@ impl Report {
             "load before",
         ];
         let rounds = self.drain.iter().map(|run| run.round).max().unwrap_or(0);
-        let title = format!("Drain of {} rows, median of {rounds}", human_count(self.rows));
+        let title = format!("Drain of {} rows, median of {rounds}", numbers::count(self.rows));
         let mut grid = Table::new(title, header);
         for entry in &self.contenders {
             if self.is_missing(entry, &mut grid, header.len()) {
@@ -181,15 +182,15 @@ impl Report {
                 for rate in &own.rates {
                     grid.row(vec![
                         entry.name.into(),
-                        human_count(rate.events_per_s),
-                        human_ms(rate.p50_ms),
-                        human_ms(rate.p95_ms),
-                        human_ms(rate.p99_ms),
-                        human_ms(rate.max_ms),
-                        human_count(rate.reached_per_s.round() as u64),
+                        numbers::count(rate.events_per_s),
+                        numbers::figure(rate.latency.p50_ms),
+                        numbers::figure(rate.latency.p95_ms),
+                        numbers::figure(rate.latency.p99_ms),
+                        numbers::figure(rate.latency.max_ms),
+                        numbers::count(rate.reached_per_s.round() as u64),
                         rate.cpu_s.to_string(),
-                        human_bytes(rate.rss_bytes),
-                        human_ms(rate.load_late_p99_ms),
+                        numbers::bytes(rate.rss_bytes),
+                        numbers::figure(rate.load_late_p99_ms),
                         format!("{:.1} s", rate.behind_s),
                         own.check.clone(),
                         format!("{:.1}", rate.load_average_before),
@@ -233,12 +234,12 @@ impl Report {
                 };
                 grid.row(vec![
                     entry.name.into(),
-                    human_count(own.committed),
-                    human_count(own.lost),
-                    human_count(own.out_of_order),
-                    human_count(own.repeated),
-                    human_count(own.otherwise_wrong),
-                    human_count(own.relay.deaths),
+                    numbers::count(own.committed),
+                    numbers::count(own.lost),
+                    numbers::count(own.out_of_order),
+                    numbers::count(own.repeated),
+                    numbers::count(own.otherwise_wrong),
+                    numbers::count(own.relay.deaths),
                     seconds(own.caught_up_s),
                     seconds(own.confirmed_s),
                     format!("{:.1}", own.load_average_before),
@@ -287,11 +288,11 @@ fn drained(name: &str, runs: &[&Run]) -> Vec<String> {
     let load = runs.iter().map(|run| run.load_average_before).collect();
     vec![
         name.into(),
-        told(of(|figures| figures.events_per_s), human_rate),
-        told(of(|figures| figures.second_half_per_s), human_rate),
+        told(of(|figures| figures.events_per_s), numbers::rate),
+        told(of(|figures| figures.second_half_per_s), numbers::rate),
         told(of(|figures| figures.cpu_s_per_million), |seconds| format!("{seconds:.1}")),
-        told(of(|figures| figures.peak_rss_bytes as f64), |bytes| human_bytes(bytes as u64)),
-        told(of(|figures| figures.first_event_ms), |ms| format!("{} ms", human_ms(ms))),
+        told(of(|figures| figures.peak_rss_bytes as f64), |bytes| numbers::bytes(bytes as u64)),
+        told(of(|figures| figures.first_event_ms), |ms| format!("{} ms", numbers::figure(ms))),
         wrong.cloned().unwrap_or_else(|| "exact".into()),
         told(median(load), |load| format!("{load:.1}")),
     ]
@@ -311,21 +312,15 @@ fn settings(entry: &Entry) -> String {
 
 /// As somebody would repeat it.
 fn command() -> String {
-    let given = std::env::args().skip(1).filter(|argument| argument != "--bench");
-    let given: Vec<String> = given.collect();
-    format!("cargo bench --bench peers -- {}", given.join(" ")).trim_end().to_owned()
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    format!("make bench-peers BENCH_ARGS={:?}", given.join(" "))
 }
 
 /// Cores, model, memory.
 fn machine() -> String {
-    let field = |file: &str, name: &str| {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let line = text.lines().find(|line| line.starts_with(name))?.to_owned();
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown CPU", |(_, model)| model);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let model = field("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown CPU".into());
-    let memory = field("/proc/meminfo", "MemTotal").unwrap_or_default();
-    let kib = memory.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
-    format!("{cores} cores, {model}, {}", human_bytes(kib.unwrap_or(0) * 1_024))
+    format!("{cores} cores, {model}, {}", numbers::bytes(machine_memory_bytes()))
 }

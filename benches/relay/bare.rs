@@ -1,9 +1,10 @@
 //! Producers with nothing before them, at a steady rate: the second leg of a latency.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::Result;
 use walrelay_harness::kit::now_us;
+use walrelay_measure::load::Schedule;
 
 use crate::amqp::{Publisher, Shape};
 use crate::kafka_ffi::Producer;
@@ -30,10 +31,9 @@ pub(crate) trait Bare {
 /// Sends at a rate, and returns the number of events once all are confirmed.
 pub(crate) fn pace(bare: &mut dyn Bare, rate: u64, duration: Duration) -> Result<u64> {
     let events = rate * duration.as_secs();
-    let began = Instant::now();
+    let schedule = Schedule::start(rate as f64);
     for event in 0..events {
-        let due = began + Duration::from_secs_f64(event as f64 / rate as f64);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        schedule.wait(event);
         bare.send(&format!("key-{}", event % KEYS), &payload(event))?;
     }
     bare.settle()?;

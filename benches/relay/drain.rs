@@ -5,20 +5,21 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::bench::{Counted, Progress};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::stats::{human_count, human_duration, human_rate};
 use walrelay_harness::{HarnessError, Result, proc};
+use walrelay_measure::numbers;
+use walrelay_measure::process::load_average;
 
 use crate::bed::{Bed, To};
 use crate::broker::{Kind, Queue, Target};
-use crate::meter::Watch;
 use crate::options::Options;
 use crate::publisher::{self, Windows};
 use crate::recvlogical::Recvlogical;
 use crate::watchers::Watchers;
 use crate::{pipeline, reader};
+use walrelay_measure::process::Watch;
 
 /// The time that a run takes only if it is stuck.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
@@ -169,7 +170,7 @@ impl Times {
 
 /// Fills once, then lets everybody drain it, in rounds.
 pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Result<Vec<Run>> {
-    progress.step(&format!("writing {} rows", human_count(options.rows)));
+    progress.step(&format!("writing {} rows", numbers::count(options.rows)));
     bed.begin_backlog()?;
     let mut backlog = Backlog::new(bed.url(), options.rows);
     backlog.keys = options.keys;
@@ -177,9 +178,9 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
     bed.checkpoint()?;
     progress.say(&format!(
         "{} rows of 330 B and {} keys in 100-row transactions written in {}",
-        human_count(filled.rows),
-        human_count(options.keys),
-        human_duration(filled.elapsed)
+        numbers::count(filled.rows),
+        numbers::count(options.keys),
+        numbers::duration(filled.elapsed)
     ));
     let windows = prepare(bed, options, progress)?;
     let drain = Drain { bed, rows: options.rows, windows };
@@ -192,7 +193,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
                 "drain {round}/{}: {:<32} {:>7}  {:.2} CPU-s per million  load {:.1}",
                 options.runs,
                 contender.name(),
-                human_rate(run.events_per_s),
+                numbers::rate(run.events_per_s),
                 run.cpu_s_per_million,
                 run.load_average_before
             ));
@@ -295,16 +296,16 @@ fn pg_recvlogical(bed: &Bed, slot: &str) -> Result<Times> {
 fn relay(bed: &Bed, contender: Contender, slot: &str, target: &Target, rows: u64) -> Result<Times> {
     let relay = bed.relay(contender.to(), slot, target)?;
     let watchers = (contender == Contender::Watched).then(|| Watchers::start(relay.admin()));
-    let (first_at, first_events) = wait_confirmed(&relay, 1, LIMIT)?;
+    let first = wait_confirmed(&relay, 1, LIMIT)?;
     let walsender = Watch::start(bed.walsender("walrelay")?);
-    let (done_at, _) = wait_confirmed(&relay, rows, LIMIT)?;
+    let done = wait_confirmed(&relay, rows, LIMIT)?;
     let cpu_s = proc::cpu_seconds(relay.pid())?;
     let memory = proc::memory(relay.pid())?;
     let times = Times {
         started_at: relay.spawned_at(),
-        first_at,
-        first_events,
-        done_at,
+        first_at: first.at,
+        first_events: first.events,
+        done_at: done.at,
         cpu_s,
         walsender_cpu_s: walsender.cpu_seconds(),
         peak_rss_bytes: Some(memory.peak_rss_bytes),
@@ -317,32 +318,14 @@ fn relay(bed: &Bed, contender: Contender, slot: &str, target: &Target, rows: u64
     Ok(times)
 }
 
-/// Waits until the relay counts `events` as confirmed; says when, and how many it were then.
-///
-/// Asks often at both ends and seldom between them: every answer costs the relay CPU.
+/// Waits until the relay counts `events` as confirmed.
 pub(crate) fn wait_confirmed(
     relay: &RelayProcess,
     events: u64,
     limit: Duration,
-) -> Result<(Instant, u64)> {
-    let began = Instant::now();
-    let mut from: Option<(Instant, u64)> = None;
-    loop {
-        let confirmed = confirmed(relay);
-        let now = Instant::now();
-        if confirmed >= events {
-            return Ok((now, confirmed));
-        }
-        if began.elapsed() > limit {
-            let what = format!("{events} confirmed, {confirmed} are\n{}", relay.tail(20));
-            return Err(HarnessError::Late { what, limit });
-        }
-        let (since, base) = *from.get_or_insert((now, confirmed));
-        let rate = (confirmed - base) as f64 / (now - since).as_secs_f64().max(1e-3);
-        let left_s = (events - confirmed) as f64 / rate.max(1.0);
-        let nap_s = if confirmed == base { 0.001 } else { (left_s / 2.0).clamp(0.001, 0.1) };
-        std::thread::sleep(Duration::from_secs_f64(nap_s));
-    }
+) -> Result<Counted> {
+    Counted::wait(events, limit, || Ok(confirmed(relay)))
+        .map_err(|error| HarnessError::Other(format!("{error}\n{}", relay.tail(20))))
 }
 
 /// Events that the relay counts as published; 0 as long as it does not answer.

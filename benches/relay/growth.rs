@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Serialize;
 use walrelay_harness::bench::Progress;
 use walrelay_harness::load::Backlog;
-use walrelay_harness::stats::human_count;
 use walrelay_harness::{Result, proc};
+use walrelay_measure::numbers;
 
 use crate::bed::{Bed, To};
 use crate::broker::Queue;
@@ -94,9 +94,9 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
         let shape = format!(
             "growth of {}: {} rows, {} per transaction, {} keys",
             case.axis.name(),
-            human_count(case.rows),
-            human_count(case.rows_per_transaction),
-            human_count(case.keys)
+            numbers::count(case.rows),
+            numbers::count(case.rows_per_transaction),
+            numbers::count(case.keys)
         );
         progress.step(&shape);
         let cost = run(bed, case)?;

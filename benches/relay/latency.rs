@@ -7,10 +7,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{CpuSeconds, Progress, load_average};
-use walrelay_harness::load::{SteadyLoad, SteadyReport};
-use walrelay_harness::stats::{Latencies, human_ms};
+use walrelay_harness::bench::{CpuSeconds, Progress};
+use walrelay_harness::load::SteadyLoad;
 use walrelay_harness::{Result, proc};
+use walrelay_measure::latency::Percentiles;
+use walrelay_measure::load::Pace;
+use walrelay_measure::numbers;
+use walrelay_measure::process::load_average;
 
 use crate::bare;
 use crate::bed::Bed;
@@ -21,24 +24,6 @@ use crate::recvlogical::Stopwatch;
 
 /// The time within which the events under way at the end of the load arrive, or never.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// The points of a distribution, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Points {
-    pub(crate) p50: f64,
-    pub(crate) p95: f64,
-    pub(crate) p99: f64,
-    pub(crate) max: f64,
-    pub(crate) samples: u64,
-}
-
-impl Points {
-    fn of(latencies: &Latencies) -> Points {
-        let at = |quantile| latencies.quantile_ms(quantile);
-        let samples = latencies.count();
-        Points { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1.0), samples }
-    }
-}
 
 /// One rate.
 #[derive(Clone, Debug, Serialize)]
@@ -55,16 +40,16 @@ pub(crate) struct Rate {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Legs {
     /// Commit to bytes in `pg_recvlogical`'s hands.
-    pub(crate) source_ms: Points,
+    pub(crate) source_ms: Percentiles,
     /// Bare producer to consumer.
-    pub(crate) sink_ms: Points,
+    pub(crate) sink_ms: Percentiles,
 }
 
 /// Commit to consumer through a relay.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Through {
     pub(crate) contender: Contender,
-    pub(crate) ms: Points,
+    pub(crate) ms: Percentiles,
     /// Rows that the load committed, in a second.
     pub(crate) reached_per_s: f64,
     /// While it did, and until the last had arrived.
@@ -106,14 +91,14 @@ impl Plan<'_> {
         Duration::from_secs(self.options.seconds)
     }
 
-    fn load(&self, duration: Duration) -> Result<SteadyReport> {
+    fn load(&self, duration: Duration) -> Result<Pace> {
         let mut load = SteadyLoad::new(self.bed.url(), self.rate as f64, duration);
         load.seed = self.bed.number();
         load.run()
     }
 
-    fn say(&self, what: &str, points: &Points, more: &str) {
-        let (p50, p99) = (human_ms(points.p50), human_ms(points.p99));
+    fn say(&self, what: &str, points: &Percentiles, more: &str) {
+        let (p50, p99) = (numbers::figure(points.p50_ms), numbers::figure(points.p99_ms));
         self.progress.say(&format!("{} events/s: {what}: p50/p99 {p50}/{p99} ms{more}", self.rate));
     }
 
@@ -125,7 +110,7 @@ impl Plan<'_> {
         Ok(legs)
     }
 
-    fn source(&self) -> Result<Points> {
+    fn source(&self) -> Result<Percentiles> {
         let slot = self.bed.fresh_slot()?;
         let stopwatch = Stopwatch::start(self.bed, &slot)?;
         let warm = self.load(self.warm_up())?.events;
@@ -133,13 +118,13 @@ impl Plan<'_> {
         stopwatch.take();
         let counted = self.load(self.measured())?.events;
         stopwatch.wait_until(warm + counted, LIMIT)?;
-        let points = Points::of(&stopwatch.take());
+        let points = stopwatch.take().percentiles();
         drop(stopwatch);
         self.bed.drop_slot(&slot)?;
         Ok(points)
     }
 
-    fn sink(&self) -> Result<Points> {
+    fn sink(&self) -> Result<Percentiles> {
         let target = self.bed.target(Queue::Quorum)?;
         let consumer = target.consumer()?;
         let mut producer = target.bare()?;
@@ -148,7 +133,7 @@ impl Plan<'_> {
         consumer.reset();
         let counted = bare::pace(&mut *producer, self.rate, self.measured())?;
         consumer.wait_until(warm + counted, LIMIT)?;
-        Ok(Points::of(&consumer.stop().latencies))
+        Ok(consumer.stop().latencies.percentiles())
     }
 
     fn through(&self, contender: Contender) -> Result<Through> {
@@ -166,13 +151,13 @@ impl Plan<'_> {
         consumer.wait_until(warm + load.events, LIMIT)?;
         let cpu_s = self.bed.cpu(&relay)?.since(&before);
         let rss_bytes = proc::memory(relay.pid())?.rss_bytes;
-        let ms = Points::of(&consumer.stop().latencies);
+        let ms = consumer.stop().latencies.percentiles();
         self.bed.stop(relay)?;
         self.bed.drop_slot(&slot)?;
-        let reached_per_s = load.reached_per_s();
+        let reached_per_s = load.per_second();
         let more = format!(", {reached_per_s:.0} events/s reached, {} {cpu_s}", CpuSeconds::HEADER);
         self.say(contender.name(), &ms, &more);
-        let load_late_p99_ms = load.lateness.p99_ms;
+        let load_late_p99_ms = load.lateness.percentiles().p99_ms;
         Ok(Through { contender, ms, reached_per_s, cpu_s, rss_bytes, load_late_p99_ms })
     }
 }

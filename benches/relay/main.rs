@@ -16,7 +16,6 @@ mod drain;
 mod growth;
 mod kafka_ffi;
 mod latency;
-mod meter;
 mod options;
 mod pipeline;
 mod publisher;

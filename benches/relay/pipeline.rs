@@ -16,8 +16,8 @@ use crate::bed::Bed;
 use crate::broker::Target;
 use crate::drain::{LIMIT, Times};
 use crate::kafka_ffi::Producer;
-use crate::meter::Watch;
 use crate::reader::{self, insert, other};
+use walrelay_measure::process::Watch;
 
 /// As many headers as the relay's default preset has, of the same lengths.
 const HEADERS: [(&str, &str); 4] = [

@@ -4,14 +4,14 @@
 use std::time::Instant;
 
 use walrelay_harness::bench::Progress;
-use walrelay_harness::stats::human_rate;
 use walrelay_harness::{HarnessError, Result};
+use walrelay_measure::numbers;
 
 use crate::bare::payload;
 use crate::bed::Bed;
 use crate::broker::{Queue, Target};
 use crate::drain::Times;
-use crate::meter;
+use walrelay_measure::process::thread_cpu_seconds;
 
 /// Windows that are tried.
 const WINDOWS: [u64; 3] = [256, 1_024, 4_096];
@@ -48,7 +48,7 @@ fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> Result<u64
         let target = bed.target(queue)?;
         let times = publish(&target, events, window)?;
         let speed = times.events_per_s(events);
-        speeds.push(format!("{window}: {}", human_rate(speed)));
+        speeds.push(format!("{window}: {}", numbers::rate(speed)));
         if speed > best.0 {
             best = (speed, window);
         }
@@ -95,7 +95,7 @@ fn pump(target: &Target, events: u64, window: u64) -> Result<Times> {
         first_at,
         first_events,
         done_at,
-        cpu_s: meter::own_thread_cpu_seconds(),
+        cpu_s: thread_cpu_seconds(),
         walsender_cpu_s: f64::NAN,
         peak_rss_bytes: None,
     })

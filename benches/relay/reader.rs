@@ -14,7 +14,7 @@ use walrelay_harness::{HarnessError, Result};
 
 use crate::bed::Bed;
 use crate::drain::{LIMIT, Times};
-use crate::meter::{self, Watch};
+use walrelay_measure::process::{Watch, thread_cpu_seconds};
 
 /// A stream from `slot`, and the process id of its walsender.
 pub(crate) fn open(url: &str, slot: &str) -> Result<(Stream, u32)> {
@@ -57,7 +57,7 @@ pub(crate) fn drain(bed: &Bed, slot: &str, rows: u64) -> Result<Times> {
             first_at,
             first_events,
             done_at: Instant::now(),
-            cpu_s: meter::own_thread_cpu_seconds(),
+            cpu_s: thread_cpu_seconds(),
             walsender_cpu_s: walsender.cpu_seconds(),
             peak_rss_bytes: None,
         })

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use walrelay_harness::bench::PUBLICATION;
 use walrelay_harness::kit::now_us;
 use walrelay_harness::proc::{spawn_tied, tied_command};
-use walrelay_harness::stats::Latencies;
 use walrelay_harness::{HarnessError, Result};
+use walrelay_measure::latency::Latencies;
 
 use crate::bed::Bed;
 
@@ -119,7 +119,7 @@ impl Stopwatch {
     pub(crate) fn start(bed: &Bed, slot: &str) -> Result<Stopwatch> {
         let mut reader = Recvlogical::start(bed, slot, "-", None)?;
         let count = Arc::new(AtomicU64::new(0));
-        let latencies = Arc::new(Mutex::new(Latencies::new()));
+        let latencies = Arc::new(Mutex::new(Latencies::default()));
         let pipe = reader.child.stdout.take();
         let (counted, recorded) = (count.clone(), latencies.clone());
         let thread = pipe.map(|pipe| std::thread::spawn(move || time(pipe, &counted, &recorded)));

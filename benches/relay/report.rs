@@ -4,17 +4,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{
-    CpuSeconds, load_average, markdown, terminal, unix_seconds, write_report,
-};
-use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::bench::{CpuSeconds, markdown, terminal, unix_seconds, write_report};
 use walrelay_harness::{HarnessError, Result};
+use walrelay_measure::numbers;
+use walrelay_measure::process::load_average;
+use walrelay_measure::table::Table;
 
 use crate::drain::{Contender, Run};
 use crate::growth::Cost;
-use crate::latency::{Points, Rate};
+use crate::latency::Rate;
 use crate::options::Options;
 use crate::targets::{self, Limit, Target};
+use walrelay_measure::latency::Percentiles;
 
 /// The findings of a run.
 #[derive(Debug, Serialize)]
@@ -92,7 +93,7 @@ impl Report {
     fn windows(&self) -> String {
         let first = self.drain.iter().filter(|run| run.round == 1);
         let told = first.filter_map(|run| {
-            let window = human_count(run.window_events?);
+            let window = numbers::count(run.window_events?);
             Some(format!(" · {}: {window} unconfirmed", run.contender.name()))
         });
         told.collect()
@@ -108,7 +109,7 @@ impl Report {
         let rounds = self.drain.iter().map(|run| run.round).max().unwrap_or(0);
         let title = format!(
             "Drain of {} rows, median of {rounds} (lowest – highest)",
-            human_count(self.rows)
+            numbers::count(self.rows)
         );
         let header = [
             "reader",
@@ -139,12 +140,12 @@ impl Report {
             let first = own(|run| run.first_event_ms).unwrap_or(0.0);
             grid.row(vec![
                 contender.name().into(),
-                human_rate(speed),
-                format!("{} – {}", human_rate(lowest), human_rate(highest)),
+                numbers::rate(speed),
+                format!("{} – {}", numbers::rate(lowest), numbers::rate(highest)),
                 number(own(|run| run.cpu_s_per_million)),
                 number(own(|run| run.walsender_cpu_s_per_million)),
-                peak.map_or("–".into(), |bytes| human_bytes(bytes as u64)),
-                format!("{} ms", human_ms(first)),
+                peak.map_or("–".into(), |bytes| numbers::bytes(bytes as u64)),
+                format!("{} ms", numbers::figure(first)),
                 number(own(|run| run.load_average_before)),
             ]);
         }
@@ -167,10 +168,16 @@ impl Report {
         ];
         let mut grid = Table::new(title, header);
         for rate in &self.latency {
-            let mut row = |name: &str, points: &Points, more: [String; 4]| {
-                let ms = [points.p50, points.p95, points.p99, points.max];
-                let first = [human_count(rate.events_per_s), name.to_owned()];
-                grid.row(first.into_iter().chain(ms.map(human_ms)).chain(more).collect::<Vec<_>>());
+            let mut row = |name: &str, points: &Percentiles, more: [String; 4]| {
+                let ms = [points.p50_ms, points.p95_ms, points.p99_ms, points.max_ms];
+                let first = [numbers::count(rate.events_per_s), name.to_owned()];
+                grid.row(
+                    first
+                        .into_iter()
+                        .chain(ms.map(numbers::figure))
+                        .chain(more)
+                        .collect::<Vec<_>>(),
+                );
             };
             if let Some(legs) = &rate.legs {
                 let nothing = || [const { String::new() }; 4];
@@ -179,10 +186,10 @@ impl Report {
             }
             for relay in &rate.relays {
                 let cost = [
-                    human_count(relay.reached_per_s.round() as u64),
+                    numbers::count(relay.reached_per_s.round() as u64),
                     relay.cpu_s.to_string(),
-                    human_bytes(relay.rss_bytes),
-                    human_ms(relay.load_late_p99_ms),
+                    numbers::bytes(relay.rss_bytes),
+                    numbers::figure(relay.load_late_p99_ms),
                 ];
                 let name = format!("commit → consumer, {}", relay.contender.name());
                 row(&name, &relay.ms, cost);
@@ -198,11 +205,11 @@ impl Report {
         for cost in &self.growth {
             grid.row(vec![
                 cost.case.axis.name().into(),
-                human_count(cost.case.rows),
-                human_count(cost.case.rows_per_transaction),
-                human_count(cost.case.keys),
+                numbers::count(cost.case.rows),
+                numbers::count(cost.case.rows_per_transaction),
+                numbers::count(cost.case.keys),
                 format!("{:.2}", cost.cpu_us_per_event),
-                human_bytes(cost.peak_rss_bytes),
+                numbers::bytes(cost.peak_rss_bytes),
             ]);
         }
         grid
@@ -213,7 +220,7 @@ impl Report {
         for target in &self.targets {
             let number = |value: f64| match target.unit {
                 "×" => format!("{value:.2} ×"),
-                unit => format!("{} {unit}", human_ms(value)),
+                unit => format!("{} {unit}", numbers::figure(value)),
             };
             let limit = match target.limit {
                 Limit::AtLeast(least) => format!("≥ {}", number(least)),

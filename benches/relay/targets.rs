@@ -1,7 +1,7 @@
 //! Targets of the figures, and whether they are reached.
 
 use serde::Serialize;
-use walrelay_harness::bench::median;
+use walrelay_measure::numbers::median;
 
 use crate::broker::Queue;
 use crate::drain::{Contender, Run};
@@ -115,8 +115,8 @@ pub(crate) fn latency(rates: &[Rate]) -> Vec<Target> {
         let at = rate.events_per_s;
         // At the highest rate the load itself saturates two cores.
         let p50_most = if at >= 5_000 { 4.0 } else { 1.5 };
-        let p50 = relay.ms.p50 / (legs.source_ms.p50 + legs.sink_ms.p50);
-        let p99 = relay.ms.p99 / (legs.source_ms.p99 + legs.sink_ms.p99);
+        let p50 = relay.ms.p50_ms / (legs.source_ms.p50_ms + legs.sink_ms.p50_ms);
+        let p99 = relay.ms.p99_ms / (legs.source_ms.p99_ms + legs.sink_ms.p99_ms);
         let what = |point| format!("{at} events/s: {point} over the two legs");
         targets.push(Target::new(what("p50"), p50, "×", Limit::AtMost(p50_most)));
         targets.push(Target::new(what("p99"), p99, "×", Limit::AtMost(2.0)));

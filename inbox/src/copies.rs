@@ -7,7 +7,7 @@ use bytes::Bytes;
 use walrelay_dead_letter::header::{
     ATTEMPTS, COMMIT_TS, ERROR_CLASS, ERROR_MSG, EVENT_ID, FAILED_AT, FIRST_FAILED_AT,
     HEADERS_DROPPED, LSN, ORIGINAL_EXCHANGE, ORIGINAL_TOPIC, PREFIX, RELAY, REPLAY_COUNT,
-    VALUE_SIZE, extend_list,
+    VALUE_SIZE, extend_list, header_cost,
 };
 use walrelay_dead_letter::text::truncated;
 
@@ -104,13 +104,13 @@ fn first_failed_at(message: &Message) -> Option<&str> {
 
 /// Leaves out the largest headers of the message until the rest has no more than `bytes_max`, and
 /// names them; true if they did not fit. Those of the dead letter stay; of the reason what fits. The broker adds
-/// `header_cost_bytes` to the name and the value of each.
+/// `header_bytes` to the name and the value of each.
 pub(crate) fn fit(
     headers: &mut Vec<(String, Bytes)>,
     bytes_max: usize,
-    header_cost_bytes: usize,
+    header_bytes: usize,
 ) -> bool {
-    let cost = |(name, value): &(String, Bytes)| header_cost_bytes + name.len() + value.len();
+    let cost = |(name, value): &(String, Bytes)| header_cost(name, value, header_bytes);
     let mut bytes: usize = headers.iter().map(cost).sum();
     if bytes <= bytes_max {
         return false;
@@ -119,7 +119,7 @@ pub(crate) fn fit(
     let before = headers.iter().position(|(name, _)| name == HEADERS_DROPPED);
     let before = before.map(|at| headers.remove(at).1).unwrap_or_default();
     bytes = headers.iter().map(cost).sum();
-    bytes += header_cost_bytes + HEADERS_DROPPED.len() + DROPPED_BYTES_MAX;
+    bytes += header_cost(HEADERS_DROPPED, &[], header_bytes) + DROPPED_BYTES_MAX;
     let is_theirs = |at: &usize| !headers[*at].0.starts_with(PREFIX);
     let mut theirs: Vec<usize> = (0..headers.len()).filter(is_theirs).collect();
     theirs.sort_by_key(|at| std::cmp::Reverse(cost(&headers[*at])));
@@ -166,7 +166,7 @@ pub(crate) fn writer_name(service: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use walrelay_dead_letter::header::{AMQP_HEADER_COST_BYTES, HEADER_COST_BYTES};
+    use walrelay_dead_letter::header::{AMQP_HEADER_BYTES, KAFKA_HEADER_BYTES};
 
     use super::*;
     use crate::message::Received;
@@ -180,8 +180,8 @@ mod tests {
         Message::copy(Received { topic: "orders".into(), headers, value, ..Received::default() })
     }
 
-    fn bytes(headers: &[(String, Bytes)], header_cost_bytes: usize) -> usize {
-        headers.iter().map(|(name, value)| header_cost_bytes + name.len() + value.len()).sum()
+    fn bytes(headers: &[(String, Bytes)], header_bytes: usize) -> usize {
+        headers.iter().map(|(name, value)| header_cost(name, value, header_bytes)).sum()
     }
 
     fn lines(headers: &[(String, Bytes)]) -> Vec<String> {
@@ -261,8 +261,8 @@ mod tests {
         ];
         let fitted = |bytes_max| {
             let mut headers = all.to_vec();
-            fit(&mut headers, bytes_max, HEADER_COST_BYTES);
-            assert!(bytes(&headers, HEADER_COST_BYTES) <= bytes_max);
+            fit(&mut headers, bytes_max, KAFKA_HEADER_BYTES);
+            assert!(bytes(&headers, KAFKA_HEADER_BYTES) <= bytes_max);
             headers
         };
         let names = |headers: &[(String, Bytes)]| -> Vec<String> {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(names(&headers), ["small", ERROR_MSG, "large", HEADERS_DROPPED]);
         assert_eq!(headers[3].1, "huge");
         // WHEN there is less room later THEN the names are added
-        fit(&mut headers, 5_000, HEADER_COST_BYTES);
+        fit(&mut headers, 5_000, KAFKA_HEADER_BYTES);
         assert_eq!(names(&headers), ["small", ERROR_MSG, HEADERS_DROPPED]);
         assert_eq!((headers[1].1.len(), &*headers[2].1), (REASON_BYTES_MAX, &b"huge, large"[..]));
         // WHEN not even the reason has room THEN it is cut
@@ -288,14 +288,12 @@ mod tests {
         let all: Vec<(String, Bytes)> =
             (0..100).map(|at| (format!("name-{at:02}"), Bytes::from("value"))).collect();
         // Each has a name of 7 bytes and a value of 5.
-        for (header_cost_bytes, room) in
-            [(AMQP_HEADER_COST_BYTES, 1_800), (HEADER_COST_BYTES, 2_400)]
-        {
+        for (header_bytes, room) in [(AMQP_HEADER_BYTES, 1_800), (KAFKA_HEADER_BYTES, 2_400)] {
             let mut headers = all.clone();
-            assert!(!fit(&mut headers, room, header_cost_bytes));
+            assert!(!fit(&mut headers, room, header_bytes));
             assert_eq!(headers, all);
-            assert!(fit(&mut headers, room - 1, header_cost_bytes));
-            assert!(bytes(&headers, header_cost_bytes) < room);
+            assert!(fit(&mut headers, room - 1, header_bytes));
+            assert!(bytes(&headers, header_bytes) < room);
         }
     }
 
@@ -315,9 +313,9 @@ mod tests {
         let letter = DeadLetter { cause: &cause, exchange: Some(&service), relay: &relay };
         // WHEN it fails for good, and a frame has 4 KiB, of which properties take one
         let mut headers = letter.headers(&message, true, Duration::ZERO);
-        assert!(fit(&mut headers, 3 * 1024, AMQP_HEADER_COST_BYTES));
+        assert!(fit(&mut headers, 3 * 1024, AMQP_HEADER_BYTES));
         // THEN its dead letter fits, and says what it knows for sure
-        let bytes = bytes(&headers, AMQP_HEADER_COST_BYTES);
+        let bytes = bytes(&headers, AMQP_HEADER_BYTES);
         assert!(bytes <= 3 * 1024, "{bytes}");
         let value = |name: &str| {
             let found = headers.iter().find(|(known, _)| known == name);

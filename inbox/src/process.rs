@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio_postgres::error::SqlState;
-use walrelay_dead_letter::header::HEADER_COST_BYTES;
+use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
 use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
@@ -397,7 +397,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             let value = whole.as_ref().map(|value| value.slice(..kept_max));
             let mut headers = letter.headers(message, kept_max < length, unix_now());
             if was_refused {
-                fit(&mut headers, HEADERS_BYTES_KEPT, HEADER_COST_BYTES);
+                fit(&mut headers, HEADERS_BYTES_KEPT, KAFKA_HEADER_BYTES);
             }
             let destination = Destination::DeadLetters;
             let outgoing = Outgoing { message, destination, headers, value };

@@ -6,7 +6,6 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::base::service_manager::ServiceManager;
-use crate::base::stop::Stop;
 use crate::base::time::rfc3339;
 use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
 use crate::metrics::{IntakeHold, Metrics, Outcome, Point};
@@ -57,7 +56,7 @@ pub(super) fn to_json(view: &AdminView) -> Value {
         "reasons": reasons(&health.reasons),
         "note": view.facts.note(),
         // Why the relay waits to be resumed.
-        "stop": view.facts.stop().map(|stop| stop_json(&stop)),
+        "stop": view.facts.stop().map(|stop| stop.to_json()),
         "uptime_seconds": (view.clock)() / 1000,
         "lsn": {
             "received": pass.received_lsn.to_string(),
@@ -90,11 +89,6 @@ pub(super) fn to_json(view: &AdminView) -> Value {
             "cleaned_rows": metrics.cleaned_rows.get(),
         })),
     })
-}
-
-pub(super) fn stop_json(stop: &Stop) -> Value {
-    json!({ "code": stop.code, "since": stop.since(), "what": stop.what, "where": stop.place,
-        "help": stop.mend, "from": stop.from, "to": stop.to })
 }
 
 fn slot(view: &AdminView, name: &str) -> Value {

@@ -32,8 +32,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Returns microseconds since the Unix epoch.
-pub(crate) type SteadyClock = Box<dyn Fn() -> i64 + Send + Sync>;
+/// Returns the current time.
+pub(crate) type SteadyClock = Box<dyn Fn() -> Moment + Send + Sync>;
 
 /// A wall clock that runs steadily from now on even if the system's clock is set, so that no wait
 /// ends too early and no rate is exceeded.
@@ -41,7 +41,8 @@ pub(crate) fn steady_clock() -> SteadyClock {
     let origin = Instant::now();
     let began_unix_us = unix_now_us();
     Box::new(move || {
-        let elapsed_us = i64::try_from(origin.elapsed().as_micros()).unwrap_or(i64::MAX);
-        began_unix_us.saturating_add(elapsed_us)
+        let instant = Instant::now();
+        let elapsed_us = i64::try_from((instant - origin).as_micros()).unwrap_or(i64::MAX);
+        Moment { instant, unix_us: began_unix_us.saturating_add(elapsed_us) }
     })
 }

@@ -35,7 +35,7 @@ pub(super) fn run(
     lines.erase();
     let mut missing = 0;
     if let Some(report) = report {
-        missing = report.missing();
+        missing = report.losses().missing;
         let text = || terminal::to_text(&report, std::io::stdout().is_terminal());
         faults.extend(print_as(args.output.format(), || report.to_json(), text).err());
         faults.extend(page_file.and_then(|file| file.write(&page::render(&report)).err()));
@@ -92,19 +92,14 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Fault {
 
 impl ComparisonWatcher for StatusLine {
     fn announce(&mut self, text: &str) {
-        self.keep("·", &plain(text));
+        self.keep("·", text);
     }
 
     fn progress(&mut self, now: &RunProgress) {
         if self.is_due() {
-            self.show(" ", &plain(&line(now)));
+            self.show(" ", &line(now));
         }
     }
-}
-
-/// Without the no-break spaces that keep number and unit together on the page.
-fn plain(text: &str) -> String {
-    text.replace('\u{a0}', " ")
 }
 
 fn line(now: &RunProgress) -> String {

@@ -1,14 +1,15 @@
 //! `walrelay config detect`: prints the `[[source.outbox]]` sections for the tables of a database that
 //! are recognised as those of outbox libraries. It reads the catalog and changes nothing.
 
-use tokio_postgres::Client;
+use serde_json::{Value, json};
 
-use super::output::print;
+use super::args::OutputFormat;
+use super::output::{print, print_values};
 use crate::base::error::{Exit, Fault};
 use crate::base::settings::kind::IDENTIFIER;
 use crate::base::text::escaped;
 use crate::config::library_signature;
-use crate::outbox::libraries::{LIBRARIES, UNFIT_TABLES};
+use crate::outbox::libraries::{LIBRARIES, Library, UNFIT_TABLES};
 use crate::source::detect::{FoundTable, WantedColumns, tables};
 use crate::source::faults::query_fault;
 use crate::source::settings::ConnInfo;
@@ -22,16 +23,18 @@ const DEFAULT_COLUMNS: [&str; 5] = ["id", "aggregatetype", "aggregateid", "type"
 const LIKELY: &str = "likely";
 const LIKELY_COLUMNS: [&str; 4] = ["payload", "topic", "event_type", "aggregate_id"];
 
-pub(crate) async fn run(connection: &ConnInfo) -> Result<Exit, Fault> {
+pub(crate) async fn run(connection: &ConnInfo, format: OutputFormat) -> Result<Exit, Fault> {
     let connected = sql::connect(connection).await;
     let sql = connected.map_err(|error| error.fault(connection, "", ""))?;
-    print(&detect(&sql.client, &connection.dbname).await?)
-}
-
-async fn detect(client: &Client, database: &str) -> Result<String, Fault> {
-    let found = tables(client, &wanted()).await;
+    let found = tables(&sql.client, &wanted()).await;
     let found = found.map_err(|error| query_fault(&error, "looking for outbox tables"))?;
-    Ok(sections(&found, database))
+    match format {
+        OutputFormat::Text => print(&sections(&found, &connection.dbname)),
+        _ => {
+            let known = found.iter().filter(|table| table.name != LIKELY);
+            print_values(format, &known.map(value).collect::<Vec<_>>())
+        }
+    }
 }
 
 fn wanted() -> Vec<WantedColumns> {
@@ -68,28 +71,64 @@ fn sections(found: &[FoundTable], database: &str) -> String {
     text
 }
 
-fn section(FoundTable { schema, table, name }: &FoundTable) -> String {
-    let shown = format!("{schema}.{table}");
+/// How a configuration can name a table.
+enum Verdict {
+    /// The name of the table cannot be written.
+    BadName,
+    /// It is a table of a library and cannot be relayed, for this reason.
+    Unfit(&'static str),
+    Fit {
+        library: Option<&'static Library>,
+        note: Option<String>,
+    },
+}
+
+fn verdict(FoundTable { schema, table, name }: &FoundTable) -> Verdict {
     let is_plain = |part: &str| {
         (IDENTIFIER.holds)(part) && !part.contains('.') && !part.contains(char::is_control)
     };
     if !is_plain(schema) || !is_plain(table) {
-        return format!("# {shown:?} has a name that no configuration can write.\n");
+        return Verdict::BadName;
     }
     if let Some(unfit) = UNFIT_TABLES.iter().find(|unfit| unfit.library == name) {
-        return format!("# {shown} is a table of {name} and cannot be relayed: {}.\n", unfit.why);
+        return Verdict::Unfit(unfit.why);
     }
     let library = LIBRARIES.iter().find(|library| library.name == name);
-    let (about, key) = match library {
-        Some(library) => {
-            let note = library_signature(library).note;
-            let note = note.map_or_else(String::new, |note| format!("# {note}\n"));
-            let about = format!("# {shown} has the columns of {name}.\n{note}");
-            (about, format!("library = \"{name}\"\n"))
+    Verdict::Fit { library, note: library.and_then(|library| library_signature(library).note) }
+}
+
+fn section(found: &FoundTable) -> String {
+    let FoundTable { schema, table, name } = found;
+    let shown = format!("{schema}.{table}");
+    let (library, note) = match verdict(found) {
+        Verdict::BadName => {
+            return format!("# {shown:?} has a name that no configuration can write.\n");
         }
-        None => (format!("# {shown} has the columns of Debezium's outbox table.\n"), String::new()),
+        Verdict::Unfit(why) => {
+            return format!("# {shown} is a table of {name} and cannot be relayed: {why}.\n");
+        }
+        Verdict::Fit { library, note } => (library, note),
     };
-    format!("{about}[[source.outbox]]\n{key}table = {}\n", toml::Value::String(shown))
+    let (whose, key) = match library {
+        Some(library) => (library.name, format!("library = \"{}\"\n", library.name)),
+        None => ("Debezium's outbox table", String::new()),
+    };
+    let note = note.map_or_else(String::new, |note| format!("# {note}\n"));
+    let table = toml::Value::String(shown.clone());
+    format!(
+        "# {shown} has the columns of {whose}.\n{note}[[source.outbox]]\n{key}table = {table}\n"
+    )
+}
+
+fn value(found: &FoundTable) -> Value {
+    let FoundTable { schema, table, name } = found;
+    let (why, note) = match verdict(found) {
+        Verdict::BadName => (Some("its name cannot be written into a configuration"), None),
+        Verdict::Unfit(why) => (Some(why), None),
+        Verdict::Fit { note, .. } => (None, note),
+    };
+    let library = Some(name).filter(|name| *name != DEFAULT);
+    json!({ "schema": schema, "table": table, "library": library, "unfit": why, "note": note })
 }
 
 #[cfg(test)]

@@ -49,4 +49,13 @@ table = \"public.watermill_orders\"
     );
     let known = found("public", "outbox", "");
     assert!(!sections(&[known, likely], "app").contains("messages"));
+    let values = tables.iter().map(value).collect::<Vec<_>>();
+    assert_eq!((&values[0]["library"], &values[0]["unfit"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&values[1]["schema"], &values[1]["library"]),
+        (&"shop".into(), &"tomorrow-one".into())
+    );
+    assert!(values[2]["note"].as_str().unwrap().contains("no key"), "{values:?}");
+    assert!(values[3]["unfit"].as_str().unwrap().contains("binary form"), "{values:?}");
+    assert!(values[4]["unfit"].is_string(), "{values:?}");
 }

@@ -34,6 +34,7 @@ fn config(source: SourceSettings) -> Config {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn from_nothing_to_ready_and_back() {
     let (_, settings) = testing::logical().database("cli_life").await;
     let config = config(settings);
@@ -68,6 +69,7 @@ async fn from_nothing_to_ready_and_back() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn an_unreachable_source_does_not_hide_the_sink() {
     let (_, mut settings) = testing::logical().database("cli_unreachable").await;
     settings.connection.hosts[0].name = "/nonexistent".into();
@@ -78,6 +80,7 @@ async fn an_unreachable_source_does_not_hide_the_sink() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn init_is_refused_where_it_cannot_help() {
     let (_, settings) = testing::replica_level().database("cli_replica").await;
     let fault = source(&config(settings), PLAIN, SILENT).await.unwrap_err();

@@ -101,9 +101,9 @@ fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Faul
             let text = || json_lines_shown(&config::show(&effective));
             print_as(output.format(), || config::show_json(&effective), text)?
         }
-        Command::Config { action: ConfigAction::Detect } => {
+        Command::Config { action: ConfigAction::Detect { output } } => {
             let connection = config::source_connection(&request)?;
-            runtime::try_block_on(detect::run(&connection))?
+            runtime::try_block_on(detect::run(&connection, output.format()))?
         }
         Command::Config { action: ConfigAction::Example { sink } } => {
             let example = sink::examples().find(|(name, _)| *name == sink);

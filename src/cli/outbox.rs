@@ -65,7 +65,7 @@ async fn list(
         RowState::Failed => &known.failed,
     };
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
-    let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
+    let rows = AdminRows::open(client, polled_outbox(&config.source)?, polling).await?;
     let format = args.output.format();
     let is_text = format == OutputFormat::Text;
     let limit = args.limit.or(is_text.then_some(TABLE_ROWS_MAX));
@@ -158,7 +158,7 @@ async fn retry(
         ));
     }
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
-    let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
+    let rows = AdminRows::open(client, polled_outbox(&config.source)?, polling).await?;
     let dry_run = args.dry_run.dry_run;
     let count = match dry_run {
         true => rows.count_failed(client, &which).await?,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::args::ResumeArgs;
+use super::args::{OutputFormat, ResumeArgs};
 use super::confirm::confirm;
 use super::dlq::user_at_host;
-use super::output::{print, print_line, print_note};
+use super::output::{print, print_as, print_note, put};
 use crate::admin::address::reachable;
 use crate::app::stops_config;
 use crate::base::error::{Exit, Fault};
@@ -30,14 +30,8 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     if let Some((stop, token)) = &waiting
         && let Some(token) = token
     {
-        print(&shown(stop))?;
-        if args.dry_run.dry_run {
-            return Ok(Exit::Done);
-        }
-        confirm(&question(stop), args.yes.yes)?;
-        resume_over_http(config, token, &args.reason.reason)?;
-        print_line(&format!("{} is acknowledged: the relay goes on", stop.code));
-        return Ok(Exit::Done);
+        let resume = || resume_over_http(config, token, &args.reason.reason);
+        return acknowledge(stop, args, 0, "the relay goes on", resume);
     }
     let stops = Stops::look(stops_config(config))?;
     let mut more = 0;
@@ -55,14 +49,35 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
         (None, Some((stop, _))) => return Err(needs_token(&stop)),
         (None, None) => return Err(stops.kept.nothing()),
     };
-    print(&shown(&stop))?;
-    if args.dry_run.dry_run {
-        return Ok(Exit::Done);
+    let resume = || stops.kept.resume(&user_at_host(), &args.reason.reason).map(drop);
+    acknowledge(&stop, args, more, "start the relay: walrelay run", resume)
+}
+
+/// Shows the stop, asks, and acknowledges it. `more` is the number of other stops that stand, `next` says what
+/// follows.
+fn acknowledge(
+    stop: &Stop,
+    args: &ResumeArgs,
+    more: usize,
+    next: &str,
+    resume: impl FnOnce() -> Result<(), Fault>,
+) -> Result<Exit, Fault> {
+    let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
+    match format {
+        OutputFormat::Text => drop(print(&shown(stop))?),
+        _ if !dry_run && !args.yes.yes => put(&mut std::io::stderr(), &shown(stop)),
+        _ => {}
     }
-    confirm(&question(&stop), args.yes.yes)?;
-    stops.kept.resume(&user_at_host(), &args.reason.reason)?;
-    print_line(&format!("{} is acknowledged; start the relay: walrelay run", stop.code));
-    if more > 0 {
+    if !dry_run {
+        confirm(&question(stop), args.yes.yes)?;
+        resume()?;
+    }
+    let value = || json!({ "dry_run": dry_run, "stop": stop.to_json(), "acknowledged": !dry_run, "more": more });
+    print_as(format, value, || match dry_run {
+        true => String::new(),
+        false => format!("{} is acknowledged; {next}\n", escaped(&stop.code)),
+    })?;
+    if more > 0 && !dry_run {
         print_note("another stop stands, too: run this again");
     }
     Ok(Exit::Done)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::args::{OutputFormat, SlotAction};
+use super::args::{OutputFormat, SlotAction, YesArg};
 use super::check::connect;
 use super::confirm::confirm;
 use super::output::{print, print_as, print_json};
@@ -30,15 +30,11 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
         ));
     }
     match action {
-        SlotAction::Create { failover, output, .. } => {
-            create(config, *failover, output.format()).await
+        SlotAction::Create { failover, dry_run, output, .. } => {
+            create(config, *failover, dry_run.dry_run, output.format()).await
         }
-        SlotAction::Drop { yes, output, .. } => {
-            confirm(
-                &format!("Drop slot {name}? Events that it has not delivered are lost."),
-                yes.yes,
-            )?;
-            drop(&connect(&config.source).await?, name, output.format()).await
+        SlotAction::Drop { yes, dry_run, output, .. } => {
+            drop(config, *yes, dry_run.dry_run, output.format()).await
         }
         SlotAction::Show { output, .. } => {
             show(&connect(&config.source).await?, name, output.format()).await
@@ -46,24 +42,56 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
     }
 }
 
-async fn create(config: &Config, failover: bool, format: OutputFormat) -> Result<Exit, Fault> {
-    let client = connect(&config.source).await?;
-    let making = slot::create(&client, &config.source, failover);
-    let lsn = slow::without_limit(&config.source, &client, making).await?;
-    let name = &config.source.slot;
-    let value = || json!({ "slot": name, "created": true, "lsn": lsn.to_string() });
-    print_as(format, value, || {
-        format!("slot {} created; it delivers what commits after {lsn}\n", escaped(name))
+async fn create(
+    config: &Config,
+    failover: bool,
+    dry_run: bool,
+    format: OutputFormat,
+) -> Result<Exit, Fault> {
+    let source = &config.source;
+    let client = connect(source).await?;
+    let lsn = match dry_run {
+        true => slot::check_create(&client, source, failover).await.map(|()| None)?,
+        false => {
+            let making = slot::create(&client, source, failover);
+            Some(slow::without_limit(source, &client, making).await?)
+        }
+    };
+    let name = &source.slot;
+    let value = || json!({ "dry_run": dry_run, "slot": name, "created": !dry_run, "lsn": lsn.map(|lsn| lsn.to_string()) });
+    print_as(format, value, || match lsn {
+        Some(lsn) => {
+            format!("slot {} created; it delivers what commits after {lsn}\n", escaped(name))
+        }
+        None => format!("dry run, nothing was changed: slot {} would be created\n", escaped(name)),
     })
 }
 
-async fn drop(client: &Client, name: &str, format: OutputFormat) -> Result<Exit, Fault> {
-    let lowers_wal_level = slot::drop(client, name).await?;
-    let value = || json!({ "slot": name, "dropped": true, "lowers_wal_level": lowers_wal_level });
+async fn drop(
+    config: &Config,
+    yes: YesArg,
+    dry_run: bool,
+    format: OutputFormat,
+) -> Result<Exit, Fault> {
+    let name = &config.source.slot;
+    if !dry_run {
+        let question = format!("Drop slot {name}? Events that it has not delivered are lost.");
+        confirm(&question, yes.yes)?;
+    }
+    let client = connect(&config.source).await?;
+    let lowers_wal_level = match dry_run {
+        true => slot::check_drop(&client, name).await.map(|()| false)?,
+        false => slot::drop(&client, name).await?,
+    };
+    let value = || json!({ "dry_run": dry_run, "slot": name, "dropped": !dry_run, "lowers_wal_level": lowers_wal_level });
     print_as(format, value, || {
+        let name = escaped(name);
+        if dry_run {
+            return format!("dry run, nothing was changed: slot {name} would be dropped\n");
+        }
         let lowers = "it was the last logical slot, so Postgres lowers effective_wal_level to replica: WAL from now on cannot be decoded, until a slot is made again, which raises it\n";
         let more = if lowers_wal_level { lowers } else { "" };
-        format!("slot {} dropped\n{more}", escaped(name))
+        format!("slot {name} dropped\n{more}")
     })
 }
 

@@ -10,9 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use walrelay_measure::latency::Latencies;
 
 use super::plan::KEYS;
-use super::report::{EventCounts, Latencies, Second};
+use super::report::{EventCounts, Second};
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::sink::bench_target::BenchTarget;
@@ -104,7 +105,7 @@ impl Arrivals {
 
     pub(super) fn recent_p50_ms(&self) -> Option<f64> {
         let recent = lock(&self.seen).recent_us.clone();
-        Latencies::of(recent.into()).p50_ms()
+        recent.into_iter().collect::<Latencies>().quantile_ms(0.5)
     }
 
     /// Counts the outcomes of the first `written` events.
@@ -123,7 +124,7 @@ impl Arrivals {
 
     pub(super) fn latencies(&self, from: u64) -> Latencies {
         let stamps = self.stamps(from).into_iter().filter(|(_, arrived)| *arrived != 0);
-        Latencies::of(stamps.map(|(sent, arrived)| micros(sent, arrived)).collect())
+        stamps.map(|(sent, arrived)| micros(sent, arrived)).collect()
     }
 
     /// Each second since `began`, of the events from this number on.
@@ -144,9 +145,9 @@ impl Arrivals {
         let mut backlog = 0;
         let finished = (0..).zip(seconds).map(|(at_s, (second, latencies))| {
             backlog = (backlog + second.written).saturating_sub(second.delivered);
-            let latencies = Latencies::of(latencies);
-            let quantile = |share| latencies.quantile_ms(share).unwrap_or_default();
-            Second { at_s, backlog, p50_ms: quantile(0.5), p99_ms: quantile(0.99), ..second }
+            let latencies: Latencies = latencies.into_iter().collect();
+            let [p50_ms, p99_ms] = latencies.quantiles_ms([0.5, 0.99]).unwrap_or_default();
+            Second { at_s, backlog, p50_ms, p99_ms, ..second }
         });
         finished.collect()
     }

@@ -1,19 +1,19 @@
-//! The load: events written at an even rate, whether or not the relay keeps up.
+//! The load: events written at an even rate, whether or not the relay keeps up, or as a backlog.
 //!
 //! An event is one INSERT that commits by itself. Its latency begins just before the INSERT is
-//! sent, on the same clock as that of the consumer. A connection that is late writes every event
-//! all the same; the delay is reported, because then the machine is too small for the rate.
+//! sent, on the same clock as that of the consumer.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
 
-use tokio::task::JoinSet;
+use tokio::runtime::Handle;
 use tokio_postgres::{Client, Statement};
+use walrelay_measure::load::{Pace, steady};
 
 use super::arrivals::Arrivals;
 use super::plan::{KEYS, PAYLOAD_BYTES};
-use super::report::Latencies;
 use super::scratch_source::connect;
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -26,13 +26,6 @@ const BACKLOG_BATCH: u64 = 100;
 
 /// The connections that write.
 pub(super) struct LoadWriters(Vec<(Arc<Client>, Statement)>);
-
-/// How the load was really written.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct LoadPace {
-    pub(super) per_second: f64,
-    pub(super) late_p99_ms: f64,
-}
 
 /// How many connections write at this rate. The result divides [`KEYS`].
 fn connections(rate: u32) -> u64 {
@@ -78,49 +71,41 @@ impl LoadWriters {
         Ok(LoadWriters(writers))
     }
 
+    /// Writes the events of a run at a rate. Dropping the future stops the load.
     pub(super) async fn write(
         &self,
         arrivals: &Arc<Arrivals>,
         run: u32,
         numbers: Range<u64>,
         rate: u32,
-    ) -> Result<LoadPace, Fault> {
-        let began = Instant::now();
-        let mut tasks = JoinSet::new();
-        for (at, (client, insert)) in self.0.iter().enumerate() {
+    ) -> Result<Pace, Fault> {
+        let stop = StopWhenDropped::default();
+        let (stopped, runtime) = (Arc::clone(&stop.0), Handle::current());
+        // The number of connections divides KEYS, so that a key always has the same writer.
+        let writer = |(client, insert): &(Arc<Client>, Statement)| {
             let (client, insert) = (Arc::clone(client), insert.clone());
-            let arrivals = Arc::clone(arrivals);
-            let (first, count) = (numbers.start, self.0.len());
-            // The number of connections divides KEYS, so that a key always has the same writer.
-            let own = numbers.clone().filter(move |number| *number as usize % count == at);
-            tasks.spawn(async move {
-                let mut late_us: Vec<u32> = Vec::new();
-                for number in own {
-                    let after = (number - first) as f64 / f64::from(rate);
-                    let due = began + Duration::from_secs_f64(after);
-                    let (key, payload) = (key(number), payload(run, number));
-                    tokio::time::sleep_until(due.into()).await;
-                    let now = Instant::now();
-                    let late = now.saturating_duration_since(due).as_micros();
-                    late_us.push(u32::try_from(late).unwrap_or(u32::MAX));
-                    arrivals.sends(number, now);
-                    client.execute(&insert, &[&key, &payload]).await?;
-                }
-                Ok::<_, tokio_postgres::Error>(late_us)
-            });
-        }
-        let mut late_us = Vec::new();
-        while let Some(joined) = tasks.join_next().await {
-            let written = joined.map_err(|error| runtime::refused("the load", &error.into()))?;
-            late_us.extend(written.map_err(|error| query_fault(&error, "writing the load"))?);
-        }
-        let took = began.elapsed().as_secs_f64();
-        // The last event is due 1/rate before the end, so `took` may be too short.
-        let events = (numbers.end - numbers.start) as f64;
-        Ok(LoadPace {
-            per_second: events / took.max(events / f64::from(rate)),
-            late_p99_ms: Latencies::of(late_us).p99_ms().unwrap_or_default(),
-        })
+            let (arrivals, runtime) = (Arc::clone(arrivals), runtime.clone());
+            move |number| {
+                let (key, payload) = (key(number), payload(run, number));
+                arrivals.sends(number, Instant::now());
+                runtime.block_on(client.execute(&insert, &[&key, &payload])).map(drop)
+            }
+        };
+        let writers: Vec<_> = self.0.iter().map(writer).collect();
+        let load = move || steady(writers, numbers, rate.into(), &stopped);
+        let written = tokio::task::spawn_blocking(load).await;
+        let written = written.map_err(|error| runtime::refused("the load", &error.into()))?;
+        written.map_err(|error| query_fault(&error, "writing the load"))
+    }
+}
+
+/// Ends the threads of a load with the future that awaits them.
+#[derive(Default)]
+struct StopWhenDropped(Arc<AtomicBool>);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use walrelay_measure::process::{in_ticks, load_average};
+
 use super::arrivals::{ArrivalReader, Arrivals};
 use super::load::{self, LoadWriters};
 use super::plan::{CaptureMode, ComparisonRequest};
 use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter};
-use super::process_stats::{in_ticks, load_average};
 use super::relay_process::{RelayOrder, RelayProcess};
 use super::report::{Drain, PostgresCost, RelayCost, Run, RunResult};
 use super::scratch_source::{self, ScratchSource};
@@ -185,8 +186,8 @@ impl<'a> Measurement<'a> {
         Ok(Run {
             result: self.finish(relay, Some(load), share, total - warm).await?,
             rate,
-            written_per_second: pace.per_second,
-            load_late_p99_ms: pace.late_p99_ms,
+            written_per_second: pace.per_second(),
+            load_late_p99_ms: pace.lateness.quantile_ms(0.99).unwrap_or_default(),
             latencies: arrivals.latencies(warm),
             seconds: arrivals.seconds(warm, began),
             load_average,

@@ -7,20 +7,17 @@
 //!
 //! ```text
 //! plan ─► scratch_source ─┬► load ─────► Postgres ─► relay_process ─► broker ─► arrivals ─┐
-//!                         └► postgres_cost, process_stats                                 ├► report
+//!                         └► postgres_cost                                                ├► report
 //!         measure: one run or drain with all of these ────────────────────────────────────┘
-//! report ─► tables, measures ─► verdict ─► terminal, page; or JSON
+//! report ─► tables ─► terminal, page; or JSON
 //! ```
 
 mod arrivals;
 mod load;
 mod measure;
-mod measures;
-mod numbers;
 pub(crate) mod page;
 pub(crate) mod plan;
 mod postgres_cost;
-mod process_stats;
 pub(crate) mod relay_process;
 pub(crate) mod report;
 mod scratch_source;
@@ -28,18 +25,18 @@ mod tables;
 pub(crate) mod terminal;
 #[cfg(test)]
 mod testing;
-mod verdict;
 
 use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
+use walrelay_measure::process;
 
 use self::arrivals::ArrivalReader;
 use self::measure::Measurement;
 pub(crate) use self::measure::{ComparisonWatcher, RunProgress};
 use self::plan::{ComparisonPlan, ComparisonRequest};
-use self::report::ComparisonReport;
+use self::report::{ComparisonReport, Machine};
 use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -134,7 +131,12 @@ async fn measure(
     }
     *report = ComparisonReport {
         began_unix_us: unix_now_us(),
-        machine: process_stats::machine(),
+        machine: Machine {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: process::machine_memory_bytes(),
+            load_average: process::load_average(),
+            database_is_local: false,
+        },
         postgres_version: source.server_version().await?,
         sink: target.kind().to_owned(),
         broker: target.place(),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use serde_json::json;
+use walrelay_measure::numbers;
 
-use super::numbers;
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::settings::units::{parse_duration_ms, show_duration};
@@ -75,20 +75,10 @@ impl CaptureMode {
         WARM_UP.max(self.interval())
     }
 
-    /// Beside a line: `CDC`, `500 ms`.
-    pub(crate) fn short(self) -> String {
-        self.interval_ms().map_or_else(|| "CDC".to_owned(), |ms| numbers::ms(ms as f64))
-    }
-
-    /// In a table: `CDC`, `polling 500 ms`.
+    /// For people: `CDC`, `polling 500 ms`.
     pub(crate) fn name(self) -> String {
-        let polling = if self == CaptureMode::Cdc { "" } else { "polling " };
-        format!("{polling}{}", self.short())
-    }
-
-    /// In a sentence: `CDC`, `polling every 500 ms`.
-    pub(crate) fn long(self) -> String {
-        self.name().replace("polling ", "polling every ")
+        let polling = |ms| format!("polling {}", numbers::ms(ms as f64));
+        self.interval_ms().map_or_else(|| "CDC".to_owned(), polling)
     }
 }
 

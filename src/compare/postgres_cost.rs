@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
+use walrelay_measure::process;
 
-use super::process_stats;
 use super::relay_process::application_name;
 use super::report::PostgresCost;
 use super::scratch_source::{ask, ask_one, connect};
@@ -92,7 +92,7 @@ impl PostgresMeter {
         let (pid, began): (i32, Option<f64>) = (row.get(0), row.get(1));
         let is_local = began
             .zip(u32::try_from(pid).ok())
-            .is_some_and(|(began, pid)| process_stats::is_postgres(pid, began));
+            .is_some_and(|(began, pid)| process::is_named(pid, "postgres", began));
         let (name, cpu) = (name.to_owned(), CpuTimes::default());
         Ok(PostgresMeter { client, name, is_local, queries: 1, cpu })
     }
@@ -164,7 +164,7 @@ impl PostgresMeter {
         for row in ask(&self.client, "looking at the relay's backends", BACKENDS, &names).await? {
             let (pid, vacuums): (i32, Option<bool>) = (row.get(0), row.get(1));
             let Ok(pid) = u32::try_from(pid) else { continue };
-            if let Some(now_s) = process_stats::cpu_s(pid) {
+            if let Ok(now_s) = process::cpu_seconds(pid) {
                 // An autovacuum worker has vacuumed other tables before.
                 self.cpu.observe(pid, now_s, is_first || vacuums == Some(true));
             }
@@ -185,7 +185,7 @@ impl CpuTimes {
     }
 
     fn total_s(&self) -> f64 {
-        process_stats::in_ticks(self.0.values().map(|(begin, last)| last - begin).sum())
+        process::in_ticks(self.0.values().map(|(begin, last)| last - begin).sum())
     }
 }
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use walrelay_measure::process;
 
-use super::process_stats;
 use super::report::RelayCost;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -190,9 +190,10 @@ impl RelayProcess {
     }
 
     pub(super) fn cost(&self) -> RelayCost {
+        let pid = self.process.id();
         RelayCost {
-            cpu_s: process_stats::cpu_s(self.process.id()).unwrap_or_default(),
-            rss_peak_bytes: process_stats::rss_peak_bytes(self.process.id()).unwrap_or_default(),
+            cpu_s: process::cpu_seconds(pid).unwrap_or(0.0),
+            rss_peak_bytes: process::memory(pid).map_or(0, |memory| memory.peak_rss_bytes),
         }
     }
 

@@ -2,8 +2,9 @@
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use walrelay_measure::latency::Latencies;
+use walrelay_measure::numbers;
 
-use super::numbers;
 use super::plan::{CaptureMode, ComparisonPlan};
 use crate::base::time::rfc3339;
 use crate::sink;
@@ -50,7 +51,7 @@ pub(crate) struct Run {
     /// latencies say little.
     pub(crate) load_late_p99_ms: f64,
     /// From just before the INSERT is sent, which commits by itself, to the event at the consumer.
-    #[serde(rename = "latency_ms")]
+    #[serde(rename = "latency_ms", serialize_with = "as_quantiles")]
     pub(crate) latencies: Latencies,
     pub(crate) seconds: Vec<Second>,
     /// At the beginning of the run.
@@ -131,60 +132,9 @@ pub(crate) struct RateGroup<'a> {
     pub(crate) runs: Vec<&'a Run>,
 }
 
-/// Latencies of every event in microseconds, ascending: quantiles are values that occurred.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Latencies(Vec<u32>);
-
-/// The reported quantiles, with their names for people and in JSON.
-pub(crate) const QUANTILES: [(f64, &str, &str); 6] = [
-    (0.5, "p50", "p50"),
-    (0.9, "p90", "p90"),
-    (0.95, "p95", "p95"),
-    (0.99, "p99", "p99"),
-    (0.999, "p99.9", "p999"),
-    (1.0, "max", "max"),
-];
-
-impl Latencies {
-    pub(crate) fn of(mut micros: Vec<u32>) -> Latencies {
-        micros.sort_unstable();
-        Latencies(micros)
-    }
-
-    pub(crate) fn micros(&self) -> &[u32] {
-        &self.0
-    }
-
-    /// The latency that this share of the events did not exceed; none without events.
-    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
-        let rank = (share * self.0.len() as f64).ceil() as usize;
-        let micros = self.0.get(rank.saturating_sub(1))?;
-        Some(f64::from(*micros) / 1000.0)
-    }
-
-    pub(crate) fn p50_ms(&self) -> Option<f64> {
-        self.quantile_ms(0.5)
-    }
-
-    pub(crate) fn p99_ms(&self) -> Option<f64> {
-        self.quantile_ms(0.99)
-    }
-}
-
-impl Serialize for Latencies {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(QUANTILES.map(|(share, _, name)| (name, self.quantile_ms(share))))
-    }
-}
-
-impl EventCounts {
-    /// The counts that are not zero, with words for missing, duplicated and out of order.
-    pub(crate) fn named(self, words: [&'static str; 3]) -> Vec<String> {
-        let counts = [self.missing, self.duplicated, self.out_of_order].into_iter().zip(words);
-        let found = counts.filter(|(events, _)| *events > 0);
-        found.map(|(events, word)| format!("{} {word}", numbers::count(events))).collect()
-    }
-}
+/// The reported quantiles, and their names in tables and in JSON.
+pub(crate) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 1.0];
+pub(crate) const QUANTILE_NAMES: [&str; 6] = ["p50", "p90", "p95", "p99", "p99.9", "max"];
 
 impl Run {
     /// First deliveries per second, within the whole seconds of the load.
@@ -209,13 +159,9 @@ impl Drain {
     }
 }
 
-impl<'a> RateGroup<'a> {
-    pub(crate) fn cdc(&self) -> Option<&'a Run> {
-        self.runs.iter().copied().find(|run| run.result.mode == CaptureMode::Cdc)
-    }
-
-    pub(crate) fn polling(&self) -> impl Iterator<Item = &'a Run> {
-        self.runs.iter().copied().filter(|run| run.result.mode != CaptureMode::Cdc)
+impl RateGroup<'_> {
+    pub(crate) fn name(&self) -> String {
+        format!("{} events/s", numbers::count(self.rate.into()))
     }
 }
 
@@ -226,14 +172,12 @@ impl ComparisonReport {
         runs.chain(self.drains.iter().map(|drain| &drain.result))
     }
 
-    pub(crate) fn missing(&self) -> u64 {
-        self.results().map(|result| result.losses.missing).sum()
-    }
-
-    /// All measured modes, sorted.
-    pub(crate) fn modes(&self) -> Vec<CaptureMode> {
-        let modes: std::collections::BTreeSet<_> = self.results().map(|it| it.mode).collect();
-        modes.into_iter().collect()
+    pub(crate) fn losses(&self) -> EventCounts {
+        self.results().fold(EventCounts::default(), |sum, RunResult { losses, .. }| EventCounts {
+            missing: sum.missing + losses.missing,
+            duplicated: sum.duplicated + losses.duplicated,
+            out_of_order: sum.out_of_order + losses.out_of_order,
+        })
     }
 
     pub(crate) fn by_rate(&self) -> Vec<RateGroup<'_>> {
@@ -261,7 +205,7 @@ impl ComparisonReport {
             (!self.postgres_version.is_empty(), format!("PostgreSQL {}", self.postgres_version)),
             (!sink.is_empty(), format!("{sink} at {}", self.broker)),
             (cores > 0, format!("{cores} {word}")),
-            (cores > 0, format!("{} of memory", numbers::bytes(memory_bytes as f64))),
+            (cores > 0, format!("{} of memory", numbers::bytes(memory_bytes))),
             (cores > 0, format!("load average {} before", numbers::figure(load_average))),
         ];
         let known = parts.into_iter().filter(|(known, _)| *known).map(|(_, part)| part);
@@ -279,6 +223,12 @@ impl ComparisonReport {
         }
         value
     }
+}
+
+fn as_quantiles<S: Serializer>(latencies: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
+    let values = latencies.quantiles_ms(QUANTILES);
+    let named = |(at, name): (usize, &str)| (name.replace('.', ""), values.map(|ms| ms[at]));
+    serializer.collect_map(QUANTILE_NAMES.into_iter().enumerate().map(named))
 }
 
 fn as_rfc3339<S: Serializer>(unix_us: &i64, serializer: S) -> Result<S::Ok, S::Error> {

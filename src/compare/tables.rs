@@ -1,117 +1,152 @@
-//! All numbers of a comparison as tables, for the terminal and the page alike.
+//! A comparison in tables, for the terminal and the page alike, and what became of its events in one sentence.
 
-use super::numbers::{self, count, fixed};
-use super::report::{ComparisonReport, Drain, QUANTILES, Run, RunResult};
+use walrelay_measure::latency::Latencies;
+use walrelay_measure::numbers::{bytes, count, figure, fixed};
+use walrelay_measure::table::Table;
 
-pub(crate) struct NumberTable {
-    pub(crate) title: String,
-    /// Rows under a heading, which may be empty.
-    pub(crate) groups: Vec<(String, Vec<TableRow>)>,
-}
+use super::plan::CaptureMode;
+use super::report::{ComparisonReport, QUANTILE_NAMES, QUANTILES, RateGroup, Run, RunResult};
 
-pub(crate) struct TableRow {
-    pub(crate) name: String,
-    pub(crate) cells: Vec<TableCell>,
-}
+/// The columns of events that were lost, repeated or reordered.
+pub(crate) const LOSSES: [&str; 3] = ["missing", "duplicated", "out of order"];
+const COSTS: [&str; 8] = [
+    "transactions",
+    "tuples read",
+    "tuples written",
+    "dead tuples",
+    "WAL",
+    "Postgres CPU",
+    "relay CPU",
+    "relay memory",
+];
+/// The cell of a value that is not known.
+const UNKNOWN: &str = "–";
 
-pub(crate) struct TableCell {
-    pub(crate) column: &'static str,
-    pub(crate) text: String,
-    /// A count of lost, repeated or reordered events that is not zero.
-    pub(crate) alarm: bool,
-}
-
-impl NumberTable {
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &TableRow> {
-        self.groups.iter().flat_map(|(_, rows)| rows)
-    }
-
-    pub(crate) fn columns(&self) -> Vec<&'static str> {
-        let first = self.rows().next().map(|row| row.cells.as_slice()).unwrap_or_default();
-        first.iter().map(|cell| cell.column).collect()
-    }
-}
-
-pub(crate) fn all(report: &ComparisonReport) -> Vec<NumberTable> {
-    let (rates, drains) = (report.by_rate(), report.drains_by_mode());
-    let of_runs = |title: &str, cells: fn(&Run) -> Vec<TableCell>| {
-        let row = |run: &&Run| TableRow { name: run.result.mode.name(), cells: cells(run) };
-        let groups =
-            rates.iter().map(|at| (numbers::rate(at.rate), at.runs.iter().map(row).collect()));
-        NumberTable { title: title.to_owned(), groups: groups.collect() }
-    };
-    let of_drains = |title: String, cells: fn(&Drain) -> Vec<TableCell>| {
-        let row = |drain: &&Drain| TableRow { name: drain.result.mode.name(), cells: cells(drain) };
-        NumberTable { title, groups: vec![(String::new(), drains.iter().map(row).collect())] }
-    };
-    let mut tables = Vec::new();
-    if !rates.is_empty() {
-        tables.push(of_runs("Latency in milliseconds", latency));
-        tables.push(of_runs("Events", events));
-        tables.push(of_runs("Cost of each run", |run| cost(&run.result)));
-    }
-    if let Some(first) = drains.first() {
-        let title = format!("A backlog of {} events", count(first.result.events));
-        tables.push(of_drains(title, drained));
-        tables.push(of_drains("Cost of draining it".to_owned(), |drain| cost(&drain.result)));
-    }
+/// All numbers. The first table is that of the latencies, if there are any.
+pub(crate) fn all(report: &ComparisonReport) -> Vec<Table> {
+    let mut tables = of_runs(report, &report.by_rate());
+    tables.extend(of_drains(report));
     tables
 }
 
-fn latency(run: &Run) -> Vec<TableCell> {
-    let shown =
-        |share| run.latencies.quantile_ms(share).map_or("–".to_owned(), |it| fixed(it, 2));
-    QUANTILES.map(|(share, name, _)| cell(name, shown(share))).into()
+fn of_runs(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Table> {
+    let table = |title: &str, columns: &[&str]| {
+        Table::new(title, ["events/s", "mode"].iter().chain(columns).copied())
+    };
+    let of_events = ["events", "written/s", "delivered/s"].iter().chain(&LOSSES).copied();
+    let of_events: Vec<&str> = of_events.chain(["load late p99", "load average"]).collect();
+    let mut latency = table("Latency in milliseconds", &QUANTILE_NAMES);
+    let mut events = table("Events", &of_events);
+    let mut costs = table("Cost of each run", &COSTS);
+    for run in rates.iter().flat_map(|at| &at.runs) {
+        let result = &run.result;
+        let add = |table: &mut Table, cells: Vec<String>| {
+            table.row([count(run.rate.into()), result.mode.name()].into_iter().chain(cells));
+        };
+        add(&mut latency, quantiles(&run.latencies));
+        add(&mut costs, cost(result));
+        let mut cells = vec![count(result.events)];
+        cells.extend([run.written_per_second, run.delivered_per_second()].map(|it| fixed(it, 1)));
+        cells.extend(losses(result));
+        cells.push(format!("{} ms", fixed(run.load_late_p99_ms, 2)));
+        cells.push(fixed(run.load_average, 2));
+        add(&mut events, cells);
+    }
+    if report.runs.is_empty() { Vec::new() } else { vec![latency, events, costs] }
 }
 
-fn events(run: &Run) -> Vec<TableCell> {
-    let mut cells = vec![
-        cell("events", count(run.result.events)),
-        cell("written/s", fixed(run.written_per_second, 1)),
-        cell("delivered/s", fixed(run.delivered_per_second(), 1)),
-    ];
-    cells.extend(losses(&run.result));
-    cells.push(cell("load late p99", format!("{} ms", fixed(run.load_late_p99_ms, 2))));
-    cells.push(cell("load average", fixed(run.load_average, 2)));
-    cells
+fn of_drains(report: &ComparisonReport) -> Vec<Table> {
+    let drains = report.drains_by_mode();
+    let Some(first) = drains.first() else { return Vec::new() };
+    let title = format!("A backlog of {} events", count(first.result.events));
+    let columns = ["mode", "first after", "all after", "events/s"];
+    let mut speeds = Table::new(title, columns.iter().chain(&LOSSES).copied());
+    let mut costs = Table::new("Cost of draining it", ["mode"].iter().chain(&COSTS).copied());
+    for drain in drains {
+        let name = drain.result.mode.name();
+        let mut cells = vec![name.clone(), seconds(drain.first_s)];
+        cells.push(seconds(drain.first_s + drain.seconds));
+        cells.push(count(drain.per_second().round() as u64));
+        speeds.row(cells.into_iter().chain(losses(&drain.result)));
+        costs.row([name].into_iter().chain(cost(&drain.result)));
+    }
+    vec![speeds, costs]
 }
 
-fn cost(RunResult { postgres, relay, .. }: &RunResult) -> Vec<TableCell> {
+fn quantiles(latencies: &Latencies) -> Vec<String> {
+    let values = latencies.quantiles_ms(QUANTILES);
+    values.map_or_else(|| vec![UNKNOWN.to_owned(); 6], |ms| ms.map(|it| fixed(it, 2)).into())
+}
+
+fn losses(RunResult { losses, .. }: &RunResult) -> [String; 3] {
+    [losses.missing, losses.duplicated, losses.out_of_order].map(count)
+}
+
+fn cost(RunResult { postgres, relay, .. }: &RunResult) -> Vec<String> {
     vec![
-        cell("transactions", count(postgres.transactions)),
-        cell("tuples read", count(postgres.tuples_read)),
-        cell("tuples written", count(postgres.tuples_written)),
-        cell("dead tuples", count(postgres.dead_tuples)),
-        cell("WAL", numbers::bytes(postgres.wal_bytes as f64)),
-        cell("Postgres CPU", postgres.cpu_s.map_or("not known".to_owned(), seconds)),
-        cell("relay CPU", seconds(relay.cpu_s)),
-        cell("relay memory", numbers::bytes(relay.rss_peak_bytes as f64)),
+        count(postgres.transactions),
+        count(postgres.tuples_read),
+        count(postgres.tuples_written),
+        count(postgres.dead_tuples),
+        bytes(postgres.wal_bytes),
+        postgres.cpu_s.map_or(UNKNOWN.to_owned(), seconds),
+        seconds(relay.cpu_s),
+        bytes(relay.rss_peak_bytes),
     ]
-}
-
-fn drained(drain: &Drain) -> Vec<TableCell> {
-    let mut cells = vec![
-        cell("first after", seconds(drain.first_s)),
-        cell("all after", seconds(drain.first_s + drain.seconds)),
-        cell("events/s", count(drain.per_second().round() as u64)),
-    ];
-    cells.extend(losses(&drain.result));
-    cells
-}
-
-fn losses(RunResult { losses, .. }: &RunResult) -> [TableCell; 3] {
-    let lost = |column, events| TableCell { column, text: count(events), alarm: events > 0 };
-    [
-        lost("missing", losses.missing),
-        lost("duplicated", losses.duplicated),
-        lost("out of order", losses.out_of_order),
-    ]
-}
-
-fn cell(column: &'static str, text: String) -> TableCell {
-    TableCell { column, text, alarm: false }
 }
 
 fn seconds(value: f64) -> String {
     format!("{} s", fixed(value, 2))
 }
+
+/// Each figure of polling as a multiple of that of the slot at the same rate.
+pub(crate) fn factors(report: &ComparisonReport) -> Table {
+    type Figure = fn(&Run) -> Option<f64>;
+    let figures: [(&str, Figure); 7] = [
+        ("p50", |run| run.latencies.quantile_ms(0.5)),
+        ("p99", |run| run.latencies.quantile_ms(0.99)),
+        ("Postgres CPU", |run| run.result.postgres.cpu_s),
+        ("transactions", |run| Some(run.result.postgres.transactions as f64)),
+        ("WAL", |run| Some(run.result.postgres.wal_bytes as f64)),
+        ("relay CPU", |run| Some(run.result.relay.cpu_s)),
+        ("relay memory", |run| Some(run.result.relay.rss_peak_bytes as f64)),
+    ];
+    let columns = ["events/s", "mode"].into_iter().chain(figures.map(|(name, _)| name));
+    let mut table = Table::new("Polling as a multiple of CDC", columns);
+    for at in report.by_rate() {
+        let Some(cdc) = at.runs.iter().find(|run| run.result.mode == CaptureMode::Cdc) else {
+            continue;
+        };
+        for polling in at.runs.iter().filter(|run| run.result.mode != CaptureMode::Cdc) {
+            let cells = figures.map(|(_, of)| factor(of(polling), of(cdc)));
+            table.row([count(at.rate.into()), polling.result.mode.name()].into_iter().chain(cells));
+        }
+    }
+    table
+}
+
+/// A figure that is zero or not known has no multiple.
+fn factor(above: Option<f64>, below: Option<f64>) -> String {
+    let known = above.zip(below).filter(|(above, below)| *above > 0.0 && *below > 0.0);
+    known.map_or(UNKNOWN.to_owned(), |(above, below)| format!("{} ×", figure(above / below)))
+}
+
+/// One sentence on what became of all events.
+pub(crate) fn conclusion(report: &ComparisonReport) -> String {
+    let (losses, events) = (report.losses(), report.results().map(|it| it.events).sum());
+    let counts = [losses.missing, losses.duplicated, losses.out_of_order];
+    let wrong = counts.into_iter().zip(LOSSES).filter(|(events, _)| *events > 0);
+    let wrong: Vec<String> =
+        wrong.map(|(events, what)| format!("{} {what}", count(events))).collect();
+    match (events, wrong.as_slice()) {
+        (0, []) => "No event was measured.".to_owned(),
+        (_, []) => {
+            format!("None of {} events was missing, duplicated or out of order.", count(events))
+        }
+        (_, wrong) => format!("Of {} events: {}.", count(events), wrong.join(", ")),
+    }
+}
+
+#[cfg(test)]
+#[path = "tables_tests.rs"]
+mod tests;

@@ -91,10 +91,11 @@ impl Checks<'_> {
             let what = "logical messages are not in any table: they cannot be polled";
             self.conflict(&path, what, "remove the section");
         }
-        for (index, _) in source.outbox.iter().enumerate().filter(|(_, it)| it.filter.is_some()) {
+        for (index, _) in source.outbox.iter().enumerate().filter(|(_, it)| it.filter.0.is_some()) {
             let what =
                 "a row filter belongs to a publication, and polling claims every pending row";
-            self.conflict(&outbox(index).child("where"), what, "remove it");
+            let mend = "remove it, or that of a library with where = \"\"";
+            self.conflict(&outbox(index).child("where"), what, mend);
         }
         let Some(PollingSettings { workers, batch_max, status_values: values, .. }) =
             &source.polling

@@ -194,6 +194,10 @@ fn an_unknown_library_is_told_with_those_that_are_known() {
 fn a_row_filter_is_one_of_the_slot() {
     assert_eq!(table_of("library = \"emmett\"").filter.as_deref(), Some("message_kind = 'E'"));
     assert_eq!(table_of("where = \"a IS NULL\"").filter.as_deref(), Some("a IS NULL"));
+    // An empty text takes away the filter of the library.
+    let all = "library = \"emmett\"\nwhere = \"\"";
+    assert_eq!(table_of(all).filter, None);
+    load_with(&with_table(all), &[], &["source.mode=polling"]).unwrap();
     let told = load_with(&with_table("where = \"a\""), &[], &["source.mode=polling"]).unwrap_err();
     let told = rendered(&told);
     assert!(

@@ -25,6 +25,7 @@ use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{PayloadFormat, Preset};
 use crate::sink::Broker;
+use crate::sink::kafka::broker::KafkaBroker;
 use crate::sink::kafka::settings::KafkaSettings;
 
 const MINIMAL: &str = "\
@@ -55,7 +56,8 @@ impl Drop for TempFile {
 }
 
 fn kafka(broker: &dyn Broker) -> &KafkaSettings {
-    (broker as &dyn Any).downcast_ref().unwrap()
+    let broker: &KafkaBroker = (broker as &dyn Any).downcast_ref().unwrap();
+    &broker.settings
 }
 
 fn load_with(

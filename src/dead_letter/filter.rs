@@ -12,6 +12,7 @@ use super::record::DeadLetter;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::escaped;
 use crate::base::time::{parse_rfc3339, rfc3339};
+use crate::sink::log::ReadFrom;
 
 /// A filter as it is typed. A dead letter must match everything that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, Deserialize)]
@@ -133,8 +134,9 @@ impl DeadLetterFilter {
         self.states
     }
 
-    pub(crate) fn since_unix_us(&self) -> Option<i64> {
-        self.since_unix_us
+    /// Where dead letters begin that may match.
+    pub(super) fn read_from(&self) -> ReadFrom {
+        self.since_unix_us.map_or(ReadFrom::Beginning, ReadFrom::Time)
     }
 
     /// The same for what has failed before `now_unix_us`, unless it ends earlier; and when it ends.

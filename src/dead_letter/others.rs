@@ -20,7 +20,7 @@ pub(crate) fn others(
     has_time: &dyn Fn() -> bool,
 ) -> Result<BTreeMap<String, usize>, Fault> {
     let (mut others, mut records) = (BTreeMap::new(), 0);
-    topic.each(topic.reader(ReadFrom::Beginning)?, |record| {
+    topic.each(ReadFrom::Beginning, |record| {
         records += 1;
         if let LogRecord::DeadLetter(letter) = &record
             && !owner.wrote(letter)

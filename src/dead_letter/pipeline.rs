@@ -1,11 +1,17 @@
 //! Publishes the events of dead letters and writes resolutions, each through a sink of its own:
 //! behind a refused event a sink sends no later record of its key, which would also hold up
 //! resolutions. The resolution of a replayed event is written once the event is confirmed.
+//!
+//! The driver of the loop drives both sinks. Unlike the loop, a replay waits for no broker and
+//! repeats no attempt: it ends, and what is not resolved stays open.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
+
+use walrelay_core::base::clock::Moment;
+use walrelay_core::relay::sink_driver::SinkDriver;
 
 use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, Resolution};
@@ -17,16 +23,14 @@ use crate::base::text::escaped;
 use crate::sink::{Disposition, Failure, PublishError, Requirements, Sink, SinkReport};
 
 /// How long records may be in flight while nothing is confirmed.
-const SILENCE_MAX_US: i64 = 30_000_000;
-/// The same while the broker is known to be unreachable.
-const UNREACHABLE_MAX_US: i64 = 10_000_000;
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The same while the broker is known to be unreachable, and for a single record.
+const UNREACHABLE_MAX: Duration = Duration::from_secs(10);
 /// How long what is in flight may take to settle once nothing more is published.
-const SETTLE_US: i64 = 5_000_000;
-/// How long one record may take.
-const APPEND_US: i64 = 10_000_000;
+const SETTLE_WITHIN: Duration = Duration::from_secs(5);
 /// After how much silence the topic is inspected: Kafka's
 /// client takes 15 s to report that a topic is missing.
-const INSPECT_AFTER_US: i64 = 3_000_000;
+const INSPECT_AFTER: Duration = Duration::from_secs(3);
 /// How often the sinks are polled while the broker is asked about a topic.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 const CHECK: &str = "walrelay check";
@@ -34,83 +38,86 @@ const AGAIN: &str = "walrelay dlq replay: what was delivered is resolved, the re
 
 type Publish = fn(&mut dyn Sink, Sequence, &Outbound<'_>) -> Result<(), PublishError>;
 
+/// Each event is published alone: a refusal must name its event, and no other event may fail because
+/// of it.
+const EVENT: Publish = |sink, sequence, event| sink.publish_alone(sequence, event);
+const RECORD: Publish = |sink, sequence, record| sink.publish_dead_letter(sequence, record);
+
 /// A sink, and what it has not confirmed; `T` says what a record is.
-struct ConfirmedPublisher<T> {
-    sink: Box<dyn Sink>,
+struct Publisher<T> {
+    driver: SinkDriver,
     publish: Publish,
+    silence_max: Duration,
     next: Sequence,
     in_flight: BTreeMap<Sequence, T>,
     /// The queue of the sink was full at the last attempt.
     is_full: bool,
-    /// When the sink last confirmed something, or got a record while it had none.
-    progress_unix_us: i64,
-    unreachable: Option<String>,
-    reports: Vec<SinkReport>,
+    /// When the sink got a record, or had no room for it, while it had none.
+    waiting_since: Instant,
 }
 
 /// Why a record was not published, or no more can be.
 enum PublishFailure<T> {
     /// The broker refuses this record; without a failure, it has refused it together with others.
-    Refused(T, Option<Box<Failure>>),
+    Refused(T, Option<Failure>),
     /// The sink was lost: the outcome of the records in flight will never be known.
     SinkLost(String),
 }
 
-impl<T> ConfirmedPublisher<T> {
-    fn open(topic: &DeadLetterTopic<'_>, publish: Publish) -> Result<ConfirmedPublisher<T>, Fault> {
+impl<T> Publisher<T> {
+    fn open(
+        topic: &DeadLetterTopic<'_>,
+        publish: Publish,
+        silence_max: Duration,
+        now: Instant,
+    ) -> Result<Publisher<T>, Fault> {
         let sink = topic.broker.open(None).map_err(|faults| {
             let reasons: Vec<String> = faults.into_iter().map(|fault| fault.what).collect();
             let what = format!("cannot publish: {}", reasons.join("; "));
             Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", CHECK)
         })?;
-        Ok(ConfirmedPublisher {
-            sink,
+        Ok(Publisher {
+            driver: SinkDriver::of(sink, now),
             publish,
+            silence_max,
             next: 0,
             in_flight: BTreeMap::new(),
             is_full: false,
-            progress_unix_us: 0,
-            unreachable: None,
-            reports: Vec::new(),
+            waiting_since: now,
         })
-    }
-
-    /// How long records have been in flight, or could not be queued, while nothing was confirmed.
-    fn silent_us(&self, now_unix_us: i64) -> i64 {
-        if self.is_waiting() { now_unix_us - self.progress_unix_us } else { 0 }
     }
 
     fn is_waiting(&self) -> bool {
         self.is_full || !self.in_flight.is_empty()
     }
 
-    /// Keeps the connection of the sink alive. What is reported is there for the next poll.
-    fn keep_alive(&mut self) {
-        self.sink.poll(Instant::now(), Duration::ZERO, &mut self.reports);
+    /// How long records have been in flight, or could not be queued, while nothing was confirmed.
+    fn silence(&self, now: Instant) -> Duration {
+        if self.is_waiting() {
+            self.driver.silence(self.waiting_since, now)
+        } else {
+            Duration::ZERO
+        }
     }
 
-    /// Publishes a record; false when the queue of the sink is full.
     fn publish(
         &mut self,
         item: T,
         record: &Outbound<'_>,
-        now_unix_us: i64,
-    ) -> Result<bool, PublishFailure<T>> {
+        now: Instant,
+    ) -> Result<(), PublishError> {
         if !self.is_waiting() {
-            self.progress_unix_us = now_unix_us;
+            self.waiting_since = now;
         }
-        self.is_full = match (self.publish)(&mut *self.sink, self.next, record) {
-            Ok(()) => false,
-            Err(PublishError::QueueFull) => true,
-            Err(PublishError::Failed(failure)) => {
-                return Err(PublishFailure::Refused(item, Some(Box::new(failure))));
-            }
-        };
-        if !self.is_full {
+        let sink = self.driver.sink.as_mut();
+        let published = sink.map(|sink| (self.publish)(&mut **sink, self.next, record));
+        let published = published.unwrap_or(Err(PublishError::QueueFull));
+        self.is_full = published == Err(PublishError::QueueFull);
+        if published.is_ok() {
             self.in_flight.insert(self.next, item);
             self.next += 1;
         }
-        Ok(!self.is_full)
+        published
     }
 
     /// Moves what was confirmed to `confirmed`, waiting
@@ -118,55 +125,50 @@ impl<T> ConfirmedPublisher<T> {
     fn poll(
         &mut self,
         patience: Duration,
-        now_unix_us: i64,
+        now: Instant,
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
-        let mut reports = std::mem::take(&mut self.reports);
-        self.sink.poll(Instant::now(), patience, &mut reports);
-        let mut failures = Vec::new();
-        let mut refused = |item: Option<T>, failure| {
-            failures.extend(item.map(|item| PublishFailure::Refused(item, failure)));
-        };
-        let mut lost = None;
+        let mut reports = self.driver.poll(patience, now);
+        let (mut failures, mut lost, before) = (Vec::new(), None, confirmed.len());
         for report in reports.drain(..) {
-            match report {
+            let (sequence, failure) = match report {
+                SinkReport::Failed(sequence, failure) => (sequence, Some(failure)),
+                SinkReport::Suspect(sequence) => (sequence, None),
                 SinkReport::Confirmed(sequence) => {
-                    self.progress_unix_us = now_unix_us;
-                    self.unreachable = None;
+                    self.driver.settled(now);
                     confirmed.extend(self.in_flight.remove(&sequence));
+                    continue;
                 }
-                SinkReport::Failed(sequence, failure) => {
-                    refused(self.in_flight.remove(&sequence), Some(Box::new(failure)));
+                SinkReport::Reachable => {
+                    self.driver.reachable();
+                    continue;
                 }
-                SinkReport::Suspect(sequence) => refused(self.in_flight.remove(&sequence), None),
-                SinkReport::Reachable => self.unreachable = None,
                 SinkReport::Unreachable(reason) | SinkReport::LoginRefused(reason) => {
-                    self.unreachable = Some(reason);
+                    self.driver.unreachable(reason);
+                    continue;
                 }
-                SinkReport::Broken(reason) => lost = Some(reason),
-                SinkReport::Unable(failure) => lost = Some(failure.reason),
-            }
+                SinkReport::Broken(reason) | SinkReport::Unable(Failure { reason, .. }) => {
+                    lost = Some(reason);
+                    continue;
+                }
+            };
+            let item = self.in_flight.remove(&sequence);
+            failures.extend(item.map(|item| PublishFailure::Refused(item, failure)));
         }
-        self.reports = reports;
-        let (silence_max_us, reason) = match &self.unreachable {
-            Some(reason) => (UNREACHABLE_MAX_US, reason.as_str()),
-            None => (SILENCE_MAX_US, "it confirms nothing"),
+        self.driver.done(reports, confirmed.len() > before, now);
+        if let Some(reason) = &lost {
+            self.driver.break_sink(reason, self.in_flight.len(), now);
+        }
+        let (silence_max, reason) = match self.driver.outage() {
+            "" => (self.silence_max, "it confirms nothing"),
+            reason => (UNREACHABLE_MAX, reason),
         };
-        if self.silent_us(now_unix_us) > silence_max_us {
+        if self.silence(now) > silence_max {
             lost.get_or_insert_with(|| reason.to_owned());
         }
         failures.extend(lost.map(PublishFailure::SinkLost));
         failures
     }
-}
-
-/// The outcome of an event that was given to the sink.
-pub(super) enum EventPublish {
-    Queued,
-    /// The queue of the sink is full.
-    Full,
-    /// The broker cannot carry it, now or later; others are not concerned.
-    Uncarried(Box<Failure>),
 }
 
 /// An event in flight.
@@ -181,10 +183,10 @@ struct InFlight {
 pub(super) struct Pipeline<'a> {
     topic: &'a DeadLetterTopic<'a>,
     /// Opened for the first event.
-    events: Option<ConfirmedPublisher<Box<InFlight>>>,
+    events: Option<Publisher<InFlight>>,
     resolutions: VecDeque<Resolution>,
     /// None once the log cannot be written any more.
-    log: Option<ConfirmedPublisher<()>>,
+    log: Option<Publisher<()>>,
     /// Keys of refused events: later events of them do not settle.
     stuck_keys: HashSet<KeyHash>,
     /// The topic of which the broker has said that it takes nothing.
@@ -192,87 +194,72 @@ pub(super) struct Pipeline<'a> {
     has_inspected: bool,
     /// The sink of the events is lost.
     is_lost: bool,
-    progress_unix_us: i64,
 }
 
 impl<'a> Pipeline<'a> {
-    pub(super) fn open(topic: &'a DeadLetterTopic<'a>, now: i64) -> Result<Pipeline<'a>, Fault> {
-        let publish: Publish = |sink, sequence, record| sink.publish_dead_letter(sequence, record);
+    pub(super) fn open(
+        topic: &'a DeadLetterTopic<'a>,
+        now: Instant,
+    ) -> Result<Pipeline<'a>, Fault> {
         Ok(Pipeline {
             topic,
             events: None,
             resolutions: VecDeque::new(),
-            log: Some(ConfirmedPublisher::open(topic, publish)?),
+            log: Some(Publisher::open(topic, RECORD, SILENCE_MAX, now)?),
             stuck_keys: HashSet::new(),
             stuck_topic: None,
             has_inspected: false,
             is_lost: false,
-            progress_unix_us: now,
         })
     }
 
     /// How many events and resolutions are not in the log yet.
     pub(super) fn unresolved(&self) -> usize {
-        self.events_in_flight() + self.resolutions.len() + self.resolutions_in_flight()
+        let written = self.log.as_ref().map_or(0, |log| log.in_flight.len());
+        self.events_in_flight() + self.resolutions.len() + written
     }
 
     fn events_in_flight(&self) -> usize {
         self.events.as_ref().map_or(0, |events| events.in_flight.len())
     }
 
-    pub(super) fn resolutions_in_flight(&self) -> usize {
-        self.log.as_ref().map_or(0, |log| log.in_flight.len())
-    }
-
-    /// Stops publishing: events in flight have their time to settle from now on.
-    pub(super) fn settle_from(&mut self, now: i64) {
-        self.progress_unix_us = now;
-    }
-
-    /// Is nothing left that may still be resolved?
-    pub(super) fn is_settled(&self, now: i64) -> bool {
+    /// Is nothing left that may still be resolved, since nothing more was published from
+    /// `ended_at` on?
+    pub(super) fn is_settled(&self, ended_at: Instant, now: Instant) -> bool {
+        let Some(log) = &self.log else { return true };
         let is_stuck = |event: &InFlight| {
             event.key.is_some_and(|key| self.stuck_keys.contains(&key))
                 || self.stuck_topic.as_ref() == Some(&event.topic)
         };
         let mut events = self.events.iter().flat_map(|events| events.in_flight.values());
         let only_events = self.events_in_flight() == self.unresolved();
-        self.log.is_none()
-            || (only_events && (self.is_lost || events.all(|event| is_stuck(event))))
-            || now - self.progress_unix_us > SETTLE_US
+        let drivers = self.events.iter().map(|events| &events.driver).chain([&log.driver]);
+        only_events && (self.is_lost || events.all(|event| is_stuck(event)))
+            || drivers.into_iter().all(|it| it.silence(ended_at, now) > SETTLE_WITHIN)
     }
 
-    /// Publishes the event of a dead letter.
+    /// Publishes the event of a dead letter. What the broker cannot carry, now or later, has failed;
+    /// others are not concerned. The outer fault is that of a refusal that ends the job.
     pub(super) fn publish(
         &mut self,
         letter: &DeadLetter,
         resolution: Resolution,
-        now: i64,
-    ) -> Result<EventPublish, Fault> {
+        now: Instant,
+    ) -> Result<Result<(), PublishError>, Fault> {
         let events = match &mut self.events {
             Some(events) => events,
-            // Each event is published alone: a refusal must name its event, and no other event may
-            // fail because of it.
-            none => none.insert(ConfirmedPublisher::open(self.topic, |sink, sequence, event| {
-                sink.publish_alone(sequence, event)
-            })?),
+            none => none.insert(Publisher::open(self.topic, EVENT, SILENCE_MAX, now)?),
         };
         let replays = resolution.replays;
         let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
         let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
-        let item = Box::new(InFlight { topic, key, resolution });
-        let published = letter.event(replays, consumer, |event| events.publish(item, event, now));
-        match published {
-            Ok(true) => Ok(EventPublish::Queued),
-            Ok(false) => Ok(EventPublish::Full),
-            // Without the broker being asked.
-            Err(PublishFailure::Refused(_, Some(failure)))
-                if failure.disposition == Disposition::Terminal =>
-            {
-                Ok(EventPublish::Uncarried(failure))
+        let item = InFlight { topic, key, resolution };
+        match letter.event(replays, consumer, |event| events.publish(item, event, now)) {
+            Err(PublishError::Failed(failure)) if failure.disposition != Disposition::Terminal => {
+                Err(self.refused(key, &letter.event_id, &letter.topic, Some(failure)))
             }
-            Err(failure) => Err(self.refused(failure)),
+            published => Ok(published),
         }
     }
 
@@ -283,17 +270,22 @@ impl<'a> Pipeline<'a> {
 
     /// Writes resolutions and collects confirms, waiting at most `patience` for them. Returns how
     /// many resolutions have reached the log, and why nothing more must be published.
-    pub(super) fn advance(&mut self, patience: Duration, now: i64) -> (usize, Option<Fault>) {
+    pub(super) fn advance(&mut self, patience: Duration, now: Moment) -> (usize, Option<Fault>) {
         let mut fault = self.write(now).err();
-        let (mut arrived, mut written) = (Vec::new(), Vec::new());
+        let (mut arrived, mut written, now) = (Vec::new(), Vec::new(), now.instant);
         // Only a sink with records in flight is waited for.
         let is_busy = self.events_in_flight() > 0;
         let (first, second) =
             if is_busy { (patience, Duration::ZERO) } else { (Duration::ZERO, patience) };
         let events = self.events.as_mut();
         for failure in events.map_or_else(Vec::new, |it| it.poll(first, now, &mut arrived)) {
-            let refused = self.refused(failure);
-            fault.get_or_insert(refused);
+            let ended = match failure {
+                PublishFailure::Refused(InFlight { topic, key, resolution }, failure) => {
+                    self.refused(key, &resolution.event_id, &topic, failure)
+                }
+                PublishFailure::SinkLost(reason) => self.lost(&reason),
+            };
+            fault.get_or_insert(ended);
         }
         self.has_inspected &= arrived.is_empty();
         let log = self.log.as_mut();
@@ -302,23 +294,21 @@ impl<'a> Pipeline<'a> {
             self.log = None;
             fault.get_or_insert(unwritable(failure));
         }
-        if !(arrived.is_empty() && written.is_empty()) {
-            self.progress_unix_us = now;
-        }
         self.resolutions.extend(arrived.into_iter().map(|event| event.resolution));
         (written.len(), fault.or_else(|| self.inspect_when_silent(now)))
     }
 
-    fn write(&mut self, now: i64) -> Result<(), Fault> {
+    fn write(&mut self, now: Moment) -> Result<(), Fault> {
         let Some(log) = &mut self.log else { return Ok(()) };
         while let Some(resolution) = self.resolutions.front_mut() {
-            resolution.resolved_unix_us = now;
-            match resolution.record(self.topic.address, |record| log.publish((), record, now)) {
-                Ok(true) => drop(self.resolutions.pop_front()),
-                Ok(false) => return Ok(()),
-                Err(failure) => {
+            resolution.resolved_unix_us = now.unix_us;
+            let publish = |record: &Outbound<'_>| log.publish((), record, now.instant);
+            match resolution.record(self.topic.address, publish) {
+                Ok(()) => drop(self.resolutions.pop_front()),
+                Err(PublishError::QueueFull) => return Ok(()),
+                Err(PublishError::Failed(failure)) => {
                     self.log = None;
-                    return Err(unwritable(failure));
+                    return Err(unwritable(PublishFailure::Refused((), Some(failure))));
                 }
             }
         }
@@ -326,8 +316,8 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Asks the broker about the topic of an event that is not confirmed for long.
-    fn inspect_when_silent(&mut self, now: i64) -> Option<Fault> {
-        let events = self.events.as_ref().filter(|it| it.silent_us(now) > INSPECT_AFTER_US)?;
+    fn inspect_when_silent(&mut self, now: Instant) -> Option<Fault> {
+        let events = self.events.as_ref().filter(|it| it.silence(now) > INSPECT_AFTER)?;
         let topic = events.in_flight.values().next()?.topic.clone();
         if std::mem::replace(&mut self.has_inspected, true) {
             return None;
@@ -354,30 +344,35 @@ impl<'a> Pipeline<'a> {
                     // The panic of the thread goes on where the scope ends.
                     Err(RecvTimeoutError::Disconnected) => return Vec::new(),
                     Err(RecvTimeoutError::Timeout) => {
-                        self.events.iter_mut().for_each(ConfirmedPublisher::keep_alive);
-                        self.log.iter_mut().for_each(ConfirmedPublisher::keep_alive);
+                        let now = Instant::now();
+                        self.events.iter_mut().for_each(|it| it.driver.keep_alive(now));
+                        self.log.iter_mut().for_each(|it| it.driver.keep_alive(now));
                     }
                 }
             }
         })
     }
 
-    fn refused(&mut self, failure: PublishFailure<Box<InFlight>>) -> Fault {
-        let (event, failure) = match failure {
-            PublishFailure::Refused(event, failure) => (event, failure),
-            PublishFailure::SinkLost(reason) => {
-                // The resolutions of the events that have arrived are still written.
-                self.is_lost = true;
-                let left = self.events_in_flight();
-                let what = format!(
-                    "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"
-                );
-                let mend = format!("{CHECK}\nthen: {AGAIN}");
-                return Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", mend);
-            }
-        };
-        self.stuck_keys.extend(event.key);
-        let id = escaped(&event.resolution.event_id);
+    /// The sink of the events is lost. The resolutions of those that have arrived are still written.
+    fn lost(&mut self, reason: &str) -> Fault {
+        self.is_lost = true;
+        let left = self.events_in_flight();
+        let what = format!(
+            "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"
+        );
+        let mend = format!("{CHECK}\nthen: {AGAIN}");
+        Fault::new(Exit::Sink, "dead-letter.sink-gone", what, "sink", mend)
+    }
+
+    fn refused(
+        &mut self,
+        key: Option<KeyHash>,
+        event_id: &str,
+        topic: &str,
+        failure: Option<Failure>,
+    ) -> Fault {
+        self.stuck_keys.extend(key);
+        let id = escaped(event_id);
         let (what, place, mend) = match failure {
             Some(failure) => (
                 format!("event {id} was refused again ({}): {}", failure.class, failure.reason),
@@ -386,7 +381,7 @@ impl<'a> Pipeline<'a> {
             ),
             None => (
                 format!("event {id} was refused again, perhaps because of others"),
-                escaped(&event.topic),
+                escaped(topic),
                 AGAIN.to_owned(),
             ),
         };
@@ -399,22 +394,20 @@ pub(super) fn append_record(
     topic: &DeadLetterTopic<'_>,
     record: &Outbound<'_>,
     patience: Duration,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
 ) -> Result<(), Fault> {
-    let publish: Publish = |sink, sequence, record| sink.publish_dead_letter(sequence, record);
-    let mut log = ConfirmedPublisher::open(topic, publish)?;
-    let (until, mut written) = (clock() + APPEND_US, Vec::new());
+    let mut log = Publisher::open(topic, RECORD, UNREACHABLE_MAX, clock().instant)?;
+    let mut written = Vec::new();
     while written.is_empty() {
-        let now = clock();
+        let now = clock().instant;
         if log.in_flight.is_empty() {
-            log.publish((), record, now).map_err(unwritable)?;
+            let published = log.publish((), record, now);
+            if let Err(PublishError::Failed(failure)) = published {
+                return Err(unwritable(PublishFailure::Refused((), Some(failure))));
+            }
         }
         let failures = log.poll(patience, now, &mut written);
         failures.into_iter().next().map_or(Ok(()), |failure| Err(unwritable(failure)))?;
-        if written.is_empty() && now > until {
-            let reason = log.unreachable.unwrap_or_else(|| "it confirms nothing".to_owned());
-            return Err(unwritable(PublishFailure::SinkLost(reason)));
-        }
     }
     Ok(())
 }

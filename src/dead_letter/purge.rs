@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, DeadLetterState};
 use super::reader::DeadLetterTopic;
 use super::record::{
@@ -18,6 +17,7 @@ use super::record::{
 };
 use super::writer::KeyHash;
 use crate::base::error::Fault;
+use crate::sink::log::ReadFrom;
 
 /// The subject of a record, and the time when it was written.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ pub(crate) fn plan(
     before_unix_us: i64,
 ) -> Result<Vec<PartitionPurge>, Fault> {
     let mut log = PurgedLog::default();
-    topic.each(topic.reader_for(&DeadLetterFilter::default())?, |record| {
+    topic.each(ReadFrom::Beginning, |record| {
         log.add(&record);
         Ok(true)
     })?;

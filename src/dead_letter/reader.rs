@@ -53,15 +53,10 @@ impl<'a> DeadLetterTopic<'a> {
         Ok(LogReader { log, silent: Duration::ZERO, ended: false })
     }
 
-    /// A reader that begins where dead letters may match `filter`.
-    pub(crate) fn reader_for(&self, filter: &DeadLetterFilter) -> Result<LogReader, Fault> {
-        self.reader(filter.since_unix_us().map_or(ReadFrom::Beginning, ReadFrom::Time))
-    }
-
     /// Folds the log, and selects the dead letters that `filter` matches, in whatever state.
     pub(crate) fn index(&self, filter: &DeadLetterFilter) -> Result<DeadLetterIndex, Fault> {
         let mut index = DeadLetterIndex::default();
-        self.each(self.reader_for(filter)?, |record| {
+        self.each(filter.read_from(), |record| {
             index.apply(&record);
             if let LogRecord::DeadLetter(letter) = &record
                 && index.known(letter).is_some()
@@ -87,7 +82,7 @@ impl<'a> DeadLetterTopic<'a> {
         if index.count_selected(filter.states()) == 0 {
             return Ok(());
         }
-        self.each(self.reader_for(filter)?, |record| {
+        self.each(filter.read_from(), |record| {
             let LogRecord::DeadLetter(letter) = record else { return Ok(true) };
             let known = index.selected(filter.states(), &letter);
             known.map_or(Ok(true), |known| then(&letter, &known))
@@ -97,9 +92,10 @@ impl<'a> DeadLetterTopic<'a> {
     /// Reads to the end, or until `then` returns false.
     pub(super) fn each(
         &self,
-        mut reader: LogReader,
+        from: ReadFrom,
         mut then: impl FnMut(LogRecord) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
+        let mut reader = self.reader(from)?;
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(interrupted("nothing was changed"));

@@ -7,21 +7,22 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use walrelay_core::base::clock::Moment;
+
 use super::filter::DeadLetterFilter;
 use super::fold::{Change, DeadLetterIndex};
-use super::pipeline::Pipeline;
-use super::reader::{DeadLetterTopic, LogReader, TOO_MANY, interrupted};
+use super::reader::{DeadLetterTopic, LogReader, TOO_MANY};
 use super::record::{LogRecord, RecordKey, Resolution, ResolutionKind};
+use super::replay::{Replay, ReplayAction, ReplayJob, ReplayProgress};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
 use crate::sink::log::{LogRead, ReadFrom};
 
-const PATIENCE: Duration = Duration::from_millis(20);
 /// A log that brings nothing for so long is at rest.
 const REST: Duration = Duration::from_millis(200);
 /// A log that does not come to rest is left after this.
-const WATCH_MAX_US: i64 = 2_000_000;
+const WATCH_MAX: Duration = Duration::from_secs(2);
 /// Most keys that are named in an error.
 const NAMED_MAX: usize = 10;
 
@@ -86,7 +87,7 @@ pub(crate) fn parked_keys(
 pub(crate) fn release(
     topic: &DeadLetterTopic<'_>,
     request: &ReleaseRequest,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
 ) -> Result<ReleasedKeys, Fault> {
     let mut count = 0;
     let outcome = carry_out(topic, request, clock, &mut count);
@@ -103,12 +104,12 @@ pub(crate) fn release(
 fn carry_out(
     topic: &DeadLetterTopic<'_>,
     request: &ReleaseRequest,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
     count: &mut usize,
 ) -> Result<ReleasedKeys, Fault> {
     // Opened before the index is made, so that every record is seen by one of them.
     let tail = topic.reader(ReadFrom::End)?;
-    let mut index = index(topic)?;
+    let index = index(topic)?;
     let releases = releases(&index, request.key.as_deref());
     if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
         return Err(not_parked(key, &index));
@@ -123,8 +124,20 @@ fn carry_out(
         target: "audit", who, action = "release", keys = ?named, force, count = parked,
         "parked keys: release begins"
     );
-    append(topic, &releases, &request.by, clock, count)?;
-    let meanwhile = watch(topic, tail, &mut index, &releases, clock).map_err(|fault| {
+    if keys.is_empty() {
+        return Ok(ReleasedKeys { keys, meanwhile: 0 });
+    }
+    let hashes = releases.iter().filter_map(Resolution::key_hash).collect();
+    let job = ReplayJob::new(ReplayAction::Release, DeadLetterFilter::default(), who);
+    let mut work = Replay::new(topic, &job, index, tail, clock())?;
+    work.releases =
+        releases.into_iter().map(|it| Resolution { relay: who.clone(), ..it }).collect();
+    let mut progress = ReplayProgress { matched: parked, ..ReplayProgress::default() };
+    work.carry_out(clock, &mut progress, &mut |progress| *count = progress.done);
+    if let Some((fault, _)) = work.halt {
+        return Err(fault);
+    }
+    let meanwhile = watch(topic, work.tail, work.index, &hashes, clock).map_err(|fault| {
         let unknown = "what was written meanwhile is not known";
         Fault { what: format!("{count} keys are released; {unknown}: {}", fault.what), ..fault }
     })?;
@@ -169,13 +182,13 @@ fn check_none_open(
 fn watch(
     topic: &DeadLetterTopic<'_>,
     mut tail: LogReader,
-    index: &mut DeadLetterIndex,
-    releases: &[Resolution],
-    clock: &dyn Fn() -> i64,
+    mut index: DeadLetterIndex,
+    keys: &HashSet<KeyHash>,
+    clock: &dyn Fn() -> Moment,
 ) -> Result<usize, Fault> {
-    let keys: HashSet<KeyHash> = releases.iter().filter_map(Resolution::key_hash).collect();
-    let (mut unread, mut meanwhile, until) = (keys.clone(), 0, clock() + WATCH_MAX_US);
-    while !keys.is_empty() && clock() < until && !topic.stop.load(Ordering::Relaxed) {
+    let (mut unread, mut meanwhile) = (keys.clone(), 0);
+    let until = clock().instant + WATCH_MAX;
+    while clock().instant < until && !topic.stop.load(Ordering::Relaxed) {
         let record = match tail.next(REST)? {
             LogRead::Entry(record) => record,
             LogRead::Nothing if unread.is_empty() => break,
@@ -194,35 +207,6 @@ fn watch(
         }
     }
     Ok(meanwhile)
-}
-
-fn append(
-    topic: &DeadLetterTopic<'_>,
-    releases: &[Resolution],
-    by: &str,
-    clock: &dyn Fn() -> i64,
-    count: &mut usize,
-) -> Result<(), Fault> {
-    if releases.is_empty() {
-        return Ok(());
-    }
-    let mut log = Pipeline::open(topic, clock())?;
-    for release in releases {
-        log.resolve(Resolution { relay: by.to_owned(), ..release.clone() });
-    }
-    while log.unresolved() > 0 {
-        if topic.stop.load(Ordering::Relaxed) {
-            return Err(interrupted(&format!(
-                "{count} of {} keys were released, and {} more may have been",
-                releases.len(),
-                log.resolutions_in_flight()
-            )));
-        }
-        let (written, fault) = log.advance(PATIENCE, clock());
-        *count += written;
-        fault.map_or(Ok(()), Err)?;
-    }
-    Ok(())
 }
 
 fn not_parked(key: &str, index: &DeadLetterIndex) -> Fault {

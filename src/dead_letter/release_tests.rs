@@ -2,7 +2,7 @@ use std::cell::Cell;
 
 use super::super::testing::{SECOND, Spec, TopicFixture, audit};
 use super::*;
-use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
+use crate::dead_letter::replay::{WINDOW, run};
 
 fn request(key: Option<&str>, force: bool) -> ReleaseRequest {
     ReleaseRequest { key: key.map(str::to_owned), force, by: "me".to_owned() }
@@ -52,14 +52,7 @@ fn what_was_replayed_is_released_without_a_question() {
     let fault = asked(&fixture, None, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
     let filter = DeadLetterFilter::default();
-    let job = ReplayJob {
-        action: ReplayAction::Replay,
-        filter,
-        rate: None,
-        destinations: None,
-        expected: None,
-        by: "me".to_owned(),
-    };
+    let job = ReplayJob::new(ReplayAction::Replay, filter, "me");
     assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);
     assert_eq!(parked(&fixture), 2, "a replay releases nothing");
     assert_eq!(asked(&fixture, None, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
@@ -75,9 +68,10 @@ fn letters_that_come_meanwhile_are_told() {
     let (fixture, key) = (fixture(), Some("a"));
     let written = Cell::new(0);
     let clock = || {
-        let spec = [("5", "a"), ("6", "b"), ("1", "a")].get(written.get()).copied();
+        let specs = [None, Some(("5", "a")), Some(("6", "b")), Some(("1", "a"))];
+        let spec = specs.get(written.get()).copied();
         written.set(written.get() + 1);
-        if let Some((id, key)) = spec {
+        if let Some(Some((id, key))) = spec {
             fixture.write(Spec { id, key: Some(key), ..Spec::default() });
         }
         fixture.clock()
@@ -85,8 +79,29 @@ fn letters_that_come_meanwhile_are_told() {
     let asked = request(key, true);
     let released = release(&fixture.topic(), &asked, &clock).unwrap();
     // THEN those of the key that are new are counted
-    assert!(written.get() > 3);
+    assert!(written.get() > 4);
     assert_eq!(released, ReleasedKeys { keys: vec!["a".to_owned()], meanwhile: 1 });
+}
+
+#[test]
+fn a_stop_settles_the_releases_that_are_in_flight_and_leaves_the_others() {
+    // GIVEN more parked keys than are released at once, and a stop behind the first of them
+    let fixture = TopicFixture::new();
+    for n in 0..WINDOW + 10 {
+        let key = n.to_string();
+        fixture.write(Spec { id: &key, key: Some(&key), parks_key: true, ..Spec::default() });
+    }
+    let looks = Cell::new(0);
+    let clock = || {
+        looks.set(looks.get() + 1);
+        fixture.stop.store(looks.get() > 2, Ordering::Relaxed);
+        fixture.clock()
+    };
+    let fault = release(&fixture.topic(), &request(None, true), &clock).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.interrupted");
+    assert!(fault.what.contains("64 of 74 keys were released, and 0 more may"), "{fault}");
+    fixture.stop.store(false, Ordering::Relaxed);
+    assert_eq!(parked(&fixture), 10);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Replaying dead letters (publishing their events) and discarding them.
+//! Replaying dead letters (publishing their events), discarding them, and writing the releases of
+//! parked keys ([`super::release`]).
 //!
 //! * Events are published in the order of the log, which is that of each key.
 //! * An event counts as replayed once the broker has confirmed the event *and* its resolution. A
@@ -7,20 +8,24 @@
 //!   rest stays open.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use walrelay_core::base::clock::Moment;
 
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
-use super::pipeline::{EventPublish, Pipeline};
+use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
-use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
+use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::ReplayGuard;
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
 use crate::base::text::escaped;
+use crate::sink::PublishError;
 use crate::sink::log::{LogRead, ReadFrom};
 
 /// Most events that are published and not yet resolved.
@@ -31,7 +36,7 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const IDLE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long a consumer's dead letters are watched after the last event was published: what fails for
 /// the same reason as before comes back within milliseconds.
-const WATCH_US: i64 = 3_000_000;
+const WATCH: Duration = Duration::from_secs(3);
 /// Most records that are read before confirms are collected again.
 const RECORDS_PER_STEP: usize = 512;
 
@@ -39,6 +44,7 @@ const RECORDS_PER_STEP: usize = 512;
 pub(crate) enum ReplayAction {
     Replay,
     Discard,
+    Release,
 }
 
 impl ReplayAction {
@@ -46,6 +52,16 @@ impl ReplayAction {
         match self {
             ReplayAction::Replay => "replay",
             ReplayAction::Discard => "discard",
+            ReplayAction::Release => "release",
+        }
+    }
+
+    /// The word for what it was done to.
+    pub(crate) fn past(self) -> &'static str {
+        match self {
+            ReplayAction::Replay => "replayed",
+            ReplayAction::Discard => "discarded",
+            ReplayAction::Release => "released",
         }
     }
 }
@@ -63,11 +79,19 @@ pub(crate) struct ReplayJob {
     pub(crate) by: String,
 }
 
+impl ReplayJob {
+    /// Without a rate, to anywhere.
+    pub(super) fn new(action: ReplayAction, filter: DeadLetterFilter, by: &str) -> ReplayJob {
+        let by = by.to_owned();
+        ReplayJob { action, filter, rate: None, destinations: None, expected: None, by }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ReplayProgress {
-    /// Dead letters that the filter matches.
+    /// Dead letters that the filter matches, or keys to be released.
     pub(crate) matched: usize,
-    /// How many of them are resolved.
+    /// How many of them are resolved, or released.
     pub(crate) done: usize,
     /// How many cannot be replayed, by [`NotReplayable`].
     pub(crate) cut: usize,
@@ -90,21 +114,17 @@ pub(crate) struct ReplayReport {
     pub(crate) fault: Option<Fault>,
 }
 
-/// Carries out a job. `clock` returns microseconds since the Unix epoch; `observe` is called after
-/// each step.
+/// Replays or discards. `clock` returns the current time; `observe` is called after each step.
 pub(crate) fn run(
     topic: &DeadLetterTopic<'_>,
     job: &ReplayJob,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
     observe: &mut dyn FnMut(&ReplayProgress),
 ) -> ReplayReport {
     let mut progress = ReplayProgress::default();
     let fault = match Replay::begin(topic, job, clock(), &mut progress) {
         Ok(Some(mut replay)) => {
-            while !replay.step(clock(), &mut progress) {
-                observe(&progress);
-            }
-            observe(&progress);
+            replay.carry_out(clock, &mut progress, observe);
             replay.end(&mut progress)
         }
         Ok(None) => None,
@@ -118,14 +138,16 @@ pub(crate) fn run(
 }
 
 /// A job under way.
-struct Replay<'a> {
+pub(super) struct Replay<'a> {
     topic: &'a DeadLetterTopic<'a>,
     job: &'a ReplayJob,
-    index: DeadLetterIndex,
+    pub(super) index: DeadLetterIndex,
     /// The dead letters; none once all of them have been read.
     letters: Option<LogReader>,
+    /// The releases that are to be written.
+    pub(super) releases: VecDeque<Resolution>,
     /// The reader of records that are written meanwhile.
-    tail: LogReader,
+    pub(super) tail: LogReader,
     /// The next dead letter, while it must wait.
     held: Option<DeadLetter>,
     limiter: Option<RateLimiter>,
@@ -134,10 +156,10 @@ struct Replay<'a> {
     pipeline: Pipeline<'a>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
-    /// Why nothing more is published.
-    halt: Option<Fault>,
+    /// Why nothing more is published, and since when.
+    pub(super) halt: Option<(Fault, Instant)>,
     /// The job does not end before: what it has published may come back.
-    watch_until_us: i64,
+    watch_until: Instant,
 }
 
 impl<'a> Replay<'a> {
@@ -145,12 +167,12 @@ impl<'a> Replay<'a> {
     fn begin(
         topic: &'a DeadLetterTopic<'a>,
         job: &'a ReplayJob,
-        now: i64,
+        now: Moment,
         progress: &mut ReplayProgress,
     ) -> Result<Option<Replay<'a>>, Fault> {
         // Opened before the index is made, so that every record is seen by one of them.
         let tail = topic.reader(ReadFrom::End)?;
-        let ReplayJob { filter, rate, by: who, .. } = job;
+        let ReplayJob { filter, by: who, .. } = job;
         let index = topic.index(filter)?;
         progress.records = index.records;
         progress.matched = index.count_selected(filter.states());
@@ -170,33 +192,62 @@ impl<'a> Replay<'a> {
         if count == 0 {
             return Ok(None);
         }
+        let letters = topic.reader(filter.read_from())?;
+        Ok(Some(Replay { letters: Some(letters), ..Replay::new(topic, job, index, tail, now)? }))
+    }
+
+    /// A job that has nothing to do yet.
+    pub(super) fn new(
+        topic: &'a DeadLetterTopic<'a>,
+        job: &'a ReplayJob,
+        index: DeadLetterIndex,
+        tail: LogReader,
+        now: Moment,
+    ) -> Result<Replay<'a>, Fault> {
         // Tells two replays of one person apart.
-        let by = format!("{who}#{:08x}", random::seed() as u32);
-        Ok(Some(Replay {
+        let by = format!("{}#{:08x}", job.by, random::seed() as u32);
+        Ok(Replay {
             topic,
             job,
             index,
-            letters: Some(topic.reader_for(filter)?),
+            letters: None,
+            releases: VecDeque::new(),
             tail,
             held: None,
-            limiter: rate.map(|rate| RateLimiter::new(rate, now)),
+            limiter: job.rate.map(|rate| RateLimiter::new(rate, now.unix_us)),
             guard: ReplayGuard::new(&by),
             by,
-            pipeline: Pipeline::open(topic, now)?,
+            pipeline: Pipeline::open(topic, now.instant)?,
             uncarried: None,
             halt: None,
-            watch_until_us: now,
-        }))
+            watch_until: now.instant,
+        })
+    }
+
+    pub(super) fn carry_out(
+        &mut self,
+        clock: &dyn Fn() -> Moment,
+        progress: &mut ReplayProgress,
+        observe: &mut dyn FnMut(&ReplayProgress),
+    ) {
+        while !self.step(clock(), progress) {
+            observe(progress);
+        }
+        observe(progress);
     }
 
     /// One round; true when the job has ended.
-    fn step(&mut self, now: i64, progress: &mut ReplayProgress) -> bool {
+    fn step(&mut self, now: Moment, progress: &mut ReplayProgress) -> bool {
         let is_stopped = self.topic.stop.load(Ordering::Relaxed);
-        if is_stopped && self.is_done() {
-            self.watch_until_us = now;
-        } else if is_stopped {
-            let (done, left) = (progress.done, progress.matched.saturating_sub(progress.done));
-            let what = format!("{done} dead letters are resolved, some {left} are left");
+        if is_stopped && !self.is_done() {
+            let ReplayProgress { done, matched, .. } = *progress;
+            let (left, more) = (matched.saturating_sub(done), self.pipeline.unresolved());
+            let what = match self.job.action {
+                ReplayAction::Release => {
+                    format!("{done} of {matched} keys were released, and {more} more may have been")
+                }
+                _ => format!("{done} dead letters are resolved, some {left} are left"),
+            };
             self.halt(interrupted(&what), now);
         }
         if let Err(fault) = self.read_tail(now) {
@@ -213,39 +264,40 @@ impl<'a> Replay<'a> {
             patience = patience.min(PATIENCE);
         }
         let (resolved, fault) = self.pipeline.advance(patience, now);
-        self.guard.resolved(resolved, now);
+        self.guard.resolved(resolved, now.unix_us);
         progress.done += resolved;
         if let Some(fault) = fault {
             self.halt(fault, now);
         }
         let is_empty = self.pipeline.unresolved() == 0;
         match self.halt {
-            Some(_) => is_empty || self.pipeline.is_settled(now),
-            None => self.is_done() && now >= self.watch_until_us,
+            Some((_, at)) => is_empty || self.pipeline.is_settled(at, now.instant),
+            None => self.is_done() && (is_stopped || now.instant >= self.watch_until),
         }
     }
 
     /// Everything that matched is resolved.
     fn is_done(&self) -> bool {
-        self.pipeline.unresolved() == 0 && self.letters.is_none() && self.held.is_none()
+        let is_read = self.letters.is_none() && self.held.is_none();
+        self.pipeline.unresolved() == 0 && is_read && self.releases.is_empty()
     }
 
     /// Publishes nothing more; the first reason counts.
-    fn halt(&mut self, fault: Fault, now: i64) {
-        if self.halt.is_none() {
-            self.pipeline.settle_from(now);
-            self.halt = Some(fault);
-        }
+    fn halt(&mut self, fault: Fault, now: Moment) {
+        self.halt.get_or_insert((fault, now.instant));
     }
 
-    /// Reads what has been written since the start.
-    fn read_tail(&mut self, now: i64) -> Result<(), Fault> {
+    /// Reads what has been written since the start. What a release needs of it is read behind it.
+    fn read_tail(&mut self, now: Moment) -> Result<(), Fault> {
+        if self.job.action == ReplayAction::Release {
+            return Ok(());
+        }
         for _ in 0..RECORDS_PER_STEP {
             match self.tail.next(Duration::ZERO)? {
                 LogRead::Entry(record) => {
                     let change = self.index.apply(&record);
                     if self.job.action == ReplayAction::Replay {
-                        self.guard.check(&record, change, now)?;
+                        self.guard.check(&record, change, now.unix_us)?;
                     }
                 }
                 LogRead::End => {}
@@ -256,11 +308,19 @@ impl<'a> Replay<'a> {
     }
 
     /// Publishes or resolves what window and rate allow; returns how long to wait for more.
-    fn publish_next(&mut self, now: i64, progress: &mut ReplayProgress) -> Result<Duration, Fault> {
+    fn publish_next(
+        &mut self,
+        now: Moment,
+        progress: &mut ReplayProgress,
+    ) -> Result<Duration, Fault> {
         for _ in 0..RECORDS_PER_STEP {
             let is_idle = self.pipeline.unresolved() == 0;
             if self.pipeline.unresolved() >= WINDOW {
                 return Ok(PATIENCE);
+            }
+            if let Some(release) = self.releases.pop_front() {
+                self.pipeline.resolve(release);
+                continue;
             }
             if self.held.is_none() {
                 let Some(letters) = &mut self.letters else { return Ok(IDLE_PATIENCE) };
@@ -275,11 +335,12 @@ impl<'a> Replay<'a> {
             let Some(letter) = self.held.take() else { continue };
             // While it was held, somebody else may have resolved it.
             let Some(known) = self.selected(&letter) else { continue };
-            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now)) {
+            if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now.unix_us))
+            {
                 self.held = Some(letter);
                 return Ok(wait);
             }
-            if !self.carry_out(&letter, &known, now, progress)? {
+            if !self.act_on(&letter, &known, now, progress)? {
                 if let Some(limiter) = &mut self.limiter {
                     limiter.give_back();
                 }
@@ -325,29 +386,29 @@ impl<'a> Replay<'a> {
 
     /// Publishes the event of a dead letter, or discards it; false when the queue of the sink is
     /// full.
-    fn carry_out(
+    fn act_on(
         &mut self,
         letter: &DeadLetter,
         known: &KnownDeadLetter,
-        now: i64,
+        now: Moment,
         progress: &mut ReplayProgress,
     ) -> Result<bool, Fault> {
         let replays = u32::from(known.replays);
-        let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now);
+        let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now.unix_us);
         if self.job.action == ReplayAction::Discard {
             self.pipeline.resolve(resolution(ResolutionKind::Discarded, replays));
             return Ok(true);
         }
         let replayed = resolution(ResolutionKind::Replayed, replays + 1);
-        match self.pipeline.publish(letter, replayed, now)? {
-            EventPublish::Full => return Ok(false),
-            EventPublish::Queued => {
-                self.guard.published(letter, now);
+        match self.pipeline.publish(letter, replayed, now.instant)? {
+            Err(PublishError::QueueFull) => return Ok(false),
+            Ok(()) => {
+                self.guard.published(letter, now.unix_us);
                 if self.topic.is_of_consumer() {
-                    self.watch_until_us = now + WATCH_US;
+                    self.watch_until = now.instant + WATCH;
                 }
             }
-            EventPublish::Uncarried(failure) => {
+            Err(PublishError::Failed(failure)) => {
                 progress.uncarried += 1;
                 let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
                 self.uncarried.get_or_insert_with(reason);
@@ -358,21 +419,12 @@ impl<'a> Replay<'a> {
 
     /// Why not all of them are resolved.
     fn end(self, progress: &mut ReplayProgress) -> Option<Fault> {
-        if self.halt.is_some() {
-            return self.halt;
+        if let Some((fault, _)) = self.halt {
+            return Some(fault);
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress {
-            matched,
-            gone,
-            cut,
-            unrouted,
-            incomplete,
-            misrouted,
-            elsewhere,
-            uncarried,
-            ..
-        } = *progress;
+        let ReplayProgress { matched, gone, cut, unrouted, incomplete, .. } = *progress;
+        let ReplayProgress { misrouted, elsewhere, uncarried, .. } = *progress;
         if gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,

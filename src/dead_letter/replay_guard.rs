@@ -31,8 +31,7 @@ pub(super) struct ReplayGuard {
     published: HashMap<DeadLetterId, PartitionOffset>,
     /// When an event that had failed like this was last published.
     last_published: HashMap<RouteAndClass, i64>,
-    new_letters: RecentCount,
-    resolved: RecentCount,
+    trend: Trend,
 }
 
 impl ReplayGuard {
@@ -41,8 +40,7 @@ impl ReplayGuard {
             by: by.to_owned(),
             published: HashMap::new(),
             last_published: HashMap::new(),
-            new_letters: RecentCount::default(),
-            resolved: RecentCount::default(),
+            trend: Trend::default(),
         }
     }
 
@@ -57,7 +55,7 @@ impl ReplayGuard {
 
     /// So many resolutions of this replay have reached the log.
     pub(super) fn resolved(&mut self, count: usize, now_unix_us: i64) {
-        self.resolved.add(count, now_unix_us);
+        self.trend.add(0, count, now_unix_us);
     }
 
     /// Checks a record that was written after the replay began; `change` is what it has changed.
@@ -98,7 +96,7 @@ impl ReplayGuard {
         if !came_back && change != Change::Opened {
             return Ok(());
         }
-        self.new_letters.add(1, now);
+        let (new, resolved) = self.trend.add(1, 0, now);
         let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
         if came_back {
             let what = format!("event {id} was replayed and is a dead letter again ({class})");
@@ -111,7 +109,6 @@ impl ReplayGuard {
             );
             return Err(comes_back(what, letter));
         }
-        let (new, resolved) = (self.new_letters.sum(now), self.resolved.sum(now));
         if new < NEW_LETTERS_MIN || new <= resolved {
             return Ok(());
         }
@@ -144,27 +141,27 @@ fn route_and_class(letter: &DeadLetter) -> RouteAndClass {
     (letter.exchange.clone(), letter.topic.clone(), letter.error_class.clone())
 }
 
-/// A count over the last [`TREND_S`] seconds.
+/// How many dead letters are new, and how many were resolved, in the last [`TREND_S`] seconds.
 #[derive(Debug, Default)]
-struct RecentCount {
-    /// Each second with its count, oldest first.
-    seconds: VecDeque<(i64, usize)>,
+struct Trend {
+    /// Each second with its counts, oldest first.
+    seconds: VecDeque<(i64, usize, usize)>,
 }
 
-impl RecentCount {
-    fn add(&mut self, added: usize, now_unix_us: i64) {
+impl Trend {
+    /// Adds to the counts, and returns them.
+    fn add(&mut self, new: usize, resolved: usize, now_unix_us: i64) -> (usize, usize) {
         let second = now_unix_us.div_euclid(1_000_000);
         match self.seconds.back_mut() {
-            Some((at, count)) if *at == second => *count += added,
-            _ => self.seconds.push_back((second, added)),
+            Some((at, ..)) if *at == second => {}
+            _ => self.seconds.push_back((second, 0, 0)),
         }
-        self.seconds.retain(|(at, _)| *at > second - TREND_S);
-    }
-
-    fn sum(&self, now_unix_us: i64) -> usize {
-        let second = now_unix_us.div_euclid(1_000_000);
-        let recent = self.seconds.iter().filter(|(at, _)| *at > second - TREND_S);
-        recent.map(|(_, count)| count).sum()
+        if let Some(now) = self.seconds.back_mut() {
+            (now.1, now.2) = (now.1 + new, now.2 + resolved);
+        }
+        self.seconds.retain(|(at, ..)| *at > second - TREND_S);
+        let sum = |sum: (usize, usize), it: &(i64, usize, usize)| (sum.0 + it.1, sum.1 + it.2);
+        self.seconds.iter().fold((0, 0), sum)
     }
 }
 

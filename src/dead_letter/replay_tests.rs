@@ -5,14 +5,7 @@ use super::*;
 use crate::dead_letter::filter::FilterText;
 
 fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
-    ReplayJob {
-        action,
-        filter: filter.clone(),
-        rate: None,
-        expected: None,
-        destinations: None,
-        by: "me".to_owned(),
-    }
+    ReplayJob::new(action, filter.clone(), "me")
 }
 
 fn all() -> DeadLetterFilter {

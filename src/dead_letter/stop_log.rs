@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use walrelay_core::base::clock::Moment;
+
 use super::owner::LetterOwner;
 use super::pipeline;
 use super::reader::DeadLetterTopic;
@@ -18,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(20);
 pub(crate) fn append(
     record: &StopRecord,
     topic: &DeadLetterTopic<'_>,
-    clock: &dyn Fn() -> i64,
+    clock: &dyn Fn() -> Moment,
 ) -> Result<(), Fault> {
     record.record(topic.address, |it| pipeline::append_record(topic, it, PATIENCE, clock))
 }
@@ -29,7 +31,7 @@ pub(crate) fn read_stops(
     owner: &LetterOwner,
 ) -> Result<TopicStops, Fault> {
     let mut stops = TopicStops::default();
-    topic.each(topic.reader(ReadFrom::Beginning)?, |record| {
+    topic.each(ReadFrom::Beginning, |record| {
         if let LogRecord::Stop(record) = record
             && owner.has_stopped(&record.body)
         {

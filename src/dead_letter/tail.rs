@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use super::owner::LetterOwner;
-use super::reader::{DeadLetterTopic, LogReader};
+use super::reader::DeadLetterTopic;
 use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::{DeadLetterSettings, SystemId, unreadable};
 use crate::base::backoff::Backoff;
@@ -95,11 +95,7 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
     let stop = AtomicBool::new(false);
     let topic = DeadLetterTopic::of_relay(broker, &settings.address, &stop);
     // Whoever may read the end of the log may read all of it.
-    let read = topic.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
-        while let LogRead::Nothing = reader.next(TICK)? {}
-        Ok(())
-    });
-    match read {
+    match topic.each(ReadFrom::Time(unix_now_us()), |_| Ok(false)) {
         Err(fault) if !AWAY.contains(&fault.code) => {
             Err(unreadable(&in_one_line(&fault), settings))
         }
@@ -127,10 +123,6 @@ fn wait_for_source(has_source: &dyn Fn() -> bool, stop: &AtomicBool) -> bool {
 fn breaker_since(settings: &DeadLetterSettings) -> i64 {
     let window_us = i64::try_from(settings.burst_window.as_micros()).unwrap_or(i64::MAX);
     unix_now_us().saturating_sub(window_us)
-}
-
-fn owner(config: &TailConfig) -> LetterOwner {
-    LetterOwner::new(&config.slot, config.system.get().as_deref())
 }
 
 /// Why a reading ended: a fault, or none where the thread must end.
@@ -162,10 +154,11 @@ struct ReadTrouble {
 
 impl TailThread {
     fn new(config: TailConfig, stop: Arc<AtomicBool>) -> TailThread {
+        let owner = LetterOwner::new(&config.slot, config.system.get().as_deref());
         TailThread {
             stop,
             met: 0,
-            state: TailState::new(owner(&config), breaker_since(&config.settings)),
+            state: TailState::new(owner, breaker_since(&config.settings)),
             config,
             backoff: random::backoff(BACKOFF.0, BACKOFF.1),
             gauges_set_at: None,
@@ -191,7 +184,9 @@ impl TailThread {
     /// Reads the whole topic and what is written from then on. Returns when it must begin anew.
     fn read(&mut self) -> Result<(), ReadingEnd> {
         self.meet_request()?;
-        let mut reader = self.open(ReadFrom::Beginning)?;
+        let TailConfig { broker, settings, .. } = &self.config;
+        let topic = DeadLetterTopic::of_relay(&**broker, &settings.address, &self.stop);
+        let mut reader = topic.reader(ReadFrom::Beginning)?;
         self.state.begin();
         let mut events = Vec::new();
         loop {
@@ -229,11 +224,6 @@ impl TailThread {
         self.has_reported = false;
         self.send(&mut vec![TailEvent::ReadsAgain(last)])?;
         Ok(true)
-    }
-
-    fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
-        let TailConfig { broker, settings, .. } = &self.config;
-        DeadLetterTopic::of_relay(&**broker, &settings.address, &self.stop).reader(from)
     }
 
     /// Sends events to the loop, waiting while the channel is full.

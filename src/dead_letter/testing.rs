@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
+use walrelay_core::base::clock::Moment;
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
@@ -93,6 +94,7 @@ pub(super) struct TopicFixture {
     pub(super) broker: MemoryBroker,
     address: DeadLetterAddress,
     pub(super) stop: AtomicBool,
+    began: Instant,
     now: Cell<i64>,
 }
 
@@ -103,6 +105,7 @@ impl TopicFixture {
             broker,
             address: DeadLetterSettings::default().address,
             stop: AtomicBool::new(false),
+            began: Instant::now(),
             now: Cell::new(BEGAN),
         }
     }
@@ -124,15 +127,19 @@ impl TopicFixture {
     }
 
     /// Ten milliseconds later each time.
-    pub(super) fn clock(&self) -> i64 {
-        self.now.set(self.now.get() + 10_000);
-        self.now.get()
+    pub(super) fn clock(&self) -> Moment {
+        self.later(10_000)
     }
 
     /// A second later each time.
-    pub(super) fn fast_clock(&self) -> i64 {
-        self.now.set(self.now.get() + SECOND);
-        self.now.get()
+    pub(super) fn fast_clock(&self) -> Moment {
+        self.later(SECOND)
+    }
+
+    fn later(&self, by_us: i64) -> Moment {
+        self.now.set(self.now.get() + by_us);
+        let elapsed = Duration::from_micros(self.elapsed_us().unsigned_abs());
+        Moment { instant: self.began + elapsed, unix_us: self.now.get() }
     }
 
     pub(super) fn elapsed_us(&self) -> i64 {
@@ -233,15 +240,13 @@ impl Broker for Flawed {
     fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let inner = self.inner.open(first)?;
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
-        match self.flaw {
-            Flaw::EventsBreak if is_second => Ok(Box::new(Breaking(inner))),
-            Flaw::AnswersLate => {
-                let polls = Arc::new(AtomicUsize::new(0));
-                self.polls.lock().unwrap().push(Arc::clone(&polls));
-                Ok(Box::new(Counted(inner, polls)))
-            }
-            _ => Ok(inner),
-        }
+        let polls = Arc::new(AtomicUsize::new(0));
+        self.polls.lock().unwrap().push(Arc::clone(&polls));
+        Ok(Box::new(FlawedSink {
+            inner,
+            breaks: is_second && self.flaw == Flaw::EventsBreak,
+            polls,
+        }))
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
@@ -279,22 +284,28 @@ impl Broker for Flawed {
     }
 }
 
-struct Breaking(Box<dyn Sink>);
+struct FlawedSink {
+    inner: Box<dyn Sink>,
+    /// It is gone once it has confirmed some.
+    breaks: bool,
+    polls: Arc<AtomicUsize>,
+}
 
-impl Sink for Breaking {
+impl Sink for FlawedSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        self.0.publish(sequence, event)
+        self.inner.publish(sequence, event)
     }
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.0.poll(now, patience, reports);
-        if !reports.is_empty() {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.inner.poll(now, patience, reports);
+        if self.breaks && !reports.is_empty() {
             reports.push(SinkReport::Broken("cut off".to_owned()));
         }
     }
 
     fn retry(&mut self, sequence: Sequence) {
-        self.0.retry(sequence);
+        self.inner.retry(sequence);
     }
 
     fn replace_with_dead_letter(
@@ -303,33 +314,7 @@ impl Sink for Breaking {
         writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
-        self.0.replace_with_dead_letter(sequence, writer, cause);
-    }
-}
-
-struct Counted(Box<dyn Sink>, Arc<AtomicUsize>);
-
-impl Sink for Counted {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        self.0.publish(sequence, event)
-    }
-
-    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.poll(now, patience, reports);
-    }
-
-    fn retry(&mut self, sequence: Sequence) {
-        self.0.retry(sequence);
-    }
-
-    fn replace_with_dead_letter(
-        &mut self,
-        sequence: Sequence,
-        writer: &DeadLetterWriter,
-        cause: &DeadLetterCause,
-    ) {
-        self.0.replace_with_dead_letter(sequence, writer, cause);
+        self.inner.replace_with_dead_letter(sequence, writer, cause);
     }
 }
 

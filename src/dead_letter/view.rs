@@ -141,7 +141,7 @@ pub(crate) fn find(
 ) -> Result<FoundDeadLetters, Fault> {
     let mut histories: Vec<(DeadLetterId, Option<DeadLetter>, Vec<HistoryEntry>)> = Vec::new();
     let (mut index, mut records) = (DeadLetterIndex::default(), 0_u64);
-    topic.each(topic.reader(ReadFrom::Beginning)?, |record| {
+    topic.each(ReadFrom::Beginning, |record| {
         records += 1;
         let Some((id, entry)) = history_entry(&record, event_ids) else { return Ok(true) };
         index.apply(&record);

@@ -45,6 +45,7 @@ impl PublicationKeeper for Left {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_an_earlier_process_knew_is_compared() {
     let (client, mut settings) = testing::logical().database("fp_left").await;
     testing::prepare(&client, &settings).await;
@@ -87,6 +88,7 @@ async fn what_an_earlier_process_knew_is_compared() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn harmless_changes_are_no_fault() {
     let (client, settings) = testing::logical().database("fp_harmless").await;
     testing::prepare(&client, &settings).await;
@@ -111,6 +113,7 @@ async fn harmless_changes_are_no_fault() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn whatever_could_hold_back_an_event_is_a_fault() {
     let (client, settings) = testing::logical().database("fp_harmful").await;
     testing::prepare(&client, &settings).await;
@@ -183,6 +186,7 @@ async fn fault_of_a_hidden_change(
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_was_changed_and_put_back_is_a_fault() {
     let (client, mut settings) = testing::logical().database("fp_put_back").await;
     testing::prepare(&client, &settings).await;
@@ -244,6 +248,7 @@ async fn what_was_changed_and_put_back_is_a_fault() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn only_the_outboxes_are_looked_at_however_they_are_covered() {
     let (client, mut settings) = testing::logical().database("fp_covered").await;
     client
@@ -282,6 +287,7 @@ async fn only_the_outboxes_are_looked_at_however_they_are_covered() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn hostile_names_stay_names() {
     let (client, mut settings) = testing::logical().database("fp_names").await;
     settings.publication = "p\"; DROP TABLE x; --'\\".into();

@@ -4,8 +4,10 @@
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
+use crate::base::template::Part;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
+use crate::polling::statements::TESTS_INPUT;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
@@ -159,4 +161,35 @@ fn unfit_column(
         table.quoted()
     );
     Some(column_problem(code, what, mend))
+}
+
+/// A key that claims cannot compute: they read a member of JSON with SQL, and one row whose JSON is unreadable must
+/// not stop them.
+pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
+    let PolledTable { facts, outbox, .. } = table;
+    let is_unreadable = |column: &PolledColumn| match column.type_sql.as_str() {
+        "json" | "jsonb" => false,
+        _ => column.category != "S" || facts.major_version() < TESTS_INPUT,
+    };
+    let key = outbox.route.key(&outbox.columns);
+    key.parts().iter().find_map(|part| {
+        let Part::Member { column: name, .. } = part else { return None };
+        let column = facts.column(name).filter(|column| is_unreadable(column))?;
+        let quoted = quote_ident(name);
+        Some(Finding::fail(Fault::new(
+            Exit::Source,
+            "table.column-type",
+            format!(
+                "the ordering key has {part}, and {name} is of type {}: claims read it with SQL, which needs json or \
+                 jsonb, or text on PostgreSQL {TESTS_INPUT} and later",
+                column.type_sql
+            ),
+            "route.key",
+            format!(
+                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE jsonb USING {quoted}::pg_catalog.jsonb;, or write the key into a \
+                 column of its own",
+                table.quoted()
+            ),
+        )))
+    })
 }

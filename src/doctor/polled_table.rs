@@ -5,7 +5,7 @@ use std::slice;
 
 use tokio_postgres::Client;
 
-use super::polled_columns::{PolledTable, absent_columns, unfit_columns};
+use super::polled_columns::{PolledTable, absent_columns, unfit_columns, unreadable_key};
 use super::polled_rows;
 use super::status_values;
 use super::tables::{self, ReadBy, table_problem};
@@ -53,6 +53,7 @@ pub(crate) async fn inspect(
     problems.extend(lacking_rights(&table));
     problems.extend(absent_columns(&table));
     problems.extend(unfit_columns(&table));
+    problems.extend(unreadable_key(&table));
     if problems.is_empty() {
         let doubted = status_values::inspect(client, &table).await;
         problems = doubted.map_err(|error| query_fault(&error, "trying the status values"))?;

@@ -26,7 +26,8 @@ pub(crate) struct OutboxRow {
     /// `schema.table`.
     pub(crate) table: String,
     pub(crate) id: String,
-    pub(crate) key: Option<String>,
+    /// The bytes of its ordering key, if it has one and they are known.
+    pub(crate) key: Option<Vec<u8>>,
     pub(crate) created_unix_us: Option<i64>,
     /// Where `track_commit_timestamp` is on.
     pub(crate) committed_unix_us: Option<i64>,

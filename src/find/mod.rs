@@ -15,6 +15,7 @@ mod row_query;
 mod rows;
 mod sentences;
 
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -79,18 +80,19 @@ impl EventFinder {
     ) -> Result<FindReport, Fault> {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
-        let SourceView { rows, slot, searched, not_searched } = self.source(request)?;
+        let SourceView { rows, keys, slot, searched, not_searched } = self.source(request)?;
         let mut is_blind = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let (letters, read) = self.letters(request, from_unix_us, limits);
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
-        let mut filter = RecordFilter::new(&request.wanted);
+        let mut filter = RecordFilter::new(&request.wanted, &keys);
         let mut searched_all = false;
         if !is_away {
             let mut count = 0;
-            let scope = SearchScope { routes: &self.routes(request, &rows), from_unix_us, limits };
+            let scope =
+                SearchScope { routes: &self.routes(request, &rows, &keys), from_unix_us, limits };
             let read = self.broker.search(&scope, &mut |record| {
                 count += 1;
                 observe(count);
@@ -139,8 +141,13 @@ impl EventFinder {
     }
 
     /// Where the events may have gone: where the routes of the rows lead, and for a key, whose rows
-    /// may be deleted, where any route leads.
-    fn routes(&self, request: &FindRequest, rows: &[OutboxRow]) -> Vec<SearchRoute> {
+    /// may be deleted, where any route leads. `keys` are the bytes of the key in each table.
+    fn routes(
+        &self,
+        request: &FindRequest,
+        rows: &[OutboxRow],
+        keys: &[Option<Vec<u8>>],
+    ) -> Vec<SearchRoute> {
         let mut routes: Vec<SearchRoute> = Vec::new();
         for route in rows.iter().filter_map(route_of) {
             if !routes.contains(&route) {
@@ -148,10 +155,12 @@ impl EventFinder {
             }
         }
         if let Wanted::Key(key) = &request.wanted {
-            let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route);
-            let messages = self.source.messages.iter().map(|messages| &messages.route);
-            let of_any = outboxes.chain(messages).map(|route| route_of_key(route, key));
-            routes.extend(of_any);
+            let keys = keys.iter().map(Option::as_deref).chain(iter::repeat(None));
+            let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route).zip(keys);
+            // A field of a message is text.
+            let messages = self.source.messages.iter();
+            let messages = messages.map(|messages| (&messages.route, Some(key.as_bytes())));
+            routes.extend(outboxes.chain(messages).map(|(route, key)| route_of_key(route, key)));
         }
         routes
     }
@@ -160,21 +169,14 @@ impl EventFinder {
 fn route_of(row: &OutboxRow) -> Option<SearchRoute> {
     Some(SearchRoute {
         topic: Template::literal(row.topic.as_deref()?),
-        // Postgres prints a boolean as `t` or `f`; the key of its record is `true` or `false`.
-        key: row.key.as_deref().filter(|key| !["t", "f"].contains(key)).and_then(key_bytes),
+        key: row.key.clone(),
         partition: row.partition,
     })
 }
 
-/// The bytes of the record key, from which the partition follows. They are not known where the text
-/// may stand for other bytes: Postgres prints a `bytea` as `\x…`.
-fn key_bytes(key: &str) -> Option<Vec<u8>> {
-    (!key.contains("\\x")).then(|| key.as_bytes().to_vec())
-}
-
-fn route_of_key(route: &Route, key: &str) -> SearchRoute {
+fn route_of_key(route: &Route, key: Option<&[u8]>) -> SearchRoute {
     // Another column may have given another partition.
-    let key = key_bytes(key).filter(|_| route.partition.is_none());
+    let key = key.filter(|_| route.partition.is_none()).map(<[u8]>::to_vec);
     SearchRoute { topic: route.topic.clone(), key, partition: None }
 }
 

@@ -26,13 +26,15 @@ pub(super) struct FoundRecord {
 #[derive(Debug)]
 pub(super) struct RecordFilter<'a> {
     wanted: &'a Wanted,
+    /// The bytes of the wanted key, where they are not those of its text.
+    keys: &'a [Option<Vec<u8>>],
     pub(super) found: Vec<FoundRecord>,
     pub(super) is_cut: bool,
 }
 
 impl<'a> RecordFilter<'a> {
-    pub(super) fn new(wanted: &'a Wanted) -> RecordFilter<'a> {
-        RecordFilter { wanted, found: Vec::new(), is_cut: false }
+    pub(super) fn new(wanted: &'a Wanted, keys: &'a [Option<Vec<u8>>]) -> RecordFilter<'a> {
+        RecordFilter { wanted, keys, found: Vec::new(), is_cut: false }
     }
 
     /// Keeps the record if it is one of those that are looked for.
@@ -43,9 +45,11 @@ impl<'a> RecordFilter<'a> {
         };
         let is_it = |id: &str| match self.wanted {
             Wanted::Id(wanted) => id == wanted,
-            Wanted::Key(wanted) => {
-                record.key.is_some_and(|key| key == wanted.as_bytes() || shown(key) == *wanted)
-            }
+            Wanted::Key(wanted) => record.key.is_some_and(|key| {
+                key == wanted.as_bytes()
+                    || shown(key) == *wanted
+                    || self.keys.iter().flatten().any(|it| it == key)
+            }),
         };
         // Most records are not wanted: nothing is copied before that is known.
         let id = record.headers.iter().find(|(name, _)| ID_HEADERS.contains(&name.as_str()));

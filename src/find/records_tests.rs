@@ -18,7 +18,7 @@ fn headers(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
 #[test]
 fn a_record_is_known_by_its_id_and_says_what_it_knows() {
     let wanted = Wanted::Id("e1".to_owned());
-    let mut filter = RecordFilter::new(&wanted);
+    let mut filter = RecordFilter::new(&wanted, &[]);
     let time = "2026-01-02T03:04:05.000000Z";
     let all = [("id", "e1"), ("lsn", "0/A"), ("commit_ts", time), ("traceparent", "t")];
     filter.take(&record("k\u{1b}", 7, &headers(&all)));
@@ -37,7 +37,7 @@ fn a_record_is_known_by_its_id_and_says_what_it_knows() {
 #[test]
 fn of_a_key_the_last_records_are_kept() {
     let wanted = Wanted::Key("k".to_owned());
-    let mut filter = RecordFilter::new(&wanted);
+    let mut filter = RecordFilter::new(&wanted, &[]);
     let count = 2 * RECORDS_MAX as i64;
     for offset in 0..count {
         let id = offset.to_string();

@@ -9,6 +9,7 @@ use super::event::{Completeness, EventState, FoundEvent, OutboxRow, SlotPosition
 use super::records::FoundRecord;
 use super::sentences::sentences;
 use crate::base::lsn::Lsn;
+use crate::base::text::shown;
 use crate::base::time::rfc3339;
 
 /// Events of one answer, the newest.
@@ -51,7 +52,7 @@ impl FindReport {
         for row in rows {
             of(row.id.clone(), &mut |event| match &event.row {
                 None => {
-                    event.key.clone_from(&row.key);
+                    event.key = row.key.as_deref().map(shown);
                     event.commit_unix_us = row.committed_unix_us;
                     event.row = Some(row.clone());
                 }

@@ -7,7 +7,7 @@ fn row(id: &str, unix_us: i64) -> OutboxRow {
     OutboxRow {
         table: "public.outbox".to_owned(),
         id: id.to_owned(),
-        key: Some("k".to_owned()),
+        key: Some(b"k".to_vec()),
         created_unix_us: Some(unix_us),
         is_published: true,
         ..OutboxRow::default()

@@ -10,12 +10,13 @@ use tokio_postgres::{Error, SimpleQueryRow};
 
 use super::event::{EventState, OutboxRow, PolledStatus};
 use super::request::{FindRequest, Wanted};
+use crate::base::encoding::push_unhexed;
 use crate::base::template::Part;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::{PollingSettings, WorkColumns};
 use crate::polling::statements::member_sql;
-use crate::polling::table_facts::PolledTableFacts;
+use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Rows that are read of one table.
@@ -58,11 +59,9 @@ impl RowQuery<'_> {
     /// Columns whose values are read, those that the table has.
     fn columns(&self) -> Vec<String> {
         let OutboxTable { columns, route, .. } = self.outbox;
-        let key = route.key(columns);
-        let routed = route.topic.columns().chain(key.columns());
         let own = [columns.id.as_str(), columns.traceparent.as_str()].into_iter();
-        let mut names: Vec<String> =
-            own.chain(routed).chain(route.partition.as_deref()).map(str::to_owned).collect();
+        let routed = route.topic.columns().chain(route.partition.as_deref());
+        let mut names: Vec<String> = own.chain(routed).map(str::to_owned).collect();
         if self.polling.is_some() {
             let work = self.work();
             names.extend([work.status, work.retry_count, work.failure_reason]);
@@ -89,8 +88,10 @@ impl RowQuery<'_> {
              THEN pg_catalog.pg_xact_commit_timestamp(t.xmin) END)",
         );
         let values = self.columns().into_iter().map(|name| format!("t.{}", quote_ident(&name)));
+        let null = || "NULL".to_owned();
+        let key = self.key_sql().map_or_else(|_| null(), |key| hex_sql(&key));
         let selected: Vec<String> =
-            ["t.xmin".to_owned(), committed, created_utc.unwrap_or_else(|| "NULL".to_owned())]
+            ["t.xmin".to_owned(), committed, created_utc.unwrap_or_else(null), key]
                 .into_iter()
                 .chain(values)
                 .collect();
@@ -114,27 +115,68 @@ impl RowQuery<'_> {
     fn condition(&self, wanted: &Wanted) -> Result<String, String> {
         let OutboxTable { columns, route, .. } = self.outbox;
         let text = quote_literal(wanted.text());
-        let is = |left: String| format!("{left} OPERATOR(pg_catalog.=) {text}");
-        let column = |name: &str| match self.facts.column(name) {
-            Some(_) => Ok(format!("t.{}", quote_ident(name))),
-            None => Err(format!("the table has no column {name}")),
-        };
-        if matches!(wanted, Wanted::Id(_)) {
-            return column(&columns.id).map(is);
-        }
         let key = route.key(columns);
-        if let [Part::Column(name)] = key.parts() {
-            return column(name).map(is);
-        }
-        let parts = key.parts().iter().map(|part| match part {
-            Part::Column(name) => column(name),
-            Part::Member { column: name, path } => column(name).map(|_| member_sql(name, path)),
-            // The configuration has put the name in.
-            Part::Table => Ok(quote_literal(&self.outbox.table)),
-            Part::Literal(text) => Ok(quote_literal(text)),
+        let column = match (wanted, key.parts()) {
+            (Wanted::Id(_), _) => &columns.id,
+            (Wanted::Key(_), [Part::Column(name)]) => name,
+            (Wanted::Key(_), _) => {
+                let key = self.key_sql()?;
+                return Ok(format!("{key} OPERATOR(pg_catalog.=) {}", text_bytes_sql(&text)));
+            }
+        };
+        self.column(column)?;
+        Ok(format!("t.{} OPERATOR(pg_catalog.=) {text}", quote_ident(column)))
+    }
+
+    fn column(&self, name: &str) -> Result<&PolledColumn, String> {
+        self.facts.column(name).ok_or_else(|| format!("the table has no column {name}"))
+    }
+
+    /// The bytes of the ordering key of `t`, from which the partition follows; NULL if they are not known.
+    fn key_sql(&self) -> Result<String, String> {
+        let OutboxTable { columns, route, .. } = self.outbox;
+        let key = route.key(columns);
+        let parts = key.parts().iter().map(|part| {
+            Ok(match part {
+                Part::Column(name) => {
+                    bytes_sql(self.column(name)?, &format!("t.{}", quote_ident(name)))
+                }
+                Part::Member { column, path } => match self.column(column)?.type_oid {
+                    BYTEA => return Err(format!("{part} is a member of a column of type bytea")),
+                    _ => text_bytes_sql(&member_sql(self.facts, column, path)),
+                },
+                // The configuration has put the name in.
+                Part::Table => text_bytes_sql(&quote_literal(&self.outbox.table)),
+                Part::Literal(text) => text_bytes_sql(&quote_literal(text)),
+            })
         });
-        let parts: Vec<String> = parts.collect::<Result<_, _>>()?;
-        Ok(is(format!("pg_catalog.concat({})", parts.join(", "))))
+        let parts: Vec<String> = parts.collect::<Result<_, String>>()?;
+        Ok(format!("({})", parts.join(" OPERATOR(pg_catalog.||) ")))
+    }
+
+    /// The query for the bytes of the wanted key, if there is one and its text determines them.
+    pub(super) fn wanted_key_sql(&self, wanted: &Wanted) -> Option<String> {
+        let Wanted::Key(text) = wanted else { return None };
+        let text = quote_literal(text);
+        let key = self.outbox.route.key(&self.outbox.columns);
+        let bytes = match key.parts() {
+            [Part::Column(name)] => {
+                let column = self.facts.column(name)?;
+                bytes_sql(column, &format!("{text}::{}", column.type_sql))
+            }
+            parts => {
+                let of_column = |part: &Part| match part {
+                    Part::Column(name) => self.facts.column(name).map(|column| column.type_oid),
+                    _ => Some(0),
+                };
+                let types: Vec<u32> = parts.iter().map(of_column).collect::<Option<_>>()?;
+                if types.contains(&BYTEA) {
+                    return None;
+                }
+                text_bytes_sql(&text)
+            }
+        };
+        Some(format!("SELECT {}", hex_sql(&bytes)))
     }
 
     pub(super) fn unread(&self, error: &Error, request: &FindRequest) -> Unread {
@@ -170,13 +212,13 @@ impl RowQuery<'_> {
         let names = self.columns();
         let value = |name: &str| {
             let at = names.iter().position(|known| known == name)?;
-            row.get(3 + at)
+            row.get(4 + at)
         };
         let owned = |name: &str| value(name).map(str::to_owned);
         OutboxRow {
             table: shown(self.outbox),
             id: owned(&columns.id).unwrap_or_default(),
-            key: route.key(columns).render(value),
+            key: row.get(3).and_then(unhexed),
             xmin: row.get(0).and_then(|text| text.parse().ok()),
             committed_unix_us: row.get(1).and_then(parse_rfc3339),
             created_unix_us: row.get(2).and_then(parse_rfc3339),
@@ -196,6 +238,34 @@ impl RowQuery<'_> {
             }),
         }
     }
+}
+
+const BOOL: u32 = 16;
+const BYTEA: u32 = 17;
+
+/// The bytes that the relay reads from a value of the column.
+fn bytes_sql(column: &PolledColumn, value: &str) -> String {
+    match column.type_oid {
+        BYTEA => value.to_owned(),
+        BOOL => text_bytes_sql(&format!("{value}::pg_catalog.text")),
+        _ => text_bytes_sql(&format!(
+            "CASE WHEN {value} IS NOT NULL THEN pg_catalog.concat({value}) END"
+        )),
+    }
+}
+
+fn text_bytes_sql(text: &str) -> String {
+    format!("pg_catalog.convert_to({text}, 'UTF8')")
+}
+
+fn hex_sql(bytes: &str) -> String {
+    format!("pg_catalog.encode({bytes}, 'hex')")
+}
+
+pub(super) fn unhexed(hex: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(hex.len() / 2);
+    push_unhexed(hex.as_bytes(), &mut bytes)?;
+    Some(bytes)
 }
 
 fn polled_state(polling: &PollingSettings, status: &str) -> EventState {

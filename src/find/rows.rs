@@ -9,13 +9,13 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use super::event::{OutboxRow, SlotPosition};
 use super::request::FindRequest;
-use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, said, shown};
+use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, said, shown, unhexed};
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
-use crate::polling::table_facts;
+use crate::polling::table_facts::{self, PolledTableFacts};
 use crate::source::faults::query_fault;
 use crate::source::json_row::{document, lsn};
 use crate::source::publication::{PublishedFacts, PublishedTable, published};
@@ -32,6 +32,8 @@ const SLOT_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceView {
     pub(super) rows: Vec<OutboxRow>,
+    /// For each table the bytes of the wanted key, if they are known. Empty if Postgres was not asked.
+    pub(super) keys: Vec<Option<Vec<u8>>>,
     pub(super) slot: Option<SlotPosition>,
     pub(super) searched: Vec<String>,
     pub(super) not_searched: Vec<String>,
@@ -64,7 +66,17 @@ impl RowLookup<'_> {
         };
         let mut no_value = None;
         for (at, outbox) in self.source.outboxes.iter().enumerate() {
-            match self.table(client, outbox).await {
+            let mut key = None;
+            let found = match table_of(client, outbox).await {
+                Ok(facts) => {
+                    let query = RowQuery { outbox, polling: self.polling, facts: &facts };
+                    key = self.wanted_key(client, &query).await;
+                    self.table(client, &query).await
+                }
+                Err(unread) => Err(unread),
+            };
+            view.keys.push(key);
+            match found {
                 Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
                 Err(Unread::NoValue(what)) => no_value = Some(what),
                 Err(Unread::Reason(why)) => {
@@ -135,10 +147,20 @@ impl RowLookup<'_> {
         view.rows.extend(rows.into_iter().map(|row| OutboxRow { is_published, ..row }));
     }
 
-    async fn table(&self, client: &Client, outbox: &OutboxTable) -> Result<Vec<OutboxRow>, Unread> {
+    /// The bytes of the wanted key in a table, as the relay hashes them.
+    async fn wanted_key(&self, client: &Client, query: &RowQuery<'_>) -> Option<Vec<u8>> {
+        let sql = query.wanted_key_sql(&self.request.wanted)?;
+        // What is no value of the column is reported by the query for the rows.
+        let found = client.simple_query(&sql).await.ok()?;
+        found.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).and_then(unhexed),
+            _ => None,
+        })
+    }
+
+    async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, Unread> {
         let reason = |error: Error| Unread::Reason(said(&error));
-        let facts = table_facts::gather(client, outbox).await.map_err(reason)?;
-        let facts = facts.ok_or_else(|| Unread::Reason("the table does not exist".to_owned()))?;
+        let RowQuery { outbox, facts, .. } = query;
         if !facts.may_select {
             let table = quote_table(&outbox.schema, &outbox.table);
             let role = quote_ident(&facts.role);
@@ -146,7 +168,6 @@ impl RowLookup<'_> {
                 "this role may not read them: GRANT SELECT ON {table} TO {role};"
             )));
         }
-        let query = RowQuery { outbox, polling: self.polling, facts: &facts };
         let sql = query.sql(self.request).map_err(Unread::Reason)?;
         client.batch_execute(&format!("BEGIN READ ONLY; {LIMITS}")).await.map_err(reason)?;
         let found = client.simple_query(&sql).await;
@@ -185,6 +206,12 @@ impl RowLookup<'_> {
             tokio::time::sleep(SLOT_EVERY).await;
         }
     }
+}
+
+async fn table_of(client: &Client, outbox: &OutboxTable) -> Result<PolledTableFacts, Unread> {
+    let facts = table_facts::gather(client, outbox).await;
+    let facts = facts.map_err(|error| Unread::Reason(said(&error)))?;
+    facts.ok_or_else(|| Unread::Reason("the table does not exist".to_owned()))
 }
 
 /// `$1` is the process that reads the slot. What an asynchronous commit has made visible may not

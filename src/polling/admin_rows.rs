@@ -7,8 +7,8 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use super::settings::{PollingSettings, StatusValues, WorkColumns};
-use super::statements;
-use crate::base::error::Fault;
+use super::{statements, table_facts};
+use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
@@ -56,17 +56,30 @@ impl AdminRow {
 
 pub(crate) struct AdminRows<'a> {
     outbox: &'a OutboxTable,
+    /// The ordering key, as SQL.
+    key: String,
     names: WorkColumns,
     values: StatusValues,
 }
 
 impl<'a> AdminRows<'a> {
-    pub(crate) fn new(outbox: &'a OutboxTable, polling: &PollingSettings) -> AdminRows<'a> {
-        AdminRows {
+    pub(crate) async fn open(
+        client: &Client,
+        outbox: &'a OutboxTable,
+        polling: &PollingSettings,
+    ) -> Result<AdminRows<'a>, Fault> {
+        let facts = table_facts::gather(client, outbox).await;
+        let facts = facts.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
+        let facts = facts.ok_or_else(|| {
+            let what = format!("outbox table {}.{} does not exist", outbox.schema, outbox.table);
+            Fault::new(Exit::Source, "table.missing", what, "source.outbox", "walrelay check")
+        })?;
+        Ok(AdminRows {
             outbox,
+            key: statements::key(outbox, &facts),
             names: polling.columns.quoted(),
             values: polling.status_values.quoted(),
-        }
+        })
     }
 
     /// Passes the rows of one status to `take`, the oldest first, one by one: there may be millions.
@@ -92,7 +105,7 @@ impl<'a> AdminRows<'a> {
              {created}, {failed}, {next}, {locked_by}::pg_catalog.text FROM {table} t WHERE {where_} \
              ORDER BY t.{order} LIMIT $1",
             id = quote_ident(&outbox.columns.id),
-            key = statements::key(outbox),
+            key = self.key,
             created = time(&self.names.created_at),
             failed = time(&self.names.failed_at),
             next = time(&self.names.next_retry_at),
@@ -156,7 +169,7 @@ impl<'a> AdminRows<'a> {
             all.push(format!("{id}::pg_catalog.text IN ({})", ids.join(", ")));
         }
         if let Some(key) = &filter.key {
-            all.push(format!("{} = {}", statements::key(self.outbox), quote_literal(key)));
+            all.push(format!("{} = {}", self.key, quote_literal(key)));
         }
         all.join(" AND ")
     }

@@ -47,6 +47,7 @@ fn most(node: &Value) -> u64 {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_again() {
     let (client, source) = testing::logical().database("polling_plans").await;
     client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();

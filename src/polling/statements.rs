@@ -81,6 +81,7 @@ impl Statements {
     ) -> Statements {
         let type_of = |column| facts.type_of(column).unwrap_or("text");
         let writer = StatementWriter {
+            facts,
             outbox,
             polling,
             publication: &source.publication,
@@ -118,11 +119,11 @@ impl Statements {
 }
 
 /// The key within which order is kept: that of the route, as SQL over `t`.
-pub(super) fn key(outbox: &OutboxTable) -> String {
+pub(super) fn key(outbox: &OutboxTable, facts: &PolledTableFacts) -> String {
     let key = outbox.route.key(&outbox.columns);
     let parts = key.parts().iter().map(|part| match part {
         Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
-        Part::Member { column, path } => member_sql(column, path),
+        Part::Member { column, path } => compared_member_sql(facts, column, path),
         // The configuration has put the name in.
         Part::Table => quote_literal(&outbox.table),
         Part::Literal(text) => quote_literal(text),
@@ -130,14 +131,45 @@ pub(super) fn key(outbox: &OutboxTable) -> String {
     parts.collect::<Vec<_>>().join(" || ")
 }
 
-/// A member of the JSON in a column of `t`, as text.
-pub(crate) fn member_sql(column: &str, path: &[String]) -> String {
+/// The first version with `pg_input_is_valid`.
+pub(crate) const TESTS_INPUT: u32 = 16;
+/// Arguments of `regexp_replace` that replace the escapes that no `jsonb` can hold, such as `\u0000`.
+const REPLACE_ESCAPES: &str = r"'\\u(0000|d[89a-f]..)', '\\u0020', 'gi'";
+
+/// A member of the JSON in a column of `t`, as text. NULL where the column holds no `jsonb`, so that such a row
+/// fails alone, when its event is made.
+pub(crate) fn member_sql(facts: &PolledTableFacts, column: &str, path: &[String]) -> String {
+    let text = format!("t.{}::pg_catalog.text", quote_ident(column));
+    member_of(&jsonb_sql(facts, column, &[text]), path)
+}
+
+/// Like [`member_sql`], for comparisons: it is not NULL for a document that the relay can read, and the same text for
+/// equal keys.
+fn compared_member_sql(facts: &PolledTableFacts, column: &str, path: &[String]) -> String {
+    let text = format!("t.{}::pg_catalog.text", quote_ident(column));
+    let replaced = format!("pg_catalog.regexp_replace({text}, {REPLACE_ESCAPES})");
+    member_of(&jsonb_sql(facts, column, &[text, replaced]), path)
+}
+
+/// The first of the texts that is a `jsonb`, or the column itself if it is one.
+fn jsonb_sql(facts: &PolledTableFacts, column: &str, texts: &[String]) -> String {
+    let jsonb = |text: &String| format!("{text}::pg_catalog.jsonb");
+    if facts.type_of(column) == Some("jsonb") {
+        return format!("t.{}", quote_ident(column));
+    }
+    if facts.major_version() < TESTS_INPUT {
+        return texts.last().map(jsonb).unwrap_or_default();
+    }
+    let case = |text: &String| {
+        let is_valid = format!("pg_catalog.pg_input_is_valid({text}, 'pg_catalog.jsonb')");
+        format!("WHEN {is_valid} THEN {}", jsonb(text))
+    };
+    format!("CASE {} END", texts.iter().map(case).collect::<Vec<_>>().join(" "))
+}
+
+fn member_of(jsonb: &str, path: &[String]) -> String {
     let path: Vec<String> = path.iter().map(|name| quote_literal(name)).collect();
-    format!(
-        "(t.{}::pg_catalog.jsonb OPERATOR(pg_catalog.#>>) ARRAY[{}]::pg_catalog.text[])",
-        quote_ident(column),
-        path.join(", ")
-    )
+    format!("({jsonb} OPERATOR(pg_catalog.#>>) ARRAY[{}]::pg_catalog.text[])", path.join(", "))
 }
 
 /// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet
@@ -149,6 +181,7 @@ fn checked(condition: &str) -> String {
 
 /// Quoted names and values of one table. Types and operators are SQL.
 struct StatementWriter<'a> {
+    facts: &'a PolledTableFacts,
     outbox: &'a OutboxTable,
     polling: &'a PollingSettings,
     publication: &'a str,
@@ -184,7 +217,7 @@ impl StatementWriter<'_> {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
         let StatusValues { pending, in_progress, .. } = &self.values;
-        let key = key(self.outbox);
+        let key = key(self.outbox, self.facts);
         let batch_max = self.polling.batch_max;
         let payload = quote_ident(&self.outbox.columns.payload);
         // Rows that no slot carries: there is no slot, or they were marked or claimed before it.

@@ -99,6 +99,12 @@ pub(crate) async fn gather(
 }
 
 impl PolledTableFacts {
+    /// Of the server; 0 if it cannot be read.
+    pub(crate) fn major_version(&self) -> u32 {
+        let digits = self.version.split(|it: char| !it.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()
+    }
+
     pub(crate) fn column(&self, name: &str) -> Option<&PolledColumn> {
         self.columns.iter().find(|column| column.name == name)
     }

@@ -32,16 +32,19 @@ pub(crate) type Configure =
     Box<dyn FnOnce(&Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>>;
 
 /// The section of a kind of broker.
-pub(crate) trait SinkSettings: Settings + Broker {
+pub(crate) trait SinkSettings: Settings + 'static {
     /// Fills in what follows from the section. Returns settings that contradict each other, another section
     /// or a promise.
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting>;
+
+    /// The broker of these settings.
+    fn into_broker(self) -> Arc<dyn Broker>;
 }
 
 pub(crate) fn read_section<S: SinkSettings>(at: &mut Visit) -> Configure {
     let mut settings = S::read(at);
     Box::new(move |around| match settings.complete(around) {
-        invalid if invalid.is_empty() => Ok(Arc::new(settings)),
+        invalid if invalid.is_empty() => Ok(settings.into_broker()),
         invalid => Err(invalid),
     })
 }

@@ -34,6 +34,7 @@ fn every_name_of_the_shipped_table_is_put_in() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_writer_needs_insert_and_nothing_else() {
     // GIVEN table and function of the shipped files, twice, and a role that may only INSERT
     let server = testing::logical();
@@ -68,6 +69,7 @@ async fn a_writer_needs_insert_and_nothing_else() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn types_of_a_session_do_not_replace_those_of_the_function() {
     // GIVEN a session whose temporary schema has types of the names that the function uses
     let (client, _) = testing::logical().database("emit_types").await;
@@ -90,6 +92,7 @@ async fn types_of_a_session_do_not_replace_those_of_the_function() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_trace_of_the_transaction_is_taken_where_none_is_passed() {
     let (client, _) = testing::logical().database("emit_trace").await;
     client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();
@@ -112,6 +115,7 @@ async fn the_trace_of_the_transaction_is_taken_where_none_is_passed() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_cannot_become_an_event_is_refused_with_a_hint() {
     let (client, _) = testing::logical().database("emit_refused").await;
     client.batch_execute(include_str!("../../sql/outbox.sql")).await.unwrap();
@@ -155,6 +159,7 @@ async fn what_cannot_become_an_event_is_refused_with_a_hint() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_mapped_table_has_a_function_of_its_own_when_it_is_asked_for() {
     let (client, mut settings) = testing::logical().database("emit_mapped").await;
     let outbox = &mut settings.outboxes[0];
@@ -177,6 +182,7 @@ async fn a_mapped_table_has_a_function_of_its_own_when_it_is_asked_for() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_table_that_exists_has_one_only_when_asked_and_only_where_its_insert_fits() {
     let (client, mut settings) = testing::logical().database("emit_fits").await;
     // GIVEN no table THEN the function comes with the shipped one, and with no mapped one

@@ -29,11 +29,7 @@ pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault
     let source = |code, what, mend| Fault::new(Exit::Source, code, what, "source.slot", mend);
     match *db.code() {
         SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
-        SqlState::DUPLICATE_OBJECT => slot_problem(
-            "slot.exists",
-            format!("replication slot {name} exists already"),
-            "walrelay slot show; nothing needs to be created",
-        ),
+        SqlState::DUPLICATE_OBJECT => slot_exists(name),
         SqlState::UNDEFINED_OBJECT => slot_missing(name),
         SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
@@ -49,6 +45,14 @@ pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault
         ),
         _ => query_fault(error, "working on the slot"),
     }
+}
+
+pub(crate) fn slot_exists(name: &str) -> Fault {
+    slot_problem(
+        "slot.exists",
+        format!("replication slot {name} exists already"),
+        "walrelay slot show; nothing needs to be created",
+    )
 }
 
 /// The process id in `… is active for PID 4711`.

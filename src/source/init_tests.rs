@@ -24,6 +24,7 @@ async fn faults(client: &Client, settings: &SourceSettings) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn an_empty_database_is_made_ready_once() {
     let (client, settings) = testing::logical().database("init_empty").await;
     let steps = planned(&client, &settings).await;
@@ -47,6 +48,7 @@ async fn an_empty_database_is_made_ready_once() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_exists_is_kept() {
     let (client, mut settings) = testing::logical().database("init_partly").await;
     testing::prepare(&client, &settings).await;
@@ -81,6 +83,7 @@ async fn what_exists_is_kept() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn columns_only_their_designer_knows_are_not_guessed() {
     let (client, mut settings) = testing::logical().database("init_custom").await;
     settings.outboxes[0].route.topic = Template::parse("${tenant}.events").unwrap();
@@ -96,6 +99,7 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_script_does_what_the_command_does() {
     let (client, settings) = testing::logical().database("init_script").await;
     let steps = planned(&client, &settings).await;
@@ -114,6 +118,7 @@ async fn the_script_does_what_the_command_does() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn who_may_not_is_told_who_may() {
     let server = testing::logical();
     let (client, settings) = server.database("init_denied").await;
@@ -146,6 +151,7 @@ async fn who_may_not_is_told_who_may() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
     let (client, mut settings) = testing::logical().database("init_files").await;
     (settings.publication, settings.slot) = ("walrelay".into(), "init_files".into());
@@ -182,6 +188,7 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn retention_deletes_only_what_the_slot_has_confirmed() {
     let server = testing::quiet();
     let (client, mut settings) = server.database("init_trim").await;

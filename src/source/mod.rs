@@ -14,6 +14,7 @@ mod login_files;
 pub(crate) mod oldest_transaction;
 pub mod passfile;
 pub(crate) mod publication;
+mod row_filter;
 pub(crate) mod sampled_topics;
 pub(crate) mod slot;
 pub(crate) mod slot_state;

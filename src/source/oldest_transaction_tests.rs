@@ -9,6 +9,7 @@ async fn oldest(client: &Client) -> OldestTransaction {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_oldest_transaction_with_an_id_is_found_whatever_the_rights_of_who_asks() {
     // GIVEN a server of its own with a reader, a writer that is open, and a younger one
     let server = testing::alone();

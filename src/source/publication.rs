@@ -11,6 +11,7 @@ use tokio_postgres::{Client, Error};
 pub(crate) use walrelay_core::source::publication::*;
 
 use super::json_row::{Parameter, document_opt};
+use super::row_filter;
 use super::settings::SourceSettings;
 use crate::outbox::settings::OutboxTable;
 
@@ -45,17 +46,18 @@ async fn look(
     lock_limit: &str,
 ) -> Result<PublishedFacts, Error> {
     let SourceSettings { publication, outboxes, .. } = settings;
-    let (found, tables) = tokio::try_join!(
+    let (mut found, tables) = tokio::try_join!(
         ask::<PublicationFacts>(client, PUBLICATION_SQL, publication, outboxes),
         ask(client, TABLES_SQL, publication, outboxes),
     )?;
-    let mut found = found;
     if let Some(found) = found.as_mut().filter(|found| !found.excepted.is_empty()) {
         let sql = format!("{lock_limit}{ENTRIES_BESIDE_EXCEPT_SQL}");
         let entries = ask(client, &sql, publication, outboxes).await?;
         found.tables = entries.unwrap_or_default();
     }
-    Ok(PublishedFacts { publication: found, tables: tables.unwrap_or_default() })
+    let mut facts = PublishedFacts { publication: found, tables: tables.unwrap_or_default() };
+    row_filter::compare(client, outboxes, &mut facts).await?;
+    Ok(facts)
 }
 
 /// The tables alone, for a source without a publication.
@@ -218,7 +220,8 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
       WHERE r.prrelid = c.oid AND p.pubname = $1
       AND (pg_catalog.to_jsonb(r) ->> 'prexcept')::pg_catalog.bool IS NOT TRUE),
   'columns', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
-        'generated', a.attgenerated <> '', 'is_varchar', a.atttypid = 1043) ORDER BY a.attnum), '[]')
+        'generated', a.attgenerated <> '', 'builtin_type', CASE WHEN a.atttypid < 16384
+          THEN pg_catalog.format_type(a.atttypid, a.atttypmod) END) ORDER BY a.attnum), '[]')
       FROM pg_catalog.pg_attribute a
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
   'similar', CASE WHEN c.oid IS NOT NULL THEN '[]'::pg_catalog.json ELSE

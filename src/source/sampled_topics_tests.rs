@@ -3,6 +3,7 @@ use crate::base::template::Template;
 use crate::source::testing;
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn topics_come_from_rows_and_nothing_of_the_table_is_obeyed() {
     let (client, mut settings) = testing::logical().database("row_topics").await;
     let run = async |sql: &str| client.batch_execute(sql).await.unwrap();

@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
 use super::facts;
-use super::faults::{publication_missing, slot_active, slot_problem, slot_refused};
+use super::faults::{publication_missing, slot_active, slot_exists, slot_problem, slot_refused};
 use super::progress::OwnPositions;
 use super::quote::quote_literal;
 use super::settings::SourceSettings;
@@ -18,20 +18,20 @@ use crate::base::lsn::Lsn;
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
 const KNOWS_FAILOVER: i32 = 170_000;
 
-/// Creates the slot and returns the position from which
-/// it delivers. Waits for the transactions that are open.
-pub(crate) async fn create(
+/// Checks what [`create`] needs, as far as it can be known without creating the slot.
+pub(crate) async fn check_create(
     client: &Client,
     settings: &SourceSettings,
     failover: bool,
-) -> Result<Lsn, Fault> {
+) -> Result<(), Fault> {
     const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
-        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1)";
-    let name = &settings.slot;
-    let row = client.query_typed_one(SQL, &[(&settings.publication, Type::TEXT)]).await;
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1),
+        EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $2)";
+    let SourceSettings { slot: name, publication, .. } = settings;
+    let row = client.query_typed_one(SQL, &[(publication, Type::TEXT), (name, Type::TEXT)]).await;
     let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
-    let (version, published): (i32, bool) = (row.get(0), row.get(1));
-    if !published {
+    let (version, is_published, exists): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if !is_published {
         return Err(publication_missing(settings, false));
     }
     if failover && version < KNOWS_FAILOVER {
@@ -43,6 +43,18 @@ pub(crate) async fn create(
             "walrelay slot create",
         ));
     }
+    if exists { Err(slot_exists(name)) } else { Ok(()) }
+}
+
+/// Creates the slot and returns the position from which
+/// it delivers. Waits for the transactions that are open.
+pub(crate) async fn create(
+    client: &Client,
+    settings: &SourceSettings,
+    failover: bool,
+) -> Result<Lsn, Fault> {
+    check_create(client, settings, failover).await?;
+    let name = &settings.slot;
     let options = if failover { ", false, false, true" } else { "" };
     let sql = format!(
         "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput'{options})",
@@ -62,14 +74,8 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
     )
 }
 
-/// Drops the slot. Changes that it has not delivered can no longer be read. True if the server has no
-/// usable logical slot any more and therefore lowers `effective_wal_level` (19 and later).
-pub(crate) async fn drop(client: &Client, name: &str) -> Result<bool, Fault> {
-    const LOWERS_SQL: &str =
-        "SELECT pg_catalog.current_setting('effective_wal_level', true) IS NOT NULL
-        AND pg_catalog.current_setting('wal_level') = 'replica' AND NOT EXISTS (
-            SELECT FROM pg_catalog.pg_replication_slots
-            WHERE slot_type = 'logical' AND wal_status IS DISTINCT FROM 'lost')";
+/// Checks that there is a slot that can be dropped: nobody uses it.
+pub(crate) async fn check_drop(client: &Client, name: &str) -> Result<(), Fault> {
     let state = slot_state(client, name).await;
     let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
         return Err(slot_problem(
@@ -78,9 +84,18 @@ pub(crate) async fn drop(client: &Client, name: &str) -> Result<bool, Fault> {
             "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;",
         ));
     };
-    if let Some(pid) = slot.active_pid {
-        return Err(slot_active(name, Some(pid)));
-    }
+    slot.active_pid.map_or(Ok(()), |pid| Err(slot_active(name, Some(pid))))
+}
+
+/// Drops the slot. Changes that it has not delivered can no longer be read. True if the server has no
+/// usable logical slot any more and therefore lowers `effective_wal_level` (19 and later).
+pub(crate) async fn drop(client: &Client, name: &str) -> Result<bool, Fault> {
+    const LOWERS_SQL: &str =
+        "SELECT pg_catalog.current_setting('effective_wal_level', true) IS NOT NULL
+        AND pg_catalog.current_setting('wal_level') = 'replica' AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_replication_slots
+            WHERE slot_type = 'logical' AND wal_status IS DISTINCT FROM 'lost')";
+    check_drop(client, name).await?;
     let sql = format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote_literal(name));
     client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))?;
     // The slot is gone, whatever becomes of the question.

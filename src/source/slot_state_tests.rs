@@ -4,6 +4,7 @@ use super::*;
 use crate::source::testing;
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_slot_is_seen_as_it_moves() {
     let (client, settings) = testing::logical().database("watched").await;
     assert_eq!(slot_state(&client, "watched").await.unwrap().slot, None);
@@ -41,6 +42,7 @@ async fn the_slot_is_seen_as_it_moves() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn who_holds_the_slot_is_told_with_its_name() {
     let server = testing::logical();
     let (client, _) = server.database("slot_held").await;
@@ -60,6 +62,7 @@ async fn who_holds_the_slot_is_told_with_its_name() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_idle_timeout_does_not_apply_to_a_synchronized_slot() {
     let (client, settings) = testing::logical().database("slot_synced").await;
     testing::prepare(&client, &settings).await;

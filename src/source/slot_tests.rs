@@ -9,6 +9,7 @@ async fn row(client: &Client, name: &str) -> Option<SlotFacts> {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn made_shown_and_dropped() {
     let (client, settings) = testing::logical().database("slot_life").await;
     assert!(row(&client, "slot_life").await.is_none());
@@ -48,6 +49,7 @@ async fn made_shown_and_dropped() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn failover_slots_need_17() {
     let (client, settings) = testing::logical().database("slot_failover").await;
     client.batch_execute("CREATE PUBLICATION slot_failover").await.unwrap();
@@ -65,6 +67,7 @@ async fn failover_slots_need_17() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_slot_in_use_is_never_dropped() {
     // GIVEN a slot that a session holds: a temporary slot is active for as long as it lives
     let server = testing::logical();
@@ -84,6 +87,7 @@ async fn a_slot_in_use_is_never_dropped() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn no_slot_free_names_those_in_use() {
     let (client, settings) = testing::one_slot().database("slot_full").await;
     let taken = "SELECT pg_create_physical_replication_slot('someone')";
@@ -96,6 +100,7 @@ async fn no_slot_free_names_those_in_use() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn without_logical_wal_or_right_there_is_no_slot() {
     let (client, settings) = testing::replica_level().database("slot_replica").await;
     client.batch_execute("CREATE PUBLICATION slot_replica").await.unwrap();
@@ -114,6 +119,7 @@ async fn without_logical_wal_or_right_there_is_no_slot() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
     let (client, settings) = testing::logical().database("slot_advance").await;
     testing::prepare(&client, &settings).await;

@@ -30,6 +30,7 @@ fn no_transaction_is_named_for_a_wait_of_another_kind() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_session_that_waits_for_a_table_names_who_holds_it() {
     let server = testing::logical();
     let (client, _) = server.database("slot_wait").await;

@@ -1,4 +1,4 @@
-//! A private Postgres for the tests of this module. Each test gets a database, slots and roles of
+//! A private Postgres for unit tests, which are ignored unless somebody asks for them. Each test gets a database, slots and roles of
 //! its own; servers are shared by settings and end with the test process.
 
 use std::io::{BufRead as _, BufReader};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::console::Browser;
 use crate::support::faults::{CliFixture, Ended, LIMIT, Relay, shared_topics};
 use crate::support::{query, shared_rabbitmq, until, whole_machine};
 
@@ -116,14 +117,26 @@ fn assert_compares(scene: &CliFixture<'_>, sink: &str) {
     // Polling claims each, and marks it.
     let written = runs[1]["postgres"]["tuples_written"].as_u64().unwrap();
     assert!(written >= 2 * RATE * SECONDS, "{ended}");
-    let page = std::fs::read_to_string(&page).unwrap();
-    assert!(
-        page.starts_with("<!doctype html>") || page.starts_with("<!DOCTYPE html>"),
-        "{page:.200}"
-    );
-    assert!(page.contains("</svg>") && page.trim_end().ends_with("</html>"));
+    assert_draws(&scene.name, &page_text);
     // AND nothing of it stays
     assert_gone(scene, &name_of(&ended.err));
+}
+
+/// The page draws a line for each mode in each of its plots, and the browser complains about nothing.
+#[track_caller]
+fn assert_draws(name: &str, page: &str) {
+    let browser = Browser::open(name);
+    browser.go(&format!("file://{page}"));
+    browser.wait(
+        "const lines = [...document.querySelectorAll('path.line')]; \
+         return lines.length === 8 && lines.every(line => line.getAttribute('d').includes('L'))",
+    );
+    browser
+        .wait_text("#plot-latency-0 .readout", |text| text.contains("CDC ") && !text.contains('–'));
+    browser.click("#plot-p99-0 summary");
+    browser.wait("return document.querySelectorAll('#plot-p99-0 tbody tr').length >= 3");
+    let complaints = browser.complaints();
+    assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
 #[test]

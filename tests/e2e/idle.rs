@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use walrelay_harness::stats::{human_bytes, human_duration};
 use walrelay_harness::{Postgres, PostgresOptions};
+use walrelay_measure::numbers;
 
 use crate::support::{Fixture, LIMIT, query, shared_kafka, until, volume};
 
@@ -40,7 +40,7 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
         until("the slot to follow", LIMIT, || (retained() < RETAINED_BYTES_MAX / 2).then_some(()));
         most = most.max(retained());
     }
-    println!("{} written, at most {} kept", human_bytes(written()), human_bytes(most));
+    println!("{} written, at most {} kept", numbers::bytes(written()), numbers::bytes(most));
     assert!(retained() < RETAINED_BYTES_MAX);
     // THEN it did so without writing anything
     assert_eq!(site.value(tables), tables_before);
@@ -58,7 +58,7 @@ fn a_lone_event_is_confirmed_to_postgres_at_once() {
             site.wait_confirmed(&mut relay, LIMIT)
         })
         .collect();
-    let times: Vec<String> = times.into_iter().map(human_duration).collect();
+    let times: Vec<String> = times.into_iter().map(numbers::duration).collect();
     println!("confirmed after {}", times.join(", "));
     let (verdict, _) = site.judge(&mut relay, reader);
     verdict.assert_exact(0);

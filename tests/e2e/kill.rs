@@ -24,8 +24,9 @@ use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{ConfirmedSample, ConfirmedSampler, Verdict, check_confirmed};
 use walrelay_harness::rabbit::Tap;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::stats::{Table, human_count, human_duration};
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, RabbitMq};
+use walrelay_measure::numbers;
+use walrelay_measure::table::Table;
 
 use self::causes::Moments;
 use crate::support::broker::Destination;
@@ -116,9 +117,9 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
     let judged = site.judge_each(&mut relay, reader);
     println!(
         "{report:?}\nbroken for {}, caught up in {}, {} in all",
-        human_duration(broken_for),
-        human_duration(caught_up.elapsed()),
-        human_duration(began.elapsed())
+        numbers::duration(broken_for),
+        numbers::duration(caught_up.elapsed()),
+        numbers::duration(began.elapsed())
     );
     let samples = sampler.stop();
     let reconnects = report.iter().map(|report| report.reconnects).sum();
@@ -131,7 +132,7 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
 fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
     let mut table = Table::new("Kill test", ["what", "count"]);
     let mut row = |what: &str, count: u64| {
-        table.row([what.to_owned(), human_count(count)]);
+        table.row([what.to_owned(), numbers::count(count)]);
     };
     let moments = &done.moments;
     row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
@@ -165,7 +166,7 @@ fn assert_kept(
     let causes = causes::explain(&records, &done.moments);
     let mut table = Table::new("", ["what", "count"]);
     let mut row = |what: &str, count: u64| {
-        table.row([what.to_owned(), human_count(count)]);
+        table.row([what.to_owned(), numbers::count(count)]);
     };
     row("events committed", verdict.committed);
     row("duplicates in all", verdict.duplicates);

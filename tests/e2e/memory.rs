@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::stats::human_bytes;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
+use walrelay_measure::numbers;
 
 use crate::support::{Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume};
 
@@ -32,7 +32,7 @@ fn config(site: &Fixture) -> RelayConfig {
 fn assert_lean(relay: &RelayProcess) {
     let memory = proc::memory(relay.pid()).unwrap();
     // A program that was built for tests has several times as much code.
-    let peak = human_bytes(memory.peak_rss_bytes - memory.file_bytes);
+    let peak = numbers::bytes(memory.peak_rss_bytes - memory.file_bytes);
     println!("peak RSS without code {peak}");
     let most = window_bytes() + ALLOWANCE_BYTES + memory.file_bytes;
     assert!(memory.peak_rss_bytes < most, "peak RSS without code {peak}");

@@ -52,6 +52,9 @@ fn stands_until_resumed(scene: &CliFixture<'_>) {
     }
     // Nobody is asked without a terminal.
     scene.walrelay(&["resume"]).assert_fault(2, "command.unconfirmed", &[CODE, "--yes"]);
+    let would = scene.walrelay(&["resume", "--dry-run", "--output", "json"]);
+    let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
+    assert_eq!((&value["stop"]["code"], &value["acknowledged"]), (&CODE.into(), &false.into()));
     let check = scene.walrelay(&["check"]);
     assert_eq!(check.code, 1, "{check}");
     check.assert_says(&[CODE]);

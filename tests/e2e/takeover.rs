@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::kit::Rng;
 use walrelay_harness::relay::{RelayProcess, get};
-use walrelay_harness::stats::{Table, human_duration};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
+use walrelay_measure::numbers;
+use walrelay_measure::table::Table;
 
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, until,
@@ -200,8 +201,8 @@ impl Pair<'_> {
                 format!("{:?}", group[0].0),
                 group.len().to_string(),
                 others.to_string(),
-                human_duration(median),
-                human_duration(max),
+                numbers::duration(median),
+                numbers::duration(max),
             ]);
         }
         table

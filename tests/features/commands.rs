@@ -139,7 +139,17 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.walrelay(&["slot", "create"]).assert_fault(4, "publication.missing", &["walrelay init"]);
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text)");
     scene.publish("TABLE public.outbox");
+    // WHEN one would only look THEN there is no slot
+    let would = scene.walrelay(&["slot", "create", "--dry-run", "--output", "json"]);
+    let value: Value = serde_json::from_str(&would.assert_done().out).unwrap();
+    assert_eq!((&value["dry_run"], &value["created"]), (&true.into(), &false.into()));
+    assert_eq!(scene.slot_state(), "");
     scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot created"]);
+    let again = scene.walrelay(&["slot", "create", "--dry-run"]);
+    again.assert_fault(3, "slot.exists", &["walrelay slot show"]);
+    let would = scene.walrelay(&["slot", "drop", "-n"]);
+    would.assert_done().assert_says(&["nothing was changed", "commands_slot would be dropped"]);
+    assert_ne!(scene.slot_state(), "");
     scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.exists", &["walrelay slot show"]);
     let shown = scene.walrelay(&["slot", "show"]);
     shown.assert_done().assert_says(&[
@@ -184,8 +194,10 @@ fn a_slot_in_use_is_not_dropped() {
     let scene = CliFixture::ready("commands_active");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
-    let ended = scene.walrelay(&["slot", "drop", "--yes"]);
-    ended.assert_fault(3, "slot.active", &["is being read by pid", "stop that relay first"]);
+    for how in ["--yes", "--dry-run"] {
+        let ended = scene.walrelay(&["slot", "drop", how]);
+        ended.assert_fault(3, "slot.active", &["is being read by pid", "stop that relay first"]);
+    }
     assert_ne!(scene.slot_state(), "");
     relay.stop();
 }

@@ -199,7 +199,7 @@ fn the_tables_of_the_page_about_existing_tables_are_relayed() {
 fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
     let mut scene = CliFixture::bare("existing_poller");
     let [ddl, config] = &fences("spring")[..] else { panic!() };
-    let [alter, polling] = &fences("poller")[..] else { panic!() };
+    let [polling, alter] = &fences("poller")[..] else { panic!() };
     scene.sql(ddl);
     let write = |scene: &CliFixture<'_>, key: &str, status: &str| {
         scene.sql(&format!(

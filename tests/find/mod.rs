@@ -9,7 +9,7 @@ use walrelay_harness::relay::RelayConfig;
 
 use crate::dead_letters::api;
 use crate::dead_letters::fixture::DeadLetterFixture;
-use crate::support::faults::read;
+use crate::support::faults::{CliFixture, read};
 use crate::support::{LIMIT, metric, on_both_brokers, until};
 
 on_both_brokers!(a_published_event_is_found, rabbitmq in soak);
@@ -125,6 +125,38 @@ fn of_a_key(case: &DeadLetterFixture, id: &str) {
     let (code, answer) =
         find_with(case, &constant(case), &["--key", "k1", "--since", &format!("{since}:00")]);
     assert_eq!((code, &answer["events"]), (1, &json!([])), "{answer}");
+}
+
+#[test]
+fn a_key_of_bytes_or_a_boolean_is_searched_in_its_partition() {
+    for (name, kind, typed, key) in
+        [("find_bytes", "bytea", "\\x6b", "k"), ("find_flag", "boolean", "t", "true")]
+    {
+        let mut scene = CliFixture::bare(name);
+        // The topic is known without a row.
+        scene.route = format!("topic = \"{}\"\n", scene.topic());
+        scene.sql(&format!(
+            "CREATE TABLE outbox (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregatetype text,
+             aggregateid {kind}, type text, payload text)"
+        ));
+        scene.make_topic(&scene.topic(), 5);
+        scene.walrelay(&["init"]).assert_done();
+        scene.sql(&format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES ('{name}', '{typed}', 'x')"
+        ));
+        let records = scene.carry(&[&scene.topic()]);
+        assert_eq!(records[0].key(), Some(key));
+        // THEN one partition is searched, while the row is there and when it is gone
+        for sql in ["SELECT", "DELETE FROM outbox"] {
+            scene.sql(sql);
+            let found = scene.walrelay(&["find", "--key", typed, "--json"]);
+            let answer: Value = serde_json::from_str(&found.assert_done().out).unwrap();
+            assert_eq!(answer["events"][0]["key"], key, "{answer}");
+            let searched = answer["searched"].as_array().unwrap().iter();
+            let of_topic = searched.filter(|it| it.as_str().unwrap().contains(" of topic "));
+            assert_eq!(of_topic.count(), 1, "{answer}");
+        }
+    }
 }
 
 /// The row is gone, and only the key says where the record is.

@@ -54,6 +54,50 @@ fn rows_are_published_in_order_and_marked() {
 }
 
 #[test]
+fn a_row_whose_key_is_in_unreadable_json_becomes_a_dead_letter_and_others_go_on() {
+    let mut scene = shipped("polling_unreadable");
+    scene.sql("ALTER TABLE outbox ADD meta text");
+    scene.route += "key = \"${meta.tenant}\"\n";
+    scene.extra = "[delivery]\non_dead_letter = \"continue\"\n".into();
+    scene.make_topic("polling_unreadable.dlq", 1);
+    scene.extra += "[dead_letter]\ntopic = \"polling_unreadable.dlq\"\n";
+    // GIVEN rows without JSON between rows that have it, and JSON that no jsonb can hold
+    scene.sql(
+        r#"INSERT INTO outbox (event_key, payload, meta) VALUES
+           ('e', '1', '{"tenant": "a"}'), ('e', '2', 'no JSON'), ('e', '3', '{"tenant": "a", "nul": "\u0000"}'),
+           ('e', '4', NULL), ('e', '5', ''), ('e', '6', '{"tenant": "\u0061"}'), ('e', '7', '{"tenant": "b"}')"#,
+    );
+    let records = poll(&scene);
+    let found: Vec<_> = records.iter().map(|it| (it.key(), it.text())).collect();
+    let (a, b) = (Some("a"), Some("b"));
+    let of = |key| found.iter().filter(|(it, _)| *it == key).map(|(_, text)| *text).collect();
+    let (of_a, of_b): (Vec<&str>, Vec<&str>) = (of(a), of(b));
+    assert_eq!((of_a, of_b), (vec!["1", "3", "6"], vec!["7"]), "{found:?}");
+    // THEN the others are dead letters with the reason, as they are when the slot is read
+    let failed = scene.sql(
+        "SELECT string_agg(payload::text, ',' ORDER BY id) FROM outbox WHERE status = 'failed'
+         AND failure_reason LIKE '%is not JSON%'",
+    );
+    assert_eq!(failed, "2,5");
+    let letters = scene.walrelay(&["dlq", "list", "--json"]);
+    assert_eq!(letters.assert_done().out.matches("\"not-json\"").count(), 2, "{letters}");
+    // THEN the commands can show them, and find a row of theirs
+    scene.walrelay(&["outbox", "list"]).assert_done().assert_says(&["is not JSON"]);
+    let failed = scene.walrelay(&["find", "--key", "b"]);
+    failed.assert_done().assert_says(&["b"]);
+}
+
+#[test]
+fn a_key_in_a_column_that_sql_cannot_read_as_json_is_refused() {
+    let mut scene = shipped("polling_unread_key");
+    scene.sql("ALTER TABLE outbox ADD meta bytea");
+    scene.route += "key = \"${meta.tenant}\"\n";
+    let check = scene.walrelay(&["check"]);
+    assert_eq!(check.code, 1, "{check}");
+    check.assert_says(&["table.column-type", "meta is of type bytea", "TYPE jsonb"]);
+}
+
+#[test]
 fn a_table_of_other_names_and_words_is_polled_as_it_is() {
     let mut scene = CliFixture::bare("polling_mapped");
     scene.make_topic(&scene.topic(), 1);

@@ -82,7 +82,7 @@ fn the_cheap_mode_measures_and_a_killed_broker_is_waited_out() {
     // WHEN the warm-up is discarded and the broker dies and comes back
     let warm_up = consumer.reset();
     assert_eq!((warm_up.latencies.count(), warm_up.count), (1_000, 1_000));
-    println!("{} {:.0}/s", warm_up.latencies.percentiles(), warm_up.rate_per_second());
+    println!("{:?} {:.0}/s", warm_up.latencies.percentiles(), warm_up.rate_per_second());
     kafka.kill9().unwrap();
     kafka.start_again().unwrap();
     publish(&brokers, "events", 1_000..1_500);

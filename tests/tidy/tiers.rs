@@ -9,6 +9,8 @@ use crate::shape::has_word;
 const SOAK: &str = "soak";
 /// For tests in the modules of [`parts`].
 const WHEN_CHANGED: &str = "scripts/test, when it has changed";
+/// For unit tests, which need no service otherwise.
+const ON_POSTGRES: &str = "needs PostgreSQL: make test";
 /// For tests in the module that `make soak` skips.
 const ON_19: &str = "needs PostgreSQL 19: make matrix";
 const ON_19_MODULE: &str = "postgres19";
@@ -55,6 +57,7 @@ pub(crate) fn wrongly_ignored(source: &Source, parts: &[Part]) -> Vec<String> {
     let is_run = |reason: &str| match reason {
         SOAK => !is_in(source, ON_19_MODULE),
         WHEN_CHANGED => parts.iter().any(|part| is_in(source, &part.module)),
+        ON_POSTGRES => ["src/", "inbox/src/"].iter().any(|code| source.path.starts_with(code)),
         ON_19 => is_in(source, ON_19_MODULE),
         STARTED => source.path.starts_with("inbox/tests/"),
         _ => false,
@@ -182,6 +185,9 @@ mod tests {
         assert!(ignored_in("tests/postgres19/mod.rs", &on_19).is_empty());
         assert_eq!(ignored_in("tests/kit/a.rs", &on_19).len(), 1);
         assert_eq!(ignored_in("tests/postgres19/mod.rs", "#[ignore = \"soak\"]").len(), 1);
+        let on_postgres = format!("#[ignore = {ON_POSTGRES:?}]");
+        assert!(ignored_in("src/source/slot_tests.rs", &on_postgres).is_empty());
+        assert_eq!(ignored_in("tests/kit/a.rs", &on_postgres).len(), 1);
     }
 
     #[test]

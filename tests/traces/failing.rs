@@ -6,7 +6,7 @@ use std::time::Duration;
 use walrelay_harness::BrokerKind;
 use walrelay_harness::collector::{Collector, Span, StatusCode};
 use walrelay_harness::proc;
-use walrelay_harness::stats::human_bytes;
+use walrelay_measure::numbers;
 
 use super::fixture::{by_event, hex, of, stop, traced};
 use crate::dead_letters::fixture::DeadLetterFixture;
@@ -140,8 +140,8 @@ fn a_collector_that_is_away_stops_no_event_and_grows_no_memory() {
     assert!((events - SPANS_KEPT_MAX..=events).contains(&dropped), "{dropped}");
     assert_eq!(metric(&relay, "outbox_spans_exported_total"), Some(0.0));
     let after = proc::memory(relay.pid()).unwrap().rss_bytes;
-    println!("memory: {} before, {} after", human_bytes(before), human_bytes(after));
-    assert!(after < before + (8 << 20), "{} to {}", human_bytes(before), human_bytes(after));
+    println!("memory: {} before, {} after", numbers::bytes(before), numbers::bytes(after));
+    assert!(after < before + (8 << 20), "{} to {}", numbers::bytes(before), numbers::bytes(after));
     // THEN the end does not wait for the collector
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(Duration::from_secs(5)).unwrap(), 0, "{}", relay.tail(20));

@@ -61,10 +61,13 @@ pub const PREFIX: &str = "dlq-";
 /// Common prefix of the headers of the copies that a consumer sends to its retry levels.
 pub const RETRY_PREFIX: &str = "x-retry-";
 
-/// The bytes of a header beside its name and its value, in Kafka and in AMQP, at most.
-pub const HEADER_COST_BYTES: usize = 12;
+/// AMQP has no record key: it is sent as this header.
+pub const KEY_HEADER: &str = "key";
+
+/// The bytes that Kafka adds to a header's name and value, at most.
+pub const KAFKA_HEADER_BYTES: usize = 12;
 /// The bytes that AMQP adds to a header's name and value: their lengths, and the type of the value.
-pub const AMQP_HEADER_COST_BYTES: usize = 1 + 1 + 4;
+pub const AMQP_HEADER_BYTES: usize = 1 + 1 + 4;
 /// Longer names are cut in the list of headers that were left out.
 const NAME_BYTES_LISTED: usize = 300;
 
@@ -82,10 +85,10 @@ pub fn is_reserved_header(name: &str) -> bool {
         })
 }
 
-/// The bytes of a header in a record, at most.
+/// The bytes of a header in a record of a broker that adds `added` bytes to each.
 #[inline]
-pub fn header_cost(name: &str, value: &[u8]) -> usize {
-    HEADER_COST_BYTES + name.len() + value.len()
+pub fn header_cost(name: &str, value: &[u8], added: usize) -> usize {
+    added + name.len() + value.len()
 }
 
 /// The names of headers as a list.

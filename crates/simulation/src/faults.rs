@@ -54,6 +54,8 @@ pub enum FaultKind {
     QueueFull,
     ExchangeDeleted,
     ConfirmsLinger,
+    /// The broker reads slowly: sockets of relays take little for a while.
+    AmqpSocketFull,
 }
 
 impl FaultKind {
@@ -72,14 +74,15 @@ impl FaultKind {
             | FaultKind::QueueDeleted
             | FaultKind::QueueFull
             | FaultKind::ExchangeDeleted
-            | FaultKind::ConfirmsLinger => sink == SinkKind::Rabbitmq,
+            | FaultKind::ConfirmsLinger
+            | FaultKind::AmqpSocketFull => sink == SinkKind::Rabbitmq,
             _ => true,
         }
     }
 }
 
 /// All kinds of faults. Those of the broker come last, from [`FaultKind::BrokerAway`] on.
-pub const FAULTS: [FaultKind; 34] = [
+pub const FAULTS: [FaultKind; 35] = [
     FaultKind::Kill,
     FaultKind::Stop,
     FaultKind::Freeze,
@@ -114,6 +117,7 @@ pub const FAULTS: [FaultKind; 34] = [
     FaultKind::QueueFull,
     FaultKind::ExchangeDeleted,
     FaultKind::ConfirmsLinger,
+    FaultKind::AmqpSocketFull,
 ];
 
 impl FaultKind {
@@ -175,6 +179,7 @@ impl Theme {
                 FaultKind::SilentPartition,
                 FaultKind::AmqpHalfOpen,
                 FaultKind::BrokerAlarm,
+                FaultKind::AmqpSocketFull,
             ],
             Theme::Memory => vec![
                 FaultKind::Kill,

@@ -426,7 +426,7 @@ fn sink_factory(
             Ok(Box::new(DirectSink::new(relay, &life, &broker, window)) as Box<dyn Sink>)
         }),
         SinkKind::Kafka => {
-            let learned = Learned::new(None);
+            let learned = Arc::new(Learned::new(None));
             Box::new(move || kafka::sink(relay, &life, &broker, &learned, seed))
         }
         SinkKind::Rabbitmq => {

@@ -13,7 +13,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use tokio::sync::Mutex;
-use walrelay_dead_letter::header::AMQP_HEADER_COST_BYTES;
+use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 
 use super::connection::{Loss, NOT_FOUND, PRECONDITION_FAILED, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
@@ -169,7 +169,7 @@ impl RabbitCopies {
         };
         let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
         let mut headers = copy.headers.clone();
-        let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_COST_BYTES);
+        let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_BYTES);
         if has_dropped && copy.destination != Destination::DeadLetters {
             let what = format!(
                 "the headers of the copy, and what the broker adds to them, do not fit into a frame of \

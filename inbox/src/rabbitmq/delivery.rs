@@ -8,13 +8,12 @@ use lapin::message::Delivery as AmqpDelivery;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use walrelay_dead_letter::header::KEY_HEADER;
 
 use super::is_retry_queue;
 use crate::broker::Token;
 use crate::message::{Message, Received, ReplayTrust, retry_header};
 
-/// AMQP has no record key: the relay sends it as this header.
-const KEY_HEADER: &str = "key";
 /// The broker routes by the first two, and refuses them as text; the last is Kafka's.
 const UNUSED_HEADERS: [&str; 3] = ["CC", "BCC", retry_header::ORIGINAL_TOPIC];
 /// Where the broker writes through which queues a message has come.

@@ -94,6 +94,7 @@ async fn deferred(store: &Store) -> i64 {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_another_instance_has_processed_is_not_deferred() {
     // GIVEN a message that failed in one instance, and was handled in another
     let (late, mut other) = (store("late").await, store("late").await);
@@ -105,6 +106,7 @@ async fn what_another_instance_has_processed_is_not_deferred() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
     // GIVEN a dead letter whose replay waits for a retry
     let mut store = store("replay").await;
@@ -136,6 +138,7 @@ async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_row_of_a_settled_message_holds_nobody() {
     let mut store = store("orphan").await;
     for (id, is_dead) in [("e-1", false), ("e-2", true)] {
@@ -153,6 +156,7 @@ async fn a_row_of_a_settled_message_holds_nobody() {
 }
 
 #[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_copy_without_a_row_is_not_handled() {
     let mut store = store("gone").await;
     let forgotten = claim(&mut store, &message("e-1", 1, 0), true).await;

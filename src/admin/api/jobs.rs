@@ -103,7 +103,7 @@ impl ReplayJobs {
             number: last.as_deref().map_or(1, |job| job.number + 1),
             job,
             reason,
-            begun_unix_us: clock(),
+            begun_unix_us: clock().unix_us,
             clock,
             stop: AtomicBool::new(false),
             progress: Mutex::default(),
@@ -160,7 +160,7 @@ impl HttpJob {
             let mend = "report what the relay has logged";
             Some(Fault::new(Exit::Failed, "api.broken", what, "", mend))
         });
-        *locked(&self.outcome) = Some(((self.clock)(), fault));
+        *locked(&self.outcome) = Some(((self.clock)().unix_us, fault));
         self.ended.notify_all();
     }
 

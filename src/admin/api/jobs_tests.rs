@@ -1,3 +1,7 @@
+use std::time::Instant;
+
+use walrelay_core::base::clock::Moment;
+
 use super::*;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::filter::DeadLetterFilter;
@@ -5,10 +9,15 @@ use crate::dead_letter::replay::ReplayAction;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::testing::MemoryBroker;
 
+fn stopped_clock() -> SteadyClock {
+    let instant = Instant::now();
+    Box::new(move || Moment { instant, unix_us: 86_400_000_000 })
+}
+
 #[test]
 fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
-    let jobs = ReplayJobs { new_clock: || Box::new(|| 86_400_000_000), ..ReplayJobs::default() };
+    let jobs = ReplayJobs { new_clock: stopped_clock, ..ReplayJobs::default() };
     let access = DeadLetterAccess {
         destinations: Destinations::anywhere(),
         broker: Arc::new(MemoryBroker::default()),

@@ -27,7 +27,6 @@ pub(crate) use self::jobs::DeadLetterAccess;
 use self::jobs::ReplayJobs;
 use self::token::TokenCheck;
 use super::bounded::AdminClient;
-use super::status::stop_json;
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::text::escaped;
@@ -320,9 +319,8 @@ async fn resume(
     tracing::info!(target: "audit", who, action = "resume", reason, "resume requested over HTTP");
     // A task of its own goes on to the end when the client leaves.
     let resumed = tokio::spawn(async move {
-        let work = move |_: &AtomicBool| {
-            Ok(json!({ "resumed": stop_json(&stops.resume(&who, &reason)?) }))
-        };
+        let work =
+            move |_: &AtomicBool| Ok(json!({ "resumed": stops.resume(&who, &reason)?.to_json() }));
         api.in_turn(&api.topic_turn, "another request is under way", work).await
     });
     resumed.await.map_err(|_| ApiError::internal("the request panicked"))?

@@ -4,8 +4,8 @@ import { session } from "./api.js";
 import { startLetters } from "./dead_letters.js";
 import { forgetFound, startFind } from "./find.js";
 import { byId, clock, duration, el, say, shown } from "./format.js";
+import { History } from "./history.js";
 import { follow } from "./live.js";
-import { Plots } from "./plot.js";
 
 const TONES = { starting: "warn", connecting: "warn", standby: "warn", draining: "warn" };
 const SIGNS = { good: "✓", warn: "…", bad: "!" };
@@ -79,7 +79,7 @@ function showSession() {
 }
 
 for (const id of ["history", "dead-letters", "find"]) byId(id).hidden = false;
-const plots = new Plots(byId("plots"), byId("history-note"), toneOf);
+const plots = new History(byId("plots"), byId("history-note"), toneOf);
 startFind();
 letters.onSession = showSession;
 showSession();

@@ -1,8 +1,8 @@
 //! The console: a page for people at `/`, and the files that it loads.
 //!
 //! The page is useful as the server renders it; its script keeps it up to date, draws the history and acts
-//! on dead letters with the token that a person enters. Style and scripts are files of this folder, held in
-//! the binary. Nothing else is loaded, nothing inline is run, and the browser is told so (see [`POLICY`]).
+//! on dead letters with the token that a person enters. Style and scripts are files of this folder and
+//! of `src/web`, held in the binary. Nothing else is loaded, nothing inline is run, and the browser is told so (see [`POLICY`]).
 
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 /// Files below `/console/`: name, content type, text.
 const FILES: &[(&str, &str, &str)] = &[
+    ("page.css", STYLE, include_str!("../../web/page.css")),
     ("console.css", STYLE, include_str!("console.css")),
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
     ("api.js", SCRIPT, include_str!("api.js")),
@@ -37,9 +38,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("dead_letters.js", SCRIPT, include_str!("dead_letters.js")),
     ("dialogs.js", SCRIPT, include_str!("dialogs.js")),
     ("find.js", SCRIPT, include_str!("find.js")),
-    ("format.js", SCRIPT, include_str!("format.js")),
+    ("format.js", SCRIPT, include_str!("../../web/format.js")),
+    ("history.js", SCRIPT, include_str!("history.js")),
     ("live.js", SCRIPT, include_str!("live.js")),
-    ("plot.js", SCRIPT, include_str!("plot.js")),
+    ("plot.js", SCRIPT, include_str!("../../web/plot.js")),
 ];
 
 struct Console {

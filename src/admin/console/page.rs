@@ -161,6 +161,7 @@ fn head() -> Markup {
             noscript { meta http-equiv="refresh" content="5"; }
             title { "walrelay" }
             link rel="icon" type="image/svg+xml" href="/console/icon.svg";
+            link rel="stylesheet" href="/console/page.css";
             link rel="stylesheet" href="/console/console.css";
             script type="module" src="/console/app.js" {}
         }

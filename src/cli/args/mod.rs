@@ -171,6 +171,7 @@ impl Args {
 }
 
 #[derive(Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one value in the process")]
 pub(crate) enum Command {
     /// Publish events until stopped. After SIGTERM it settles the events in flight and exits 0.
     ///
@@ -301,6 +302,8 @@ pub(crate) struct ResumeArgs {
     #[command(flatten)]
     pub(crate) yes: YesArg,
     #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    #[command(flatten)]
     slot: SlotArg,
     #[command(flatten)]
     listen: ListenArg,
@@ -330,7 +333,10 @@ pub(crate) enum ConfigAction {
     #[command(
         after_help = "Example:\n  walrelay --set source.url=postgres://localhost/app config detect >> walrelay.toml"
     )]
-    Detect,
+    Detect {
+        #[command(flatten)]
+        output: OutputArgs,
+    },
     /// Print the JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,

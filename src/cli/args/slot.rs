@@ -2,13 +2,13 @@
 
 use clap::{Args, Subcommand};
 
-use super::common::{OutputArgs, YesArg};
+use super::common::{DryRunArg, OutputArgs, YesArg};
 
 /// The action on the slot.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum SlotAction {
     /// Create a slot. From then on Postgres retains the WAL of all events that are not confirmed.
-    #[command(after_help = "Example:\n  walrelay slot create")]
+    #[command(after_help = "Examples:\n  walrelay slot create --dry-run\n  walrelay slot create")]
     Create {
         #[command(flatten)]
         name: SlotName,
@@ -16,15 +16,21 @@ pub(crate) enum SlotAction {
         #[arg(long)]
         failover: bool,
         #[command(flatten)]
+        dry_run: DryRunArg,
+        #[command(flatten)]
         output: OutputArgs,
     },
     /// Drop a slot. Events that are not published can then no longer be read from the WAL.
-    #[command(after_help = "Examples:\n  walrelay slot drop\n  walrelay slot drop walrelay --yes")]
+    #[command(
+        after_help = "Examples:\n  walrelay slot drop --dry-run\n  walrelay slot drop walrelay --yes"
+    )]
     Drop {
         #[command(flatten)]
         name: SlotName,
         #[command(flatten)]
         yes: YesArg,
+        #[command(flatten)]
+        dry_run: DryRunArg,
         #[command(flatten)]
         output: OutputArgs,
     },

@@ -226,10 +226,7 @@ fn carry_out(
     job: &ReplayJob,
     args: &WorkArgs,
 ) -> Result<Exit, Vec<Fault>> {
-    let past = match job.action {
-        ReplayAction::Replay => "replayed",
-        ReplayAction::Discard => "discarded",
-    };
+    let past = job.action.past();
     let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.update(it.done, it.matched);
     let ReplayReport { progress, fault } = replay::run(topic, job, &steady_clock(), &mut observe);
@@ -251,11 +248,9 @@ fn carry_out(
 }
 
 /// As a question begins.
-fn capital(action: ReplayAction) -> &'static str {
-    match action {
-        ReplayAction::Replay => "Replay",
-        ReplayAction::Discard => "Discard",
-    }
+fn capital(action: ReplayAction) -> String {
+    let (first, rest) = action.name().split_at(1);
+    first.to_uppercase() + rest
 }
 
 /// The audit line of a request for which a reason was given; the work itself logs who does it.
@@ -298,7 +293,7 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
 }
 
 fn parse_filter(text: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
-    DeadLetterFilter::parse(text, steady_clock()()).map_err(|mut faults| {
+    DeadLetterFilter::parse(text, unix_now_us()).map_err(|mut faults| {
         for fault in &mut faults {
             fault.place = match fault.place.as_str() {
                 "id" => "ID".to_owned(),

@@ -1,189 +1,91 @@
-//! A comparison as one HTML file: no script, no
-//! network, plots as inline SVG, and the verdict first.
+//! A comparison as one HTML file without network: the tables, and the figures from which its script draws the
+//! plots with the script of the console.
 
-mod drawing;
-mod plots;
 #[cfg(test)]
 mod tests;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde_json::{Value, json};
+use walrelay_measure::latency::Latencies;
+use walrelay_measure::numbers;
+use walrelay_measure::table::Table;
 
-use self::plots::Plots;
-use super::measures::{POSTGRES, RELAY};
-use super::numbers;
 use super::plan::{ComparisonPlan, KEYS, PAYLOAD_BYTES};
-use super::report::{ComparisonReport, RateGroup, Run};
-use super::tables::{self, NumberTable};
-use super::verdict::{RemarkWeight, Verdict};
+use super::report::{ComparisonReport, RateGroup, Run, Second};
+use super::tables;
 
-const STYLE: &str = include_str!("style.css");
+const STYLES: [&str; 2] = [include_str!("../../web/page.css"), include_str!("style.css")];
+const SCRIPTS: [&str; 3] = [
+    include_str!("../../web/format.js"),
+    include_str!("../../web/plot.js"),
+    include_str!("comparison.js"),
+];
 const METHOD: &str = include_str!("method.html");
 const TITLE: &str = "CDC and polling, compared";
+/// Lets the browser load nothing, whatever the page says.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'";
+/// The places on the axis of percentiles: a tenth of a nine apart, up to 99.99 %.
+const PLACES: std::ops::RangeInclusive<u32> = 0..=40;
 
 pub(crate) fn render(report: &ComparisonReport) -> String {
     let rates = report.by_rate();
-    let plots = Plots::new(report, &rates);
-    let drains = report.drains_by_mode();
-    let backlog = drains.iter().map(|drain| drain.result.events).max().unwrap_or(0);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (TITLE) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLES.concat())) }
             }
             body {
                 header { h1 { (TITLE) } p.dim { (report.place()) } }
-                (answer(&Verdict::of(report)))
-                @if !rates.is_empty() { (figures(report, &rates, &plots)) }
-                @if !drains.is_empty() {
-                    @let note = format!(
-                        "{} events written before the relay began", numbers::count(backlog)
-                    );
-                    (section("Draining a backlog", &note, plots.drains(&drains)))
+                @if let Some(why) = &report.incomplete {
+                    p.answer.bad { "This comparison is incomplete: " (why) "." }
                 }
-                @let tables = tables::all(report);
-                @if !tables.is_empty() {
-                    (section("All numbers", "", html! { @for it in &tables { (table(it)) } }))
+                p.answer { (tables::conclusion(report)) }
+                @let factors = tables::factors(report);
+                @if !factors.rows().is_empty() { (table(&factors)) }
+                @if !rates.is_empty() {
+                    (plots("percentiles", "Latency", "from the INSERT to the consumer"))
+                    (plots("seconds", "Second by second", ""))
+                    noscript { p.dim { "The plots need JavaScript." } }
                 }
-                (section("How this was measured", "", method(report)))
+                h2 { "All numbers" }
+                @for it in &tables::all(report) { (table(it)) }
+                h2 { "How this was measured" }
+                (method(report))
+                script #figures type="application/json" { (PreEscaped(figures(&rates))) }
+                script type="module" { (PreEscaped(script())) }
             }
         }
     };
     page.into_string() + "\n"
 }
 
-fn section(title: &str, note: &str, inside: Markup) -> Markup {
+fn plots(id: &str, title: &str, note: &str) -> Markup {
     html! {
         section {
-            h2 { (title) @if !note.is_empty() { " " span { (note) } } }
-            (inside)
+            h2 { (title) " " span.dim { (note) } }
+            div.plots id=(id) {}
         }
     }
 }
 
-fn answer(verdict: &Verdict) -> Markup {
-    let class = |weight| match weight {
-        RemarkWeight::Bad => "bad",
-        RemarkWeight::Warning => "warn",
-        RemarkWeight::Note => "turn",
-    };
+fn table(table: &Table) -> Markup {
+    let lost =
+        |at: usize, cell: &str| tables::LOSSES.contains(&&*table.header()[at]) && cell != "0";
     html! {
-        p.answer { (verdict.headline()) }
-        @if !verdict.remarks.is_empty() {
-            ul.remarks {
-                @for remark in &verdict.remarks {
-                    li class=(class(remark.weight)) { (remark.text) }
-                }
-            }
-        }
-    }
-}
-
-fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], plots: &Plots<'_>) -> Markup {
-    let known = report.runs.iter().all(|run| run.result.postgres.cpu_s.is_some());
-    let unknown = match report.machine.database_is_local {
-        true => "The CPU time of Postgres could not be read for every run.",
-        false => "The CPU time of Postgres is not known: the database runs on another machine.",
-    };
-    html! {
-        (section(
-            "Key figures",
-            "INSERT sent to consumer, half of the events and 99 of 100",
-            html! { div.grid { @for at in rates { (key_figures(at, plots)) } } },
-        ))
-        (section(
-            "Latency",
-            "share of the delivered events that had arrived after this time; further left is \
-             sooner, the scale is logarithmic",
-            html! { (plots.legend()) (plots.latencies()) },
-        ))
-        (section(
-            "Second by second",
-            "the same scales at every rate, logarithmic; a line passes over seconds in which \
-             nothing arrived",
-            html! { (plots.legend()) (plots.timelines()) },
-        ))
-        (section(
-            "What it cost Postgres",
-            "the load's own share taken off",
-            html! {
-                @if !known { p.note { (unknown) } }
-                (plots.costs(POSTGRES))
-            },
-        ))
-        (section("What it cost the relay", "", plots.costs(RELAY)))
-    }
-}
-
-/// p50 and p99 of every mode in large digits.
-fn key_figures(at: &RateGroup<'_>, plots: &Plots<'_>) -> Markup {
-    html! {
-        table.key {
-            thead {
-                tr {
-                    th scope="col" { (numbers::rate(at.rate)) }
-                    th scope="col" { "p50" }
-                    th scope="col" { "p99" }
-                }
-            }
-            tbody {
-                @for run in &at.runs {
-                    tr class=(plots.class(run.result.mode)) {
-                        th scope="row" {
-                            span.who { (plots.sample(run.result.mode)) (run.result.mode.name()) }
-                            (badge(run))
-                        }
-                        (key_figure(run.latencies.p50_ms()))
-                        (key_figure(run.latencies.p99_ms()))
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn key_figure(ms: Option<f64>) -> Markup {
-    let value = ms.map_or_else(|| "–".to_owned(), numbers::ms);
-    let (number, unit) = value.split_once('\u{a0}').unwrap_or((&value, ""));
-    html! {
-        td { @if ms.is_some() { b { (number) } } @else { (number) } " " span.unit { (unit) } }
-    }
-}
-
-/// Lost, repeated and reordered events, beside the figures of their run.
-fn badge(run: &Run) -> Markup {
-    let losses = run.result.losses.named(["missing", "twice", "out of order"]);
-    html! { @if !losses.is_empty() { " " span.badge { (losses.join(", ")) } } }
-}
-
-fn table(table: &NumberTable) -> Markup {
-    html! {
-        h3 { (table.title) }
+        h3 { (table.title()) }
         div.wide {
-            table.all {
-                thead {
-                    tr {
-                        th scope="col" { "mode" }
-                        @for name in table.columns() { th scope="col" { (name) } }
-                    }
-                }
-                @for (heading, rows) in &table.groups {
-                    tbody {
-                        @if !heading.is_empty() {
-                            tr.rate {
-                                th colspan=(table.columns().len() + 1) scope="rowgroup" { (heading) }
-                            }
-                        }
-                        @for row in rows {
-                            tr {
-                                th scope="row" { (row.name) }
-                                @for cell in &row.cells {
-                                    @if cell.alarm { td.bad { b { (cell.text) } } }
-                                    @else { td { (cell.text) } }
-                                }
+            table.plain {
+                thead { tr { @for name in table.header() { th scope="col" { (name) } } } }
+                tbody {
+                    @for row in table.rows() {
+                        tr {
+                            @for (at, cell) in row.iter().enumerate() {
+                                td class=[lost(at, cell).then_some("bad")] { (cell) }
                             }
                         }
                     }
@@ -191,6 +93,52 @@ fn table(table: &NumberTable) -> Markup {
             }
         }
     }
+}
+
+/// The modules of the script as one: nothing can be imported from a file that is alone.
+fn script() -> String {
+    let lines = SCRIPTS.iter().flat_map(|text| text.lines());
+    let lines = lines.filter(|line| !line.starts_with("import "));
+    lines.flat_map(|line| [line.strip_prefix("export ").unwrap_or(line), "\n"]).collect()
+}
+
+/// The figures of the plots as JSON that cannot end its element.
+fn figures(rates: &[RateGroup<'_>]) -> String {
+    let rates: Vec<Value> = rates.iter().map(of_rate).collect();
+    json!({ "rates": rates }).to_string().replace('<', "\\u003c")
+}
+
+/// For each place on an axis the values of all modes.
+fn of_rate(at: &RateGroup<'_>) -> Value {
+    let modes: Vec<String> = at.runs.iter().map(|run| run.result.mode.name()).collect();
+    let curves: Vec<Vec<Option<f64>>> =
+        at.runs.iter().map(|run| percentiles(&run.latencies)).collect();
+    let percentiles = PLACES.filter_map(|place| {
+        let ms: Vec<_> = curves.iter().map(|curve| curve[place as usize]).collect();
+        let is_known = ms.iter().any(Option::is_some);
+        is_known.then(|| json!({ "at": f64::from(place) / 10.0, "ms": ms }))
+    });
+    let longest = at.runs.iter().map(|run| run.seconds.len()).max().unwrap_or(0);
+    let seconds = (0..longest).map(|second| {
+        let of_each = |of: fn(&Second) -> Option<f64>| -> Vec<Option<f64>> {
+            at.runs.iter().map(|run: &&Run| run.seconds.get(second).and_then(of)).collect()
+        };
+        json!({
+            "at": second,
+            "p50_ms": of_each(|it| (it.delivered > 0).then_some(it.p50_ms)),
+            "p99_ms": of_each(|it| (it.delivered > 0).then_some(it.p99_ms)),
+            "backlog": of_each(|it| Some(it.backlog as f64)),
+        })
+    });
+    let (percentiles, seconds): (Vec<_>, Vec<_>) = (percentiles.collect(), seconds.collect());
+    json!({ "rate": at.name(), "modes": modes, "percentiles": percentiles, "seconds": seconds })
+}
+
+/// The latency at each of the [`PLACES`]; none above the last event.
+fn percentiles(latencies: &Latencies) -> Vec<Option<f64>> {
+    let shares = PLACES.map(|place| 1.0 - 10_f64.powf(-f64::from(place) / 10.0));
+    let known = |share: &f64| (1.0 - share) * latencies.count() as f64 >= 1.0;
+    shares.map(|share| known(&share).then(|| latencies.quantile_ms(share)).flatten()).collect()
 }
 
 fn method(report: &ComparisonReport) -> Markup {
@@ -201,7 +149,7 @@ fn method(report: &ComparisonReport) -> Markup {
             li {
                 "Each run lasts " (numbers::seconds(duration.as_secs_f64()))
                 ", after a warm-up that does not count; payloads of "
-                (numbers::bytes(PAYLOAD_BYTES as f64)) ", " (numbers::count(KEYS))
+                (numbers::bytes(PAYLOAD_BYTES as u64)) ", " (numbers::count(KEYS))
                 " ordering keys."
                 @if *backlog > 0 {
                     " A drained backlog has " (numbers::count(*backlog))

@@ -53,6 +53,11 @@ impl AppendFile {
         appended
     }
 
+    /// Takes the lock of the file, which the next append has then.
+    pub(super) fn lock(&mut self) -> io::Result<()> {
+        self.open().map(drop)
+    }
+
     /// Closes a file that other relays append to, too, and so unlocks it.
     fn release(&mut self) {
         if self.is_shared {
@@ -76,7 +81,7 @@ impl AppendFile {
 
     /// Checks that lines can be appended, and creates the file if it is missing.
     pub(super) fn check(&mut self) -> io::Result<()> {
-        let opened = self.open().map(drop);
+        let opened = self.lock();
         self.release();
         opened
     }

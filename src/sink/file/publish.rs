@@ -4,6 +4,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::append::AppendFile;
@@ -20,8 +21,6 @@ use crate::sink::publish::{PublishError, Sink, SinkReport};
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 /// Bytes behind which no further line is written at once.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// How long dropping the sink may wait for the write that is under way.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 struct Line {
     sequence: Sequence,
@@ -36,6 +35,7 @@ pub(super) struct FileSink {
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
     shared: Arc<Shared>,
+    thread: Thread,
     ended: bool,
 }
 
@@ -56,8 +56,9 @@ impl FileSink {
         let ((lines, waiting), (sender, reports)) = (channel(), channel());
         let shared = Arc::<Shared>::default();
         let writer = Writer { waiting, sender, shared: Arc::clone(&shared) };
-        runtime::spawn("file", move || writer.run(events, dead_letters))?;
-        Ok(FileSink { settings: settings.clone(), lines, reports, shared, ended: false })
+        let thread = runtime::spawn("file", move || writer.run(events, dead_letters))?;
+        let (settings, thread) = (settings.clone(), thread.thread().clone());
+        Ok(FileSink { settings, lines, reports, shared, thread, ended: false })
     }
 
     fn hand_over(
@@ -126,13 +127,11 @@ impl Sink for FileSink {
 }
 
 impl Drop for FileSink {
-    /// Drops the lines that wait, or they would come behind what the next sink writes.
+    /// Drops the lines that wait. The write that is under way is not waited for: until it has ended
+    /// the next sink does not get the lock of the file.
     fn drop(&mut self) {
         self.shared.closed.store(true, Ordering::SeqCst);
-        (self.lines, _) = channel();
-        let deadline = Instant::now() + CLOSE_WITHIN;
-        let left = || deadline.saturating_duration_since(Instant::now());
-        while self.reports.recv_timeout(left()).is_ok() {}
+        self.thread.unpark();
     }
 }
 
@@ -175,8 +174,13 @@ impl Writer {
     /// sink was dropped.
     fn write(&self, file: &mut AppendFile, bytes: &[u8]) -> Option<Option<SinkReport>> {
         let mut reported = None;
-        while !self.shared.closed.load(Ordering::SeqCst) {
-            let Err(error) = file.append(bytes) else {
+        loop {
+            let locked = file.lock();
+            // Another sink may have had the lock before, and have written these lines and later ones.
+            if self.shared.closed.load(Ordering::SeqCst) {
+                return None;
+            }
+            let Err(error) = locked.and_then(|()| file.append(bytes)) else {
                 return Some(reported.map(|_: String| SinkReport::Reachable));
             };
             let reason = format!("cannot write {}: {error}", file.path.display());
@@ -184,9 +188,8 @@ impl Writer {
                 self.report(vec![SinkReport::Unreachable(reason.clone())]);
                 reported = Some(reason);
             }
-            std::thread::sleep(RETRY_EVERY);
+            std::thread::park_timeout(RETRY_EVERY);
         }
-        None
     }
 
     fn report(&self, reports: Vec<SinkReport>) {

@@ -83,6 +83,30 @@ fn nothing_is_confirmed_that_cannot_be_synced() {
 }
 
 #[test]
+fn a_sink_is_dropped_at_once_and_writes_nothing_afterwards() {
+    // GIVEN a sink that waits for the lock of another writer
+    let folder = Folder::new("dropped");
+    let mut other = AppendFile::new(&folder.settings().path);
+    other.append(b"{}\n").unwrap();
+    let mut sink = open(&folder);
+    sink.publish(0, &event("0", Some(b"zero"))).unwrap();
+    let told = reports(&mut sink, 1);
+    assert!(matches!(told.as_slice(), [SinkReport::Unreachable(_)]), "{told:?}");
+    // WHEN it is dropped THEN that takes no time
+    let began = Instant::now();
+    drop(sink);
+    assert!(began.elapsed() < RETRY_EVERY, "{:?}", began.elapsed());
+    // THEN the next sink writes, and only that
+    drop(other);
+    let mut next = open(&folder);
+    next.publish(1, &event("1", Some(b"one"))).unwrap();
+    assert_eq!(reports(&mut next, 1), [SinkReport::Confirmed(1)]);
+    let text = folder.text("events.jsonl");
+    assert!(text.starts_with("{}\n") && text.contains("one"), "{text}");
+    assert_eq!(text.lines().count(), 2);
+}
+
+#[test]
 fn an_event_that_is_too_large_is_refused_at_once_and_its_dead_letter_is_not() {
     let folder = Folder::new("large");
     let mut sink = open(&folder);

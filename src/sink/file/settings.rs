@@ -1,10 +1,11 @@
 //! The `[sink.file]` section, typed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::base::settings::kind::FILLED;
 use crate::base::settings::{MIB, bytes, name_of, settings, text};
-use crate::sink::broker::SinkSettings;
+use crate::sink::broker::{Broker, SinkSettings};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 settings! {
@@ -39,6 +40,10 @@ impl SinkSettings for FileSettings {
             return vec![InvalidSetting::taken_by_dead_letters(key, &place, "dead_letter.topic")];
         }
         Vec::new()
+    }
+
+    fn into_broker(self) -> Arc<dyn Broker> {
+        Arc::new(self)
     }
 }
 

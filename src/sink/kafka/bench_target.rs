@@ -1,25 +1,28 @@
 //! A temporary topic, all partitions of which are read as records arrive.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use rdkafka::Offset;
 use rdkafka::consumer::Consumer as _;
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
-use rdkafka::{Offset, TopicPartitionList};
 
-use super::cluster;
-use super::connection_errors::TopicConsumer;
-use super::lost_brokers::LostBrokers;
+use super::producer::KafkaBroker;
+use super::reachability::unreachable;
+use super::scan::{Scanned, TopicScan};
 use super::settings::KafkaSettings;
+use super::{cluster, doctor};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, BenchTarget};
-use crate::sink::broker::{Broker as _, Requirements, StartupCheck, worst};
+use crate::sink::broker::{Requirements, worst};
 
 /// A record is fetched as soon as the broker has it.
 const PROPERTIES: &[(&str, &str)] = &[
+    ("enable.partition.eof", "false"),
     ("fetch.min.bytes", "1"),
     ("fetch.wait.max.ms", "50"),
     ("fetch.queue.backoff.ms", "1"),
@@ -27,29 +30,27 @@ const PROPERTIES: &[(&str, &str)] = &[
 ];
 
 pub(super) struct KafkaBenchTarget {
-    consumer: TopicConsumer,
+    scan: TopicScan,
     settings: KafkaSettings,
-    lost_brokers: LostBrokers,
 }
 
-pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchTarget, Fault> {
-    let consumer = cluster::consumer(settings, "walrelay-compare", PROPERTIES)?;
+pub(super) fn create(broker: &KafkaBroker, name: &str) -> Result<KafkaBenchTarget, Fault> {
+    let settings = &broker.settings;
+    let mut scan = TopicScan::new(settings, "walrelay-compare", PROPERTIES)?;
     // A sink reports best why a cluster does not answer.
-    let without_topics = KafkaSettings { topics: Vec::new(), ..settings.clone() };
-    let required = Requirements::default();
-    let check = StartupCheck { required: &required, stop: &AtomicBool::new(false) };
-    without_topics.open(Some(&check)).map_err(worst)?;
+    let (required, stop) = (Requirements::default(), AtomicBool::new(false));
+    doctor::open_checked(&broker.without_topics(), &required, &stop).map_err(worst)?;
     cluster::create_topics(settings, &[name], None, false)?;
-    let failed = |error: KafkaError| cluster::unreachable(settings, &error.to_string());
-    let mut all = TopicPartitionList::new();
     // Also where the topic was there already, or this client knows less than the one that made it.
-    let partitions = cluster::wait_for_leaders(consumer.client(), settings, name);
-    for partition in partitions.map_err(|error| cluster::without_leader(settings, name, &error))? {
-        all.add_partition_offset(name, partition, Offset::Beginning).map_err(failed)?;
-    }
-    consumer.assign(&all).map_err(failed)?;
-    let lost_brokers = LostBrokers::new(settings);
-    Ok(KafkaBenchTarget { consumer, settings: settings.clone(), lost_brokers })
+    let partitions = cluster::wait_for_leaders(scan.consumer().client(), settings, name)
+        .map_err(|error| cluster::without_leader(settings, name, &error))?;
+    let starts = partitions.into_iter().map(|id| (id, Offset::Beginning));
+    scan.assign(name, starts, BTreeMap::new()).map_err(|error| failed(settings, &error))?;
+    Ok(KafkaBenchTarget { scan, settings: settings.clone() })
+}
+
+fn failed(settings: &KafkaSettings, error: &KafkaError) -> Fault {
+    unreachable(settings, &error.to_string())
 }
 
 pub(super) fn removal_command(name: &str) -> String {
@@ -83,16 +84,13 @@ impl BenchTarget for KafkaBenchTarget {
     }
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
-        match self.lost_brokers.poll(&self.consumer, patience) {
-            Some(Ok(message)) => {
-                let at = Instant::now();
-                let value = message.payload().unwrap_or_default().to_vec();
-                Ok(Some(Arrival { at, value }))
+        let next = self.scan.next(Instant::now() + patience);
+        let at = Instant::now();
+        match next.map_err(|error| failed(&self.settings, &error))? {
+            Scanned::Record(message) | Scanned::Later(message) => {
+                Ok(Some(Arrival { at, value: message.payload().unwrap_or_default().to_vec() }))
             }
-            Some(Err(error)) if cluster::ends_reading(&error) => {
-                Err(cluster::unreachable(&self.settings, &error.to_string()))
-            }
-            Some(Err(_)) | None => Ok(None),
+            Scanned::Nothing => Ok(None),
         }
     }
 }

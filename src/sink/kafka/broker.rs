@@ -10,10 +10,9 @@ use walrelay_core::sink::kafka::record_limit::PROPERTY;
 use walrelay_core::sink::kafka::{Learned, fault};
 
 use super::dead_letters::KafkaDeadLetterLog;
-use super::producer::open_sink;
+pub(crate) use super::producer::KafkaBroker;
 use super::settings::KafkaSettings;
-use super::topic_reader::KafkaTopicReader;
-use super::{bench_target, cluster, doctor, search};
+use super::{bench_target, cluster, doctor, search, topic_reader};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
@@ -50,23 +49,27 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
 impl SinkSettings for KafkaSettings {
     fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         self.brokers.retain(|c| !c.is_whitespace());
-        self.learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
         self.invalid(around)
+    }
+
+    fn into_broker(self) -> Arc<dyn Broker> {
+        let learned = Learned::new(self.properties.get(PROPERTY).map(Secret::expose));
+        Arc::new(KafkaBroker { settings: self, learned: Arc::new(learned) })
     }
 }
 
-impl Broker for KafkaSettings {
+impl Broker for KafkaBroker {
     fn kind(&self) -> &'static SinkKind {
         &SINK
     }
 
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let Some(StartupCheck { required, stop }) = check else {
-            return Ok(Box::new(open_sink(self)?));
+            return Ok(Box::new(self.open_sink()?));
         };
         let mut sink = doctor::open_checked(self, required, stop)?;
         let dead_letters = required.dead_letters.iter().map(|address| address.topic.as_str());
-        let of_events = doctor::required_topics(self, required).into_iter();
+        let of_events = doctor::required_topics(&self.settings, required).into_iter();
         for topic in dead_letters.chain(of_events.filter(|_| required.adds_context)) {
             sink.producer().ask_record_limit(topic);
         }
@@ -78,9 +81,10 @@ impl Broker for KafkaSettings {
     }
 
     fn prepare(&self, required: &Requirements, dry_run: bool) -> Result<Vec<String>, Vec<Fault>> {
-        let topics: Vec<&str> = doctor::required_topics(self, required).into_iter().collect();
+        let topics: Vec<&str> =
+            doctor::required_topics(&self.settings, required).into_iter().collect();
         let dead_letters = required.dead_letters.as_ref().map(|address| address.topic.as_str());
-        let created = cluster::create_topics(self, &topics, dead_letters, dry_run)?;
+        let created = cluster::create_topics(&self.settings, &topics, dead_letters, dry_run)?;
         Ok(created.into_iter().map(|topic| format!("topic {topic}")).collect())
     }
 
@@ -89,7 +93,7 @@ impl Broker for KafkaSettings {
         dead_letters: &DeadLetterAddress,
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(KafkaDeadLetterLog::open(self, &dead_letters.topic, &from)?))
+        Ok(Box::new(KafkaDeadLetterLog::open(&self.settings, &dead_letters.topic, &from)?))
     }
 
     fn delete_dead_letters(
@@ -98,19 +102,19 @@ impl Broker for KafkaSettings {
         before: &BTreeMap<i32, i64>,
         _age: Duration,
     ) -> Result<(), Fault> {
-        cluster::delete_records(self, &dead_letters.topic, before)
+        cluster::delete_records(&self.settings, &dead_letters.topic, before)
     }
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
-        Ok(Some(Box::new(KafkaTopicReader::new(self)?)))
+        Ok(Some(Box::new(topic_reader::open(&self.settings)?)))
     }
 
     fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
-        search::search(self, scope, take)
+        search::search(&self.settings, scope, take)
     }
 
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(KafkaSettings { topics: Vec::new(), ..self.clone() }))
+        Ok(Arc::new(self.without_topics()))
     }
 
     fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
@@ -122,6 +126,6 @@ impl Broker for KafkaSettings {
     }
 
     fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
-        bench_target::remove(self, name)
+        bench_target::remove(&self.settings, name)
     }
 }

@@ -4,9 +4,9 @@
 use std::ffi::CString;
 
 use rdkafka::bindings as c;
-use rdkafka::consumer::Consumer as _;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 
-use super::connection_errors::TopicConsumer;
+use super::reachability::ConnectionErrors;
 
 /// Adds those of `host:port,host:port` that the client does not know.
 ///
@@ -18,7 +18,7 @@ pub(super) unsafe fn add_brokers(client: *mut c::rd_kafka_t, brokers: &str) {
     unsafe { c::rd_kafka_brokers_add(client, brokers.as_ptr()) };
 }
 
-pub(super) fn add_brokers_to(consumer: &TopicConsumer, brokers: &str) {
+pub(super) fn add_brokers_to(consumer: &BaseConsumer<ConnectionErrors>, brokers: &str) {
     // SAFETY: the handle lives as long as the consumer.
     unsafe { add_brokers(consumer.client().native_ptr(), brokers) }
 }

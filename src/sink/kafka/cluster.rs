@@ -16,14 +16,11 @@ use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
 use walrelay_core::sink::kafka::{self, fault};
 
 use super::code::code_of;
-use super::connection_errors::{LastConnectionError, TopicConsumer};
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::sink::broker::{NOT_PURGED, UNREACHABLE};
+use crate::sink::broker::NOT_PURGED;
 
-/// How long a broker may take to answer.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long the cluster may take to create or delete topics.
 pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
 /// Of the topic of dead letters: they are kept until somebody has dealt with them, whatever the
@@ -33,41 +30,6 @@ const KEPT_FOR_EVER: [(&str, &str); 3] =
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.
 const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
-
-/// Properties of a producer that a consumer understands as well: how the cluster is reached.
-#[rustfmt::skip]
-const SHARED: &[&str] = &[
-    "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
-    "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
-    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
-];
-
-/// Properties of every consumer. No group is joined and no offset is committed, so that reading
-/// needs only the right to read the topic; but librdkafka assigns no partition without a group id.
-const READ_ONLY: &[(&str, &str)] = &[
-    ("enable.auto.commit", "false"),
-    ("enable.auto.offset.store", "false"),
-    // Records that are deleted while they are read are skipped.
-    ("auto.offset.reset", "earliest"),
-    // The relay's records are in no transaction, and an open one of others would hide the end.
-    ("isolation.level", "read_uncommitted"),
-    ("allow.auto.create.topics", "false"),
-];
-
-pub(super) fn consumer(
-    settings: &KafkaSettings,
-    group_id: &str,
-    properties: &[(&str, &str)],
-) -> Result<TopicConsumer, Fault> {
-    let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
-    let properties_now = settings.effective_properties()?.into_iter();
-    let mut config: ClientConfig = properties_now.filter(|(name, _)| is_shared(name)).collect();
-    for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
-        config.set(*name, *value);
-    }
-    let created = config.create_with_context(LastConnectionError::default());
-    created.map_err(|error| refused_property(settings, &error.to_string()))
-}
 
 /// A partition as the cluster's metadata shows it.
 pub(super) struct DescribedPartition {
@@ -134,21 +96,6 @@ fn leaders_of(
 
 fn may_not_describe(error: &KafkaError) -> bool {
     error.rdkafka_error_code() == Some(Code::TopicAuthorizationFailed)
-}
-
-/// Whether a consumer must be given up; from all other errors librdkafka recovers by itself.
-pub(super) fn ends_reading(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        None | Some(
-            Code::UnknownTopic
-                | Code::UnknownTopicOrPartition
-                | Code::TopicAuthorizationFailed
-                | Code::Authentication
-                | Code::SaslAuthenticationFailed
-                | Code::Fatal
-        )
-    )
 }
 
 /// Creates those of the topics that do not exist, and returns their names once they can be used; a
@@ -271,40 +218,6 @@ pub(super) fn refused_property(settings: &KafkaSettings, reason: &str) -> Fault 
         "sink.kafka.properties",
         "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
     )
-}
-
-pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
-    unanswered(settings, ANSWER_WITHIN, reason)
-}
-
-pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &str) -> Fault {
-    let mend = reaching(reason);
-    let what = format!("no Kafka broker answered within {} s: {reason}", within.as_secs());
-    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
-}
-
-/// The remedy for an error of librdkafka's about a connection.
-fn reaching(error: &str) -> &'static str {
-    // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
-    let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
-    let text = named.map_or(error, |(_, text)| text).to_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    // This one names a host.
-    if says(&["failed to resolve"]) {
-        "correct the host name in sink.kafka.brokers"
-    } else if says(&["certificate verify failed", "certificate could not be verified"]) {
-        "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"
-    } else if says(&["handshake failed"]) {
-        "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
-    } else if says(&["authentication", "sasl"]) {
-        "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
-    } else if says(&["ssl"]) {
-        "correct security.protocol and ssl.ca.location in sink.kafka.properties"
-    } else if says(&["resolve"]) {
-        "correct the host name in sink.kafka.brokers"
-    } else {
-        "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
-    }
 }
 
 pub(super) fn not_created(

@@ -1,17 +1,17 @@
 //! Checks that the cluster answers and has the required topics before the first event is read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use walrelay_core::sink::kafka::Code;
 
-use super::cluster::{self, ANSWER_WITHIN};
 use super::link_security;
-use super::producer::{RdkafkaSink, open_sink};
+use super::producer::{KafkaBroker, RdkafkaSink};
+use super::reachability::{ANSWER_WITHIN, unanswered, unreachable};
 use super::settings::KafkaSettings;
-use super::topic_reader::KafkaTopicReader;
-use super::topic_settings;
+use super::{cluster, topic_reader, topic_settings};
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::sink::broker::Requirements;
@@ -35,11 +35,11 @@ pub(super) fn required_topics<'a>(
 /// Opens a sink, and fails unless the cluster answers and has the required topics. The faults name
 /// every missing topic. `stop` ends the check early.
 pub(super) fn open_checked(
-    settings: &KafkaSettings,
+    broker: &KafkaBroker,
     required: &Requirements,
     stop: &AtomicBool,
 ) -> Result<RdkafkaSink, Vec<Fault>> {
-    let mut sink = open_sink(settings)?;
+    let (mut sink, settings) = (broker.open_sink()?, &broker.settings);
     let topics = required_topics(settings, required);
     wait_for_answer(&mut sink, settings, topics.first().copied(), stop)?;
     let faults = unusable_topics(&mut sink, settings, required, stop)?;
@@ -55,7 +55,7 @@ fn unusable_topics(
     stop: &AtomicBool,
 ) -> Result<Vec<Fault>, Fault> {
     let answer = |sink: &mut RdkafkaSink, topic| match unusable(sink, topic) {
-        Some(code) if is_silence(code) => Err(cluster::unanswered(
+        Some(code) if is_silence(code) => Err(unanswered(
             settings,
             Duration::from_millis(TOPIC_REQUEST_MS.unsigned_abs().into()),
             &code.to_string(),
@@ -108,7 +108,7 @@ fn wait_for_answer(
         }
         if Instant::now() > deadline {
             let reason = reported.unwrap_or_else(|| code.to_string());
-            return Err(cluster::unreachable(settings, &reason));
+            return Err(unreachable(settings, &reason));
         }
     }
 }
@@ -119,15 +119,17 @@ fn unusable(sink: &mut RdkafkaSink, topic: &str) -> Option<Code> {
 }
 
 /// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.
-pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<Finding> {
+pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Finding> {
     // A request for metadata must not create the topic.
-    let mut settings = settings.clone();
+    let mut settings = broker.settings.clone();
     settings.properties.remove("allow.auto.create.topics");
-    let mut sink = match open_checked(&settings, required, &AtomicBool::new(false)) {
+    let broker = KafkaBroker { settings, learned: Arc::clone(&broker.learned) };
+    let settings = &broker.settings;
+    let mut sink = match open_checked(&broker, required, &AtomicBool::new(false)) {
         Ok(sink) => sink,
         Err(faults) => return faults.into_iter().map(Finding::fail).collect(),
     };
-    let (brokers, topics) = (&settings.brokers, required_topics(&settings, required));
+    let (brokers, topics) = (&settings.brokers, required_topics(settings, required));
     let mut found = vec![Finding::ok(
         "sink",
         match topics.first() {
@@ -138,7 +140,7 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
             Some(_) => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
         },
     )];
-    found.extend(link_security::warnings(&settings));
+    found.extend(link_security::warnings(settings));
     if let Some(address) = &required.dead_letters {
         found.push(Finding::ok("sink", format!("dead letters go to topic {}", address.topic)));
     }
@@ -154,7 +156,7 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
             existing.push(topic);
             continue;
         };
-        let Fault { what, mend, .. } = cluster::topic_unusable(code, &settings, topic);
+        let Fault { what, mend, .. } = cluster::topic_unusable(code, settings, topic);
         let mend = mend.replace('\n', "; ");
         let text = format!("{what}, and rows of the outbox lead to it; {mend}");
         found.push(Finding::warn("sink", text));
@@ -166,9 +168,9 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
         found.push(Finding::ok("sink", text));
     }
     let dead_letters = required.dead_letters.as_ref().map(|address| address.topic.as_str());
-    found.extend(topic_settings::findings(&settings, &existing, dead_letters));
+    found.extend(topic_settings::findings(settings, &existing, dead_letters));
     if required.read_back {
-        found.extend(read_back(&settings, &existing));
+        found.extend(read_back(settings, &existing));
     }
     if let Some(rest @ 1..) = of_rows.len().checked_sub(TOPICS_OF_ROWS_MAX) {
         let text = format!("{rest} more topics that rows lead to were not looked at");
@@ -179,9 +181,9 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
 
 /// Whether the topics can be read, so that a new process knows what they hold.
 fn read_back(settings: &KafkaSettings, topics: &[&str]) -> Option<Finding> {
-    let mut reader = KafkaTopicReader::new(settings).ok()?;
-    let refused =
-        topics.iter().find_map(|topic| Some((topic, reader.refusal(topic, READ_WITHIN)?)));
+    let mut scan = topic_reader::open(settings).ok()?;
+    let mut refusal = |topic| topic_reader::refusal(&mut scan, topic, READ_WITHIN);
+    let refused = topics.iter().find_map(|topic| Some((topic, refusal(topic)?)));
     Some(match refused {
         Some((topic, reason)) => Finding::warn(
             "sink",

@@ -15,14 +15,14 @@ fn a_cluster_that_goes_silent_is_asked_for_one_topic_only() {
         topics,
         partitions: 1,
         replication: 1,
-        learned: Default::default(),
     };
+    let broker = KafkaBroker { settings, learned: Arc::default() };
     let (required, go_on) = (Requirements::default(), AtomicBool::new(false));
-    let mut sink = open_checked(&settings, &required, &go_on).unwrap();
+    let mut sink = open_checked(&broker, &required, &go_on).unwrap();
     // WHEN it answers no more
     cluster.broker_round_trip_time(1, Duration::from_secs(60)).unwrap();
     let began = Instant::now();
-    let outcome = unusable_topics(&mut sink, &settings, &required, &go_on);
+    let outcome = unusable_topics(&mut sink, &broker.settings, &required, &go_on);
     // THEN that is the fault, after one request
     assert_eq!(outcome.err().map(|fault| fault.code), Some(UNREACHABLE));
     let request = Duration::from_millis(TOPIC_REQUEST_MS.unsigned_abs().into());

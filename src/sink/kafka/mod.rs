@@ -10,20 +10,20 @@
 
 mod answer_ffi;
 mod bench_target;
-pub(super) mod broker;
+pub(crate) mod broker;
 mod brokers_ffi;
 mod cluster;
 mod code;
-mod connection_errors;
 mod dead_letters;
 mod doctor;
 mod link_security;
-mod lost_brokers;
 mod producer;
 mod producer_ffi;
 mod properties;
+mod reachability;
 mod record_ffi;
 mod sasl_login;
+mod scan;
 mod search;
 pub mod settings;
 mod topic_reader;

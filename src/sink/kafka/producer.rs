@@ -1,15 +1,15 @@
 //! librdkafka's producer as the sink wants it: it is woken when it would wait too long for metadata,
 //! and gets the login that the files have when its own was refused.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use walrelay_core::sink::kafka::port::{
     ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId,
 };
-use walrelay_core::sink::kafka::{self, Code};
+use walrelay_core::sink::kafka::{self, Code, Learned};
 
 use super::cluster;
-use super::lost_brokers::LostBrokers;
 use super::producer_ffi::Producer;
 use super::sasl_login::SaslLogin;
 use super::settings::KafkaSettings;
@@ -19,6 +19,7 @@ use crate::base::random;
 
 /// The length of librdkafka's timer, which [`KafkaProducer::hurry`] cuts short.
 const HURRY_FOR: Duration = Duration::from_millis(500);
+const HURRY_EVERY: Duration = Duration::from_millis(1);
 /// librdkafka's limit of a batch, before it is compressed; the first record may be larger.
 const BATCH_SIZE: &str = "batch.size";
 /// Of the isolated producer. They override the defaults and the user's properties.
@@ -32,10 +33,25 @@ const ISOLATED: &[(&str, &str)] = &[
 
 pub(super) type RdkafkaSink = kafka::KafkaSink<Producers>;
 
-/// The producer connects in the background.
-pub(super) fn open_sink(settings: &KafkaSettings) -> Result<RdkafkaSink, Fault> {
-    let producers = Producers(settings.clone());
-    RdkafkaSink::new(producers, settings.learned.clone(), random::seed(), Instant::now())
+/// A configured cluster, and what the sinks of this process have learned of it.
+#[derive(Debug)]
+pub(crate) struct KafkaBroker {
+    pub(crate) settings: KafkaSettings,
+    pub(super) learned: Arc<Learned>,
+}
+
+impl KafkaBroker {
+    /// The same cluster, of which no topic is required.
+    pub(super) fn without_topics(&self) -> KafkaBroker {
+        let settings = KafkaSettings { topics: Vec::new(), ..self.settings.clone() };
+        KafkaBroker { settings, learned: Arc::clone(&self.learned) }
+    }
+
+    /// The producer connects in the background.
+    pub(super) fn open_sink(&self) -> Result<RdkafkaSink, Fault> {
+        let (producers, learned) = (Producers(self.settings.clone()), Arc::clone(&self.learned));
+        RdkafkaSink::new(producers, learned, random::seed(), Instant::now())
+    }
 }
 
 /// Opens the producers of a sink.
@@ -58,10 +74,12 @@ pub(super) struct KafkaProducer {
     /// If it comes from files.
     login: Option<SaslLogin>,
     batch_bytes_max: usize,
-    /// The topic of the first event, and when that was handed over.
-    first_sent: Option<(String, Instant)>,
+    /// The topic of the first event, when that was handed over, and how often the topic
+    /// was asked for.
+    first_sent: Option<(String, Instant, u32)>,
     confirmed_any: bool,
-    lost_brokers: LostBrokers,
+    /// The configured ones.
+    brokers: String,
 }
 
 impl KafkaProducer {
@@ -84,7 +102,7 @@ impl KafkaProducer {
             batch_bytes_max,
             first_sent: None,
             confirmed_any: false,
-            lost_brokers: LostBrokers::new(settings),
+            brokers: settings.brokers.clone(),
         })
     }
 
@@ -94,11 +112,13 @@ impl KafkaProducer {
     /// would have fired: each request counts as one in flight, and with a distant broker no record
     /// would get through between them.
     fn hurry(&mut self) {
-        if let Some((topic, sent_at)) = self.first_sent.as_ref().filter(|_| !self.confirmed_any)
-            && sent_at.elapsed() < HURRY_FOR
+        if let Some((topic, sent_at, asked)) = self.first_sent.as_mut()
+            && !self.confirmed_any
+            && (*asked * HURRY_EVERY..HURRY_FOR).contains(&sent_at.elapsed())
         {
+            *asked += 1;
             // The answer is not used.
-            let _unanswered = self.client.metadata(Some(topic), 1).is_err();
+            let _unanswered = self.client.metadata(Some(topic), 0).is_err();
         }
     }
 
@@ -137,7 +157,7 @@ impl ProducerPort for KafkaProducer {
     ) -> Result<(), Code> {
         self.client.produce(topic, sequence, event, partition)?;
         if !self.confirmed_any && self.first_sent.is_none() {
-            self.first_sent = Some((event.topic.to_owned(), Instant::now()));
+            self.first_sent = Some((event.topic.to_owned(), Instant::now(), 0));
         }
         Ok(())
     }
@@ -147,13 +167,8 @@ impl ProducerPort for KafkaProducer {
         let mut answers = self.client.poll(whole_ms(patience));
         if !answers.confirmed.is_empty() {
             self.confirmed_any = true;
-            self.lost_brokers.answered();
         }
-        answers.errors.iter().for_each(|(code, _)| self.lost_brokers.reported(*code));
         self.renew_refused_login(&mut answers.errors);
-        if let Some(brokers) = self.lost_brokers.due() {
-            self.client.add_brokers(brokers);
-        }
         answers
     }
 
@@ -173,8 +188,14 @@ impl ProducerPort for KafkaProducer {
         self.client.ask_record_limit(topic);
     }
 
-    fn renew_metadata(&mut self, topic: Option<&str>, patience: Duration) -> bool {
-        self.client.metadata(topic, whole_ms(patience)).is_ok()
+    /// Sends the request over a connection that is open, and has librdkafka open one if none is. The
+    /// client reads the answer, also if nobody waits for it.
+    fn renew_metadata(&mut self, topic: Option<&str>) -> bool {
+        matches!(self.client.metadata(topic, 0), Ok(_) | Err(Code::OperationTimedOut))
+    }
+
+    fn name_brokers(&mut self) {
+        self.client.add_brokers(&self.brokers);
     }
 
     fn fatal(&mut self) -> Option<(Code, String)> {
@@ -189,3 +210,7 @@ impl ProducerPort for KafkaProducer {
 fn whole_ms(patience: Duration) -> i32 {
     i32::try_from(patience.as_millis()).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+#[path = "producer_tests.rs"]
+mod tests;

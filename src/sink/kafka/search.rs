@@ -1,13 +1,15 @@
 //! Looks for published events in the partition to which the producer sends their key.
 
+use rdkafka::Offset;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use super::cluster::ANSWER_WITHIN;
 use super::producer_ffi::key_partition;
+use super::reachability::ANSWER_WITHIN;
 use super::record_ffi::headers_of_read;
+use super::scan::{TopicScan, time};
 use super::settings::KafkaSettings;
-use super::topic_reader::{KafkaTopicReader, TailPartitions, TopicTail, reason};
+use super::topic_reader::{self, reason};
 use crate::base::figures::counted;
 use crate::sink::search::{SearchReport, SearchRoute, SearchScope, StoredRecord, TakeRecord};
 
@@ -34,11 +36,11 @@ pub(super) fn search(
     if places.is_empty() {
         return report;
     }
-    let reader = match KafkaTopicReader::new(settings) {
-        Ok(reader) => reader,
+    let scan = match topic_reader::open(settings) {
+        Ok(scan) => scan,
         Err(fault) => return SearchReport::not_possible(fault.what),
     };
-    let mut search = PartitionSearch { settings, scope, take, reader, report, read: Vec::new() };
+    let mut search = PartitionSearch { settings, scope, take, scan, report, read: Vec::new() };
     for (topic, route) in places {
         if let Some(limit) = scope.limits.reached() {
             search.report.not_searched.push(format!("topic {topic}: {limit}"));
@@ -67,7 +69,7 @@ struct PartitionSearch<'s, 't> {
     settings: &'s KafkaSettings,
     scope: &'s SearchScope<'s>,
     take: &'t mut TakeRecord<'t>,
-    reader: KafkaTopicReader,
+    scan: TopicScan,
     report: SearchReport,
     /// Topics and partitions that were read.
     read: Vec<(String, i32)>,
@@ -85,7 +87,7 @@ impl PartitionSearch<'_, '_> {
                 return Ok(());
             }
             Err(error) => {
-                if let Some(why) = self.reader.why_unreachable(&error) {
+                if let Some(why) = self.scan.why_unreachable(&error) {
                     let why = format!("topics: no Kafka broker answers ({why})");
                     self.report.not_searched.push(why);
                     return Err(Unreachable);
@@ -99,9 +101,10 @@ impl PartitionSearch<'_, '_> {
     }
 
     fn search(&mut self, topic: &str, route: &SearchRoute) -> Result<(), KafkaError> {
-        let PartitionSearch { settings, scope, take, reader, report, read } = self;
+        let PartitionSearch { settings, scope, take, scan, report, read } = self;
         let limits = scope.limits;
-        let count = reader.partition_count(topic, limits.left().min(ANSWER_WITHIN))?;
+        let found = scan.partitions(topic, limits.left().min(ANSWER_WITHIN))?;
+        let count = i32::try_from(found.len()).unwrap_or(i32::MAX);
         let of_key = || {
             // Some partitioners spread records whose key is empty.
             let key = route.key.as_deref().filter(|key| !key.is_empty() || count == 1)?;
@@ -118,18 +121,19 @@ impl PartitionSearch<'_, '_> {
         }
         read.push(place);
         let place = format!("partition {partition} of topic {topic}");
-        let tail = TopicTail {
-            topic,
-            from_unix_us: scope.from_unix_us,
-            partitions: TailPartitions::Only(partition),
-        };
-        if reader.has_lost_records(&tail, limits.deadline)? {
+        let from = time(scope.from_unix_us);
+        let ranges = scan.ranges(topic, &[partition], from, limits.deadline)?;
+        // So it may be where a partition has lost its beginning, and what is left of it begins later.
+        let first = scan.offsets(topic, &[partition], Offset::Beginning, limits.deadline)?;
+        let first = first.get(&partition).copied().unwrap_or_default();
+        if first > 0 && ranges.iter().all(|range| range.start <= first) {
             report
                 .not_searched
                 .push(format!("older records of {place}: retention has removed them"));
         }
         let (mut records, mut limit) = (0, None);
-        reader.read_tail(&tail, limits.deadline, &mut |message| {
+        scan.start(topic, &ranges)?;
+        scan.read(limits.deadline, &mut |message| {
             records += 1;
             take_record(message, *take);
             limit = limits.reached();

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use walrelay_core::sink::kafka::Learned;
-
 use super::properties::{DEFAULTS, broken_rule};
 use crate::base::error::Fault;
 use crate::base::secret::{Secret, SecretFile as _};
@@ -58,8 +56,6 @@ settings! {
         pub partitions: i32 = integer(1, 100_000).default("8"),
         /// Replication factor of a topic that `init` creates; -1 is the broker's default.
         pub replication: i32 = integer(-1, 32_767).default("-1"),
-        /// Learned while the relay runs; all sinks of this process share it.
-        pub(super) learned: Learned,
     }
 }
 

@@ -36,7 +36,7 @@ use super::connection::AmqpConnection;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault::PRECONDITION_FAILED;
 use super::lapin_error::loss_of;
-use super::message::{KEY_HEADER, OFFSET_HEADER};
+use super::message::OFFSET_HEADER;
 use super::probe::{Probe, short};
 use super::settings::RabbitSettings;
 use super::setup_faults::SetupFaults;
@@ -44,7 +44,7 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::dead_letter::record::{LogEntry, PartitionOffset};
-use crate::dead_letter::writer::{DeadLetterAddress, TYPE};
+use crate::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 /// Records that the broker sends ahead; a window's

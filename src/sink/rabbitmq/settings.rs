@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -16,7 +17,7 @@ use crate::base::settings::{
     text, url, word,
 };
 use crate::base::template::Template;
-use crate::sink::broker::SinkSettings;
+use crate::sink::broker::{Broker, SinkSettings};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
 /// RabbitMQ's own default user, which may log in over loopback only.
@@ -158,6 +159,10 @@ impl SinkSettings for RabbitSettings {
             invalid.push(taken(EXCHANGE, dead_letters, "dead_letter.exchange"));
         }
         invalid
+    }
+
+    fn into_broker(self) -> Arc<dyn Broker> {
+        Arc::new(self)
     }
 }
 

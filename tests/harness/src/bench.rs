@@ -1,10 +1,12 @@
-//! Parts that benchmarks share: tables, progress, the load average, a median, the cost of a
-//! measurement, and the slots that each gets afresh.
+//! Parts that benchmarks share: progress, reports, the cost of a measurement, and the slots that each
+//! gets afresh.
 
+mod counted;
 mod cpu;
 mod progress;
 mod source;
 
+pub use counted::Counted;
 pub use cpu::CpuSeconds;
 pub use progress::Progress;
 pub use source::{PUBLICATION, Source};
@@ -13,8 +15,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::stats::Table;
-use crate::{HarnessError, Result, proc};
+use crate::{HarnessError, Result};
+use walrelay_measure::table::Table;
 
 /// The tables as a terminal shows them.
 pub fn terminal(tables: &[Table]) -> String {
@@ -37,17 +39,6 @@ pub fn exit(outcome: Result<()>) -> ExitCode {
 
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-pub fn load_average() -> f64 {
-    proc::load_average().map_or(0.0, |[minute, _, _]| minute)
-}
-
-/// The median; the lower one of an even count, so that it is always a figure that was measured.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.retain(|value| value.is_finite());
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
 }
 
 /// Writes `<name>.json` and `<name>.md`; tells where.

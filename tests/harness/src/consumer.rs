@@ -24,8 +24,8 @@ pub use admin::{
 
 use crate::kit::{now_us, payload_hash};
 use crate::rabbit::{self, Rabbit};
-use crate::stats::Latencies;
 use crate::{HarnessError, Result};
+use walrelay_measure::latency::Latencies;
 
 const METADATA_WAIT: Duration = Duration::from_secs(15);
 /// How long a client that says that all brokers are down may be silent.

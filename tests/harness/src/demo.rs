@@ -26,8 +26,8 @@ use crate::kit::now_us;
 use crate::load::{Backlog, SteadyLoad};
 use crate::oracle::{check, read_truth};
 use crate::relay::{RelayConfig, RelayProcess, default_binary};
-use crate::stats::{human_count, human_duration};
 use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
+use walrelay_measure::numbers;
 
 /// The topics of the steady load and of the burst: order is judged per topic and key, and both
 /// loads count their rows from 0.
@@ -119,7 +119,7 @@ fn show(settings: &Settings) -> Result<bool> {
         postgres.port(),
         broker.kind().name(),
         broker.port(),
-        human_duration(began.elapsed())
+        numbers::duration(began.elapsed())
     ));
     postgres.sql(DATABASE, ROLES)?;
     // Removed by the broker's guard, whatever ends the demo.
@@ -134,7 +134,7 @@ fn show(settings: &Settings) -> Result<bool> {
     screen.command("walrelay run");
     let mut relay = RelayProcess::start(&binary, &folder, config)?;
     relay.wait_ready(READY_LIMIT)?;
-    let ready = human_duration(relay.spawned_at().elapsed());
+    let ready = numbers::duration(relay.spawned_at().elapsed());
     screen.say(&format!("ready after {ready}, http://{}/ while it runs", relay.admin()));
     let watcher = Watcher::start(&broker, &TOPICS, &screen)?;
     let show = Show { screen: &screen, postgres: &postgres, relay, watcher, cpu_seconds: 0.0 };
@@ -230,7 +230,7 @@ impl Show<'_> {
         self.watcher.settle_line();
         let repeated = self.watcher.repeated() - before;
         let pause = self.watcher.longest_pause_since(from_us);
-        let told = human_duration(pause);
+        let told = numbers::duration(pause);
         self.screen.event(&format!("{name}: {repeated} repeated, longest pause {told}"));
         let latencies = self.watcher.take_phase();
         Ok(Faulted { name, repeated, latencies })
@@ -257,7 +257,7 @@ impl Show<'_> {
     }
 
     fn burst(&mut self, url: &str) -> Result<Burst> {
-        self.screen.head(&format!("burst: {} rows at once", human_count(BURST_ROWS)));
+        self.screen.head(&format!("burst: {} rows at once", numbers::count(BURST_ROWS)));
         let rows = BURST_ROWS;
         let backlog =
             Backlog { aggregatetype: "invoice".into(), seed: 2, ..Backlog::new(url, rows) };

@@ -27,6 +27,8 @@ pub enum HarnessError {
     /// RabbitMQ closed the channel or the connection with this reply code.
     #[error("rabbitmq: {code} {text}")]
     Amqp { code: u16, text: String },
+    #[error(transparent)]
+    Proc(#[from] walrelay_measure::process::ProcError),
     #[error("{0}")]
     Other(String),
 }

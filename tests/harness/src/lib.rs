@@ -6,8 +6,8 @@
 //! mend it, never a reason to skip a test.
 //!
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
-//! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
-//! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share.
+//! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] tells
+//! what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share.
 //! [`system`] is a whole installation with services of users. [`demo`] plays all of it for people.
 
 pub mod amqp;
@@ -27,7 +27,6 @@ pub mod program;
 pub mod proxy;
 pub mod rabbit;
 pub mod relay;
-pub mod stats;
 #[cfg(feature = "system")]
 pub mod system;
 

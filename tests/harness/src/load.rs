@@ -12,7 +12,7 @@ mod steady;
 
 pub use backlog::{Backlog, BacklogReport};
 pub use chaos::{ChaosReport, ChaosWriters};
-pub use steady::{Stamp, SteadyLoad, SteadyReport};
+pub use steady::SteadyLoad;
 
 use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 

@@ -195,7 +195,7 @@ impl Postgres {
     pub fn kill9(&mut self) -> Result<()> {
         // The leader first: it would take a killed backend for a crash and start recovery. Orphans
         // would end by themselves, but not at once, and a walsender could go on sending meanwhile.
-        let backends = process::children(self.process.pid());
+        let backends = walrelay_measure::process::children(self.process.pid());
         self.process.signal("KILL")?;
         for pid in &backends {
             // Any of them may have ended already.

@@ -278,13 +278,6 @@ pub(crate) fn kill(signal: &str, target: &str) -> Result<()> {
         .map(drop)
 }
 
-/// Processes whose parent is `pid`.
-pub(crate) fn children(pid: u32) -> Vec<u32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|candidate| stat(*candidate).is_some_and(|(_, parent)| parent == pid)).collect()
-}
-
 /// The process exists and is more than a zombie.
 pub(crate) fn exists(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z")

@@ -3,6 +3,7 @@
 //! process, as this.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::base::error::{Doubt, Exit, Fault};
 use crate::base::text::truncated;
@@ -55,6 +56,13 @@ pub struct Stop {
 }
 
 impl Stop {
+    /// As people and programs are shown it.
+    pub fn to_json(&self) -> Value {
+        let Stop { code, what, place, mend, from, to, .. } = self;
+        json!({ "code": code, "since": self.since(), "what": what, "where": place, "help": mend,
+            "from": from, "to": to })
+    }
+
     pub fn of(fault: &Fault, since_unix_us: i64) -> Stop {
         let text = |text: &str| truncated(text, TEXT_BYTES_MAX).to_owned();
         let Doubt { from, to } = fault.doubt.as_deref().copied().unwrap_or_default();

@@ -14,8 +14,8 @@ use std::borrow::Cow;
 
 use crate::base::event::Outbound;
 use crate::dead_letter::writer::{
-    EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_SHA256, KEY_SIZE, NOTED, PREFIX, VALUE_SHA256,
-    VALUE_SIZE, extend_list, hash_name, header_cost, sha256_hex,
+    EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_HEADER, KEY_SHA256, KEY_SIZE, NOTED, PREFIX,
+    VALUE_SHA256, VALUE_SIZE, extend_list, hash_name, header_cost, sha256_hex,
 };
 
 /// Longest text in a dead letter that is cut; with little room less, down to the minimum.
@@ -31,6 +31,8 @@ const NOTES_BYTES: usize = 320;
 /// The size of one record that a broker takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
+    /// The bytes that the broker adds to each header.
+    pub header_bytes: usize,
     /// Most bytes of headers and key, and of the value unless it has a room of its own.
     pub head_bytes: usize,
     /// Most bytes of the value, where it has a room of its own.
@@ -40,22 +42,23 @@ pub struct Room {
 impl Room {
     fn holds(&self, letter: &Outbound<'_>) -> bool {
         let value = letter.value.map_or(0, <[u8]>::len);
+        let head = head_bytes(letter, self.header_bytes);
         match self.value_bytes {
-            None => head_bytes(letter) + value <= self.head_bytes,
-            Some(most) => head_bytes(letter) <= self.head_bytes && value <= most,
+            None => head + value <= self.head_bytes,
+            Some(most) => head <= self.head_bytes && value <= most,
         }
+    }
+
+    fn cost(&self, (name, value): (&str, &[u8])) -> usize {
+        header_cost(name, value, self.header_bytes)
     }
 }
 
-/// The most bytes that headers and key of a dead letter take.
-pub fn head_bytes(letter: &Outbound<'_>) -> usize {
-    let headers: usize = letter.headers.iter().map(|(name, value)| header_cost(name, value)).sum();
-    headers + letter.key.map_or(0, key_cost)
-}
-
-/// In AMQP the key is a header.
-fn key_cost(key: &[u8]) -> usize {
-    header_cost("key", key)
+/// The most bytes that headers and key of a record take at a broker that adds so many to each header.
+pub fn head_bytes(record: &Outbound<'_>, header_bytes: usize) -> usize {
+    let key = record.key.map(|key| (KEY_HEADER, key));
+    let headers = record.headers.iter().copied().chain(key);
+    headers.map(|(name, value)| header_cost(name, value, header_bytes)).sum()
 }
 
 /// Passes the dead letter to `then`, cut to the room. Nothing smaller than 4,096 bytes can be made
@@ -64,19 +67,20 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
     if room.holds(letter) {
         return then(letter);
     }
+    let key_cost = |key: &[u8]| room.cost((KEY_HEADER, key));
     let text_max = (room.head_bytes / TEXTS).clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
     let (own, mut theirs): (Vec<_>, Vec<_>) =
         letter.headers.iter().copied().partition(|(name, _)| name.starts_with(PREFIX));
     let mut own = OwnHeaders::shortened(own, text_max);
     // The list of headers that are left out may grow to its full length.
-    let listed = header_cost(HEADERS_DROPPED, &[]) + text_max;
-    let mut left = room.head_bytes.saturating_sub(own.bytes() + listed + NOTES_BYTES);
+    let listed = room.cost((HEADERS_DROPPED, &[])) + text_max;
+    let mut left = room.head_bytes.saturating_sub(own.bytes(room) + listed + NOTES_BYTES);
     let value = letter.value.unwrap_or_default();
     let value_here = if room.value_bytes.is_some() { 0 } else { value.len() };
     let key_bytes = letter.key.map_or(0, key_cost);
     let share = (left / 2).max(left.saturating_sub(key_bytes + value_here));
-    let dropped = drop_largest(&mut theirs, share);
-    left = left.saturating_sub(theirs.iter().map(|(name, value)| header_cost(name, value)).sum());
+    let dropped = drop_largest(&mut theirs, share, room);
+    left = left.saturating_sub(theirs.iter().map(|header| room.cost(*header)).sum());
     let share = (left / 2).max(left.saturating_sub(value_here));
     let key = letter.key.map(|key| {
         if key_cost(key) <= share {
@@ -99,12 +103,13 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
 
 /// Leaves headers out, the largest first, until the others take at most `most` bytes; returns the
 /// names of those left out.
-fn drop_largest<'a>(headers: &mut Vec<(&'a str, &'a [u8])>, most: usize) -> Vec<&'a str> {
-    let mut by_size: Vec<(usize, usize)> = headers
-        .iter()
-        .enumerate()
-        .map(|(at, (name, value))| (header_cost(name, value), at))
-        .collect();
+fn drop_largest<'a>(
+    headers: &mut Vec<(&'a str, &'a [u8])>,
+    most: usize,
+    room: &Room,
+) -> Vec<&'a str> {
+    let sizes = headers.iter().enumerate().map(|(at, header)| (room.cost(*header), at));
+    let mut by_size: Vec<(usize, usize)> = sizes.collect();
     by_size.sort_unstable();
     let mut total: usize = by_size.iter().map(|(size, _)| size).sum();
     let (mut gone, mut names) = (vec![false; headers.len()], Vec::new());
@@ -144,8 +149,8 @@ impl<'a> OwnHeaders<'a> {
         own
     }
 
-    fn bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| header_cost(name, value)).sum()
+    fn bytes(&self, room: &Room) -> usize {
+        self.0.iter().map(|(name, value)| room.cost((name, value))).sum()
     }
 
     /// A header of that name that is there already describes what was there first, and stays.

@@ -4,8 +4,8 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{
-    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID, KeyHash,
-    ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
+    AMQP_HEADER_BYTES, DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID,
+    KAFKA_HEADER_BYTES, KeyHash, ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
 };
 
 /// Any letter can be cut to this.
@@ -57,11 +57,11 @@ impl Copy {
         fit(&Outbound { key, value, headers: &headers, ..event() }, room, Copy::of)
     }
 
-    fn bytes(&self) -> (usize, usize) {
-        let headers: usize =
-            self.headers.iter().map(|(name, value)| header_cost(name, value)).sum();
-        let key = self.key.as_deref().map_or(0, key_cost);
-        (headers + key, self.value.as_ref().map_or(0, Vec::len))
+    fn bytes(&self, header_bytes: usize) -> (usize, usize) {
+        let cost = |(name, value): (&str, &[u8])| header_cost(name, value, header_bytes);
+        let headers = self.headers.iter().map(|(name, value)| cost((name, value)));
+        let key = self.key.as_deref().map_or(0, |key| cost((KEY_HEADER, key)));
+        (headers.sum::<usize>() + key, self.value.as_ref().map_or(0, Vec::len))
     }
 
     fn text(&self, name: &str) -> Option<&str> {
@@ -89,7 +89,8 @@ fn letter(event: &Outbound<'_>) -> Copy {
     writer().compose(event, &cause("too large"), Copy::of)
 }
 
-const MB: Room = Room { head_bytes: 1_000_000, value_bytes: None };
+const MB: Room =
+    Room { header_bytes: KAFKA_HEADER_BYTES, head_bytes: 1_000_000, value_bytes: None };
 
 #[test]
 fn what_fits_is_not_touched() {
@@ -158,7 +159,7 @@ fn what_is_cut_again_tells_of_what_was_there_first() {
         letter(&Outbound { key: Some(&large), value: Some(&large), headers: &headers, ..event() });
     let once = whole.fit(&MB);
     assert_eq!(once.text(HEADERS_DROPPED), Some("a"));
-    let twice = once.fit(&Room { head_bytes: 20_000, value_bytes: None });
+    let twice = once.fit(&Room { head_bytes: 20_000, ..MB });
     assert_eq!(twice.text(HEADERS_DROPPED), Some("a, b"));
     for name in [KEY_SIZE, VALUE_SIZE] {
         assert_eq!(twice.text(name), Some("1100000"));
@@ -199,6 +200,7 @@ proptest! {
         (key, value) in (proptest::option::of(bytes()), proptest::option::of(bytes())),
         (id, topic, exchange, reason) in (text(), text(), text(), text()),
         headers in proptest::collection::vec((text(), bytes()), 0..40),
+        header_bytes in proptest::sample::select(vec![KAFKA_HEADER_BYTES, AMQP_HEADER_BYTES]),
         head_bytes in ROOM_BYTES_MIN..80_000,
         value_bytes in proptest::option::of(0..80_000_usize),
     ) {
@@ -209,9 +211,9 @@ proptest! {
             id: &id, topic: &topic, exchange: &exchange, key, value, headers: &headers, ..event()
         };
         let whole = writer().compose(&event, &cause(&reason), Copy::of);
-        let room = Room { head_bytes, value_bytes };
+        let room = Room { header_bytes, head_bytes, value_bytes };
         let cut = whole.fit(&room);
-        let (head, body) = cut.bytes();
+        let (head, body) = cut.bytes(header_bytes);
         match value_bytes {
             None => prop_assert!(head + body <= head_bytes, "{head} + {body} > {head_bytes}"),
             Some(most) => prop_assert!(head <= head_bytes && body <= most, "{head}, {body}"),
@@ -221,7 +223,8 @@ proptest! {
         prop_assert_eq!(cut.value != whole.value, cut.text(VALUE_SIZE).is_some());
         prop_assert_eq!(cut.key.is_some(), whole.key.is_some());
         prop_assert_eq!(cut.fit(&room), cut.clone());
-        let smaller = cut.fit(&Room { head_bytes: ROOM_BYTES_MIN, value_bytes: Some(0) });
-        prop_assert!(smaller.bytes().0 <= ROOM_BYTES_MIN && smaller.bytes().1 == 0);
+        let least = Room { head_bytes: ROOM_BYTES_MIN, value_bytes: Some(0), ..room };
+        let (head, body) = cut.fit(&least).bytes(header_bytes);
+        prop_assert!(head <= ROOM_BYTES_MIN && body == 0);
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! Two stores share this rule ([`apply`]). [`DeadLetterIndex`] holds what the commands need in
 //! 65 to 130 bytes for each dead letter: the id is a hash, and texts stay in the log. A relay keeps
-//! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 16 to 18 bytes.
+//! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 20 to 40 bytes.
 
 use super::record::{
     DeadLetter, DeadLetterId, LogRecord, PartitionOffset, RecordMark, Resolution, ResolutionKind,

@@ -6,7 +6,9 @@ use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::base::time::{parse_rfc3339, rfc3339};
 use crate::dead_letter::fit::{Room, fit};
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
+use crate::dead_letter::writer::{
+    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, KAFKA_HEADER_BYTES,
+};
 
 fn writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings {
@@ -129,7 +131,7 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
 
 /// The letter of the event, cut to fit into so many bytes.
 fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> DeadLetter {
-    let room = Room { head_bytes, value_bytes: None };
+    let room = Room { header_bytes: KAFKA_HEADER_BYTES, head_bytes, value_bytes: None };
     let entry = writer(1 << 20)
         .compose(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
     match parse(entry) {

@@ -5,7 +5,7 @@
 //! start and checked again while streaming: a publication that was recreated
 //! in between may have left a gap (PostgreSQL 18 skips it with a notice).
 
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, is_sound};
 use crate::outbox::settings::OutboxTable;
 use crate::source::faults::{publication_missing, publication_problem, without_filters};
@@ -13,7 +13,6 @@ use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
 };
 use crate::source::quote::{quote_ident, quote_table};
-use crate::source::row_filter;
 use crate::source::settings::SourceSettings;
 
 /// The first version in which a publication of all tables can leave some out.
@@ -159,13 +158,18 @@ impl CoveredTable<'_> {
     fn wrong_filter(&self, entry: &PublishedTable) -> Option<Fault> {
         let CoveredTable { name, table, outbox, .. } = self;
         let shown = table.shown();
+        if let Some(why) = &table.filter_refused {
+            return Some(Fault::new(
+                Exit::Source,
+                "publication.row-filter",
+                format!("Postgres refuses the row filter that where declares for {shown}: {why}"),
+                "source.outbox",
+                "write a condition over the columns of the table, as in where = \"kind = 'event'\"",
+            ));
+        }
         match (outbox.filter.as_deref(), entry.row_filter.as_deref()) {
             (None, None) => None,
-            (Some(declared), Some(filter))
-                if row_filter::is_same(declared, filter, &table.varchars()) =>
-            {
-                None
-            }
+            (Some(_), Some(_)) if entry.has_declared_filter => None,
             (None, Some(filter)) => {
                 let what = format!(
                     "publication {name} has a row filter on {shown}: rows outside of {filter} are \

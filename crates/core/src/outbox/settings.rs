@@ -23,6 +23,9 @@ const TABLE: TextRule = TextRule {
     },
 };
 
+const CONDITION: TextRule =
+    TextRule { pattern: "", wanted: "a condition, or an empty text", holds: |_| true };
+
 /// The key that says whether the table is polled, and its value then.
 const POLLED: (&[&str], &str) = (&["source", "mode"], "polling");
 
@@ -37,8 +40,9 @@ settings! {
         pub table: TableName = text(TABLE).default("public.outbox"),
         /// Row filter of the table in the publication, as in `kind = 'event'`: only rows for which it
         /// is true are events. `walrelay init` makes the publication with it, and any other filter
-        /// is refused. Needs PostgreSQL 15 and the slot.
-        pub filter ["where"]: Option<String> = text(FILLED).or_none("every row is an event"),
+        /// is refused. Needs PostgreSQL 15 and the slot. An empty text takes away the filter of the
+        /// library.
+        pub filter ["where"]: DeclaredFilter = text(CONDITION).or_none("every row is an event"),
         pub columns: TableColumns = section(),
         pub route: Route = section_over("route"),
     }
@@ -63,6 +67,15 @@ impl fmt::Display for TableName {
     }
 }
 
+/// A declared row filter; none for an empty text.
+pub struct DeclaredFilter(pub Option<String>);
+
+impl SettingType<String> for DeclaredFilter {
+    fn of(condition: Option<String>) -> DeclaredFilter {
+        DeclaredFilter(condition.filter(|condition| !condition.trim().is_empty()))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct OutboxTable {
     pub schema: String,
@@ -83,6 +96,7 @@ impl From<OutboxSection> for OutboxTable {
         let OutboxSection { library, table, filter, columns, mut route } = section;
         let TableName { schema, table } = table;
         let TableColumns { parts: columns, order } = columns;
+        let DeclaredFilter(filter) = filter;
         route.name_table(&table);
         OutboxTable { schema, table, library, filter, columns, order, route }
     }

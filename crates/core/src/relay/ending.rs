@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::sink_driver::SinkDriver;
 use crate::base::error::Fault;
 
 pub(super) struct Ending {
@@ -10,21 +11,14 @@ pub(super) struct Ending {
     pub(super) outcome: Result<(), Fault>,
     deadline: Instant,
     read_until: Instant,
-    /// How many events are settled, and when the last one was.
-    settled: (u64, Instant),
+    began: Instant,
 }
 
 impl Ending {
-    /// It ends at `now`, when so many events are `settled`. Some of the time is kept for the confirms
-    /// of what is read last.
-    pub(super) fn new(
-        outcome: Result<(), Fault>,
-        timeout: Duration,
-        now: Instant,
-        settled: u64,
-    ) -> Ending {
+    /// It ends at `now`. Some of the time is kept for the confirms of what is read last.
+    pub(super) fn new(outcome: Result<(), Fault>, timeout: Duration, now: Instant) -> Ending {
         let deadline = now + timeout;
-        Ending { outcome, deadline, read_until: deadline - timeout / 4, settled: (settled, now) }
+        Ending { outcome, deadline, read_until: deadline - timeout / 4, began: now }
     }
 
     /// Whether the open transaction is still read.
@@ -32,6 +26,7 @@ impl Ending {
         self.outcome.is_ok() && now < self.read_until
     }
 
+    /// Whether its time is over.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         now >= self.deadline
     }
@@ -39,16 +34,13 @@ impl Ending {
     /// Whether what is in flight will not settle any more. After a failure, or if it waits in vain, the
     /// broker may confirm nothing for no longer than `patience`.
     pub(super) fn has_stalled(
-        &mut self,
-        settled: u64,
+        &self,
+        driver: &SinkDriver,
         now: Instant,
         patience: Duration,
         is_in_vain: bool,
     ) -> bool {
-        if self.settled.0 != settled {
-            self.settled = (settled, now);
-        }
         let is_in_vain = is_in_vain || self.outcome.is_err();
-        is_in_vain && now.saturating_duration_since(self.settled.1) > patience
+        is_in_vain && driver.silence(self.began, now) > patience
     }
 }

@@ -278,9 +278,13 @@ impl<F: Feed> Relay<F> {
     /// Builds the next sink when it is due.
     fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
         let Downstream { driver, policy, recorder, .. } = &mut self.down;
-        if driver.rebuild(now, &mut **recorder)? {
+        if !driver.awaits_sink(now) {
+            return Ok(());
+        }
+        if driver.rebuild(now)? {
             self.feed.rewind(policy);
         }
+        recorder.note(driver.outage());
         Ok(())
     }
 
@@ -363,7 +367,10 @@ impl<F: Feed> Relay<F> {
 
     /// True when a key was parked.
     fn collect_once(&mut self, timeout: Duration) -> Result<bool, Fault> {
-        let mut reports = self.down.driver.poll(timeout, &*self.clock);
+        if self.down.driver.sink.is_none() {
+            self.clock.sleep(timeout);
+        }
+        let mut reports = self.down.driver.poll(timeout, self.clock.instant());
         let now = self.clock.now();
         let (mut outcome, mut broken, mut confirmed, mut parked) = (Ok(()), None, false, false);
         for item in reports.drain(..) {
@@ -391,10 +398,17 @@ impl<F: Feed> Relay<F> {
                 }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
-                    driver.reachable(&mut **recorder);
+                    recorder.note("");
+                    driver.reachable();
                 }
-                SinkReport::Unreachable(reason) => driver.unreachable(reason, &mut **recorder),
-                SinkReport::LoginRefused(reason) => driver.login_refused(reason, &mut **recorder),
+                SinkReport::Unreachable(reason) => {
+                    recorder.note(&reason);
+                    driver.unreachable(reason);
+                }
+                SinkReport::LoginRefused(reason) => {
+                    recorder.note(&reason);
+                    driver.login_refused(reason);
+                }
                 SinkReport::Broken(_) if on(Mutant::BrokenForgotten) => {}
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
@@ -414,7 +428,7 @@ impl<F: Feed> Relay<F> {
     /// The broker has the event, or its dead letter.
     pub fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
-        driver.settled_events += 1;
+        driver.settled(now.instant);
         let flight = match self.feed.settle(sequence) {
             Ok(flight) => flight,
             Err(_) if on(Mutant::LetterBeforeConfirm) => return Ok(()),
@@ -432,7 +446,9 @@ impl<F: Feed> Relay<F> {
             None => meter.published(commit_unix_us, now.unix_us),
             Some(_) => {
                 meter.dead_lettered();
-                driver.dead_letter_confirmed(&mut **recorder);
+                if driver.dead_letter_confirmed() {
+                    recorder.note("");
+                }
             }
         }
         Ok(())
@@ -463,7 +479,8 @@ impl<F: Feed> Relay<F> {
                 self.feed.retrying(sequence, *attempts, *wait, reason);
             }
             FailureOutcome::DeadLetterDelayed(reason) => {
-                driver.dead_letter_delayed(reason, &mut **recorder);
+                driver.dead_letter_delayed(reason);
+                recorder.note(driver.outage());
             }
             _ => {}
         }
@@ -475,8 +492,7 @@ impl<F: Feed> Relay<F> {
     /// what was admitted before it is still settled.
     fn begin_drain(&mut self, outcome: Result<(), Fault>) {
         self.feed.close();
-        let settled = self.down.driver.settled_events;
-        let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant(), settled);
+        let ending = Ending::new(outcome, self.drain_timeout, self.clock.instant());
         self.state = RunState::Draining(ending);
     }
 
@@ -491,8 +507,8 @@ impl<F: Feed> Relay<F> {
         // Events that wait behind a refused event of their key will never settle, nor do those that
         // may not be sent.
         let is_in_vain = feed.awaits_retries() || now >= feed.publish_limits().begin_until;
-        let settled = down.driver.settled_events;
-        let has_stalled = ending.has_stalled(settled, now, F::LAST_CONFIRM_WITHIN, is_in_vain);
+        let patience = F::LAST_CONFIRM_WITHIN;
+        let has_stalled = ending.has_stalled(&down.driver, now, patience, is_in_vain);
         if has_stalled || ending.is_late(now) || has_settled && !reading {
             let outcome = std::mem::replace(&mut ending.outcome, Ok(()));
             *state = RunState::Stopped;

@@ -1,5 +1,5 @@
-//! Owns the sink: polls it, drops it when it has broken, builds the next one, and knows whether the
-//! broker takes events.
+//! Owns a sink: polls it, drops it when it has broken, builds the next one, and knows whether the
+//! broker takes events and when it last did. The loop has one, and so has a replay of dead letters.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,6 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::secret::SECRET_UNREAD;
 use crate::delivery::settings::DeliverySettings;
-use crate::relay::ports::{Clock, Recorder};
 use crate::sink::{Sink, SinkReport};
 
 /// Builds a sink; called again when one has broken.
@@ -21,16 +20,31 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 pub struct SinkDriver {
     /// None between a sink that has broken and the next.
     pub sink: Option<Box<dyn Sink>>,
-    factory: SinkFactory,
-    rebuild_at: Instant,
-    backoff: Backoff,
+    /// None where a sink that has broken ends the work.
+    next: Option<NextSink>,
     reports: Vec<SinkReport>,
     /// Events of which the event itself or its dead letter was confirmed.
     pub settled_events: u64,
+    settled_at: Instant,
     broken: bool,
     outage: Option<Outage>,
     /// When an outage was last logged, and its reason then.
     logged: Option<(Instant, String)>,
+}
+
+/// How and when the next sink is built.
+struct NextSink {
+    factory: SinkFactory,
+    due_at: Instant,
+    backoff: Backoff,
+}
+
+impl NextSink {
+    fn delay(&mut self, now: Instant) -> Duration {
+        let delay = self.backoff.next_delay().max(REBUILD_WAIT_MIN);
+        self.due_at = now + delay;
+        delay
+    }
 }
 
 /// Why events wait for the broker.
@@ -48,17 +62,23 @@ impl SinkDriver {
         now: Instant,
         seed: u64,
     ) -> Result<SinkDriver, Fault> {
-        Ok(SinkDriver {
-            sink: Some(factory()?),
-            factory,
-            rebuild_at: now,
-            backoff: Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed),
+        let backoff = Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed);
+        let driver = SinkDriver::of(factory()?, now);
+        Ok(SinkDriver { next: Some(NextSink { factory, due_at: now, backoff }), ..driver })
+    }
+
+    /// Of one sink, behind which no other is built.
+    pub fn of(sink: Box<dyn Sink>, now: Instant) -> SinkDriver {
+        SinkDriver {
+            sink: Some(sink),
+            next: None,
             reports: Vec::new(),
             settled_events: 0,
+            settled_at: now,
             broken: false,
             outage: None,
             logged: None,
-        })
+        }
     }
 
     /// Fingerprint of the broker; zero if there is no sink, or it is not known.
@@ -68,21 +88,37 @@ impl SinkDriver {
 
     /// The sink's reports; waits at most `timeout` for the
     /// first. [`SinkDriver::done`] takes the buffer back.
-    pub fn poll(&mut self, timeout: Duration, clock: &dyn Clock) -> Vec<SinkReport> {
+    pub fn poll(&mut self, timeout: Duration, now: Instant) -> Vec<SinkReport> {
         let mut reports = std::mem::take(&mut self.reports);
-        match &mut self.sink {
-            Some(sink) => sink.poll(clock.instant(), timeout, &mut reports),
-            None => clock.sleep(timeout),
+        if let Some(sink) = &mut self.sink {
+            sink.poll(now, timeout, &mut reports);
         }
         reports
     }
 
+    /// Polls the sink for its connection's sake: its reports are those of the next poll.
+    pub fn keep_alive(&mut self, now: Instant) {
+        self.reports = self.poll(Duration::ZERO, now);
+    }
+
     pub fn done(&mut self, buffer: Vec<SinkReport>, confirmed: bool, now: Instant) {
         self.reports = buffer;
-        if confirmed {
-            self.backoff.succeeded();
+        if let Some(next) = self.next.as_mut().filter(|_| confirmed) {
+            next.backoff.succeeded();
         }
         self.log_outage(now);
+    }
+
+    /// The broker has an event or its dead letter.
+    #[inline]
+    pub fn settled(&mut self, now: Instant) {
+        self.settled_events += 1;
+        self.settled_at = now;
+    }
+
+    /// For how long the broker has confirmed nothing, counted from `since` or later.
+    pub fn silence(&self, since: Instant, now: Instant) -> Duration {
+        now.saturating_duration_since(self.settled_at.max(since))
     }
 
     pub fn is_reachable(&self) -> bool {
@@ -94,14 +130,13 @@ impl SinkDriver {
         self.outage.as_ref().map_or("", |outage| &outage.reason)
     }
 
-    pub fn unreachable(&mut self, reason: String, recorder: &mut dyn Recorder) {
-        recorder.note(&reason);
+    pub fn unreachable(&mut self, reason: String) {
         self.outage = Some(Outage { reason, is_login_refused: false, dead_letters_only: false });
     }
 
     /// The broker does not accept user or password.
-    pub fn login_refused(&mut self, reason: String, recorder: &mut dyn Recorder) {
-        self.unreachable(reason, recorder);
+    pub fn login_refused(&mut self, reason: String) {
+        self.unreachable(reason);
         self.outage.iter_mut().for_each(|outage| outage.is_login_refused = true);
     }
 
@@ -110,26 +145,32 @@ impl SinkDriver {
     }
 
     /// A dead letter cannot be written for now.
-    pub fn dead_letter_delayed(&mut self, reason: &str, recorder: &mut dyn Recorder) {
-        self.unreachable(format!("a dead letter cannot be written: {reason}"), recorder);
+    pub fn dead_letter_delayed(&mut self, reason: &str) {
+        self.unreachable(format!("a dead letter cannot be written: {reason}"));
         self.outage.iter_mut().for_each(|outage| outage.dead_letters_only = true);
     }
 
-    pub fn dead_letter_confirmed(&mut self, recorder: &mut dyn Recorder) {
-        if self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only) {
-            self.reachable(recorder);
+    /// True if that ends the outage.
+    pub fn dead_letter_confirmed(&mut self) -> bool {
+        let ends = self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only);
+        if ends {
+            self.reachable();
         }
+        ends
     }
 
     /// The outage is over. If the same one returns, it is logged again.
-    pub fn reachable(&mut self, recorder: &mut dyn Recorder) {
+    pub fn reachable(&mut self) {
         (self.broken, self.outage, self.logged) = (false, None, None);
-        recorder.note("");
     }
 
-    /// Logs why events wait: at once, and again when the reason has changed.
+    /// Logs why events wait: at once, and again when the reason has changed. Work that ends with its
+    /// sink ends with the reason.
     fn log_outage(&mut self, now: Instant) {
-        let Some(Outage { reason, .. }) = &self.outage else { return };
+        let Some(Outage { reason, .. }) = self.outage.as_ref().filter(|_| self.next.is_some())
+        else {
+            return;
+        };
         let logged = self.logged.as_ref();
         if logged.is_none_or(|(at, text)| {
             text != reason && now.saturating_duration_since(*at) >= LOG_EVERY
@@ -146,9 +187,9 @@ impl SinkDriver {
         if self.sink.take().is_none() {
             return;
         }
-        let delay = self.backoff.next_delay().max(REBUILD_WAIT_MIN);
-        self.rebuild_at = now + delay;
         self.broken = true;
+        let Some(next) = &mut self.next else { return };
+        let delay = next.delay(now);
         tracing::warn!(
             code = "sink.rebuilt",
             error = reason,
@@ -165,7 +206,7 @@ impl SinkDriver {
         let mut reports = Vec::new();
         if let Some(mut sink) = self.sink.take() {
             sink.withdraw(now, &mut reports);
-            self.rebuild_at = now;
+            self.next.iter_mut().for_each(|next| next.due_at = now);
             tracing::warn!(
                 code = "sink.withdrawn",
                 reason,
@@ -176,23 +217,26 @@ impl SinkDriver {
         reports
     }
 
-    /// Builds the next sink when it is due. True when there is a new one: then everything that is
-    /// not settled must be published again.
-    pub fn rebuild(&mut self, now: Instant, recorder: &mut dyn Recorder) -> Result<bool, Fault> {
-        if self.sink.is_some() || now < self.rebuild_at {
-            return Ok(false);
-        }
-        match (self.factory)() {
+    /// Whether the next sink is to be built now.
+    pub fn awaits_sink(&self, now: Instant) -> bool {
+        self.sink.is_none() && self.next.as_ref().is_some_and(|next| now >= next.due_at)
+    }
+
+    /// Builds the next sink. True when there is a new one: then everything that is not settled must
+    /// be published again.
+    pub fn rebuild(&mut self, now: Instant) -> Result<bool, Fault> {
+        let Some(next) = &mut self.next else { return Ok(false) };
+        match (next.factory)() {
             Ok(sink) => self.sink = Some(sink),
             // It may be readable again, as after the replacement of a mounted volume.
             Err(fault) if fault.code == SECRET_UNREAD => {
-                self.rebuild_at = now + self.backoff.next_delay().max(REBUILD_WAIT_MIN);
-                self.unreachable(format!("{} ({})", fault.what, fault.place), recorder);
+                next.delay(now);
+                self.unreachable(format!("{} ({})", fault.what, fault.place));
                 return Ok(false);
             }
             Err(fault) => return Err(fault),
         }
-        self.reachable(recorder);
+        self.reachable();
         Ok(true)
     }
 }

@@ -1,8 +1,7 @@
 //! Faults of the source that several commands and the relay report.
 
-use super::publication::create_sql;
+use super::publication::{KNOWS_ROW_FILTERS, create_sql};
 use super::quote::{quote_ident, quote_literal, quote_table};
-use super::row_filter::KNOWS_ROW_FILTERS;
 use super::settings::{PostgresHost, SourceSettings};
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;

@@ -8,7 +8,6 @@ pub mod publication;
 pub mod quote;
 pub mod read_pacing;
 pub mod require_auth;
-pub mod row_filter;
 pub mod server;
 pub mod settings;
 pub mod sightings;

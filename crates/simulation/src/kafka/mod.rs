@@ -32,14 +32,14 @@ pub(crate) fn sink(
     relay: usize,
     life: &Arc<Life>,
     broker: &SharedBroker,
-    learned: &Learned,
+    learned: &Arc<Learned>,
     seed: u64,
 ) -> Result<Box<dyn Sink>, Fault> {
     let number = locked(broker).next_sink(relay);
     let by = (relay, number);
     let producers = Producers { by, life: Arc::clone(life), broker: Arc::clone(broker) };
     let now: Instant = life.instant();
-    Ok(Box::new(KafkaSink::new(producers, learned.clone(), seed, now)?))
+    Ok(Box::new(KafkaSink::new(producers, Arc::clone(learned), seed, now)?))
 }
 
 struct Producers {
@@ -136,17 +136,14 @@ impl ProducerPort for Producer {
         locked(&self.broker).kafka.ask_record_limit(self.id, topic);
     }
 
-    fn renew_metadata(&mut self, topic: Option<&str>, patience: Duration) -> bool {
-        let answers = {
-            let mut broker = locked(&self.broker);
-            let is_away = broker.is_away;
-            broker.kafka.renew_metadata(self.id, topic, is_away)
-        };
-        if !answers {
-            self.life.wait(patience);
-        }
-        answers
+    fn renew_metadata(&mut self, topic: Option<&str>) -> bool {
+        let mut broker = locked(&self.broker);
+        let is_away = broker.is_away;
+        broker.kafka.renew_metadata(self.id, topic, is_away)
     }
+
+    /// This model forgets no broker.
+    fn name_brokers(&mut self) {}
 
     fn fatal(&mut self) -> Option<(Code, String)> {
         locked(&self.broker).kafka.clients.get(&self.id)?.fatal.clone()

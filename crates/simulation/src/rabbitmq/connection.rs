@@ -9,6 +9,7 @@ use std::time::Instant;
 use walrelay_core::relay::ports::Clock as _;
 use walrelay_core::sink::PublishLimits;
 use walrelay_core::sink::rabbitmq::answer::Answer;
+use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 use walrelay_core::sink::rabbitmq::port::AmqpEvent;
 
 use crate::broker::Record;
@@ -102,6 +103,10 @@ pub(super) struct Connection {
     pub(super) host: usize,
     /// Frames that the relay's socket has not taken.
     pub(super) outbox: VecDeque<Frame>,
+    /// The socket has taken a part of the first message in the outbox.
+    has_begun: bool,
+    /// The socket takes little at a time.
+    pub(super) is_full: bool,
     /// Frames under way to the broker, and since when.
     pub(super) up: VecDeque<(u64, Frame)>,
     /// Events under way to the relay, and since when.
@@ -146,6 +151,8 @@ impl Connection {
             phase: Phase::Connecting { since_us: now_us },
             host,
             outbox: VecDeque::new(),
+            has_begun: false,
+            is_full: false,
             up: VecDeque::new(),
             down: VecDeque::new(),
             arrived: VecDeque::new(),
@@ -181,21 +188,48 @@ impl Connection {
         self.outbox.push_back(frame);
     }
 
-    /// The relay's socket takes what may go out now.
-    pub(super) fn write(&mut self, now_us: u64) {
+    /// The relay's socket takes what may go out now, at most `room` frames; `begins` says whether it takes
+    /// a part of one more message. Frames that are no messages go out first, but not inside a message.
+    /// Returns how many messages are left that the socket has not taken.
+    pub(super) fn write(&mut self, now_us: u64, room: usize, begins: bool) -> usize {
         let now: Instant = self.life.instant();
-        let is_over = self.limits.is_some_and(|limits| now >= limits.begin_until);
-        let may_publish = !self.is_blocked && !is_over;
-        let (goes, stays) = std::mem::take(&mut self.outbox)
-            .into_iter()
-            .partition(|frame| may_publish || !matches!(frame, Frame::Publish(..)));
-        self.outbox = stays;
-        let goes: VecDeque<Frame> = goes;
-        let written = goes.iter().filter(|frame| matches!(frame, Frame::Publish(..))).count();
+        let is_past = |limit: fn(PublishLimits) -> Instant| {
+            self.limits.is_some_and(|limits| now >= limit(limits))
+        };
+        if self.has_begun && is_past(|limits| limits.finish_until) {
+            // The rest of the message would publish it.
+            let loss = ConnectionLoss::of("the relay may not publish any more");
+            self.outbox.clear();
+            self.has_begun = false;
+            self.has_heard_close = true;
+            self.arrived.push_back(AmqpEvent::Answers(vec![(0, Answer::Closed(loss))]));
+            return 0;
+        }
+        let may_publish = !self.is_blocked && !is_past(|limits| limits.begin_until);
+        let is_publish = |frame: &Frame| matches!(frame, Frame::Publish(..));
+        let (mut messages, mut other): (VecDeque<Frame>, VecDeque<Frame>) =
+            std::mem::take(&mut self.outbox).into_iter().partition(is_publish);
+        let mut written = 0;
+        for _ in 0..room {
+            let frame = match () {
+                () if self.has_begun || other.is_empty() && may_publish => messages.pop_front(),
+                () => other.pop_front(),
+            };
+            let Some(frame) = frame else { break };
+            if is_publish(&frame) {
+                self.has_begun = false;
+                written += 1;
+            }
+            self.up.push_back((now_us, frame));
+        }
         if written > 0 {
             self.arrived.push_back(AmqpEvent::Written(written));
         }
-        self.up.extend(goes.into_iter().map(|frame| (now_us, frame)));
+        let left = if may_publish { messages.len() } else { 0 };
+        self.has_begun |= left > 0 && other.is_empty() && begins;
+        self.outbox = messages;
+        self.outbox.append(&mut other);
+        left
     }
 
     /// An answer or a notice of the broker is under way.
@@ -243,6 +277,7 @@ impl Connection {
                 if answers.iter().any(is_close) {
                     self.has_heard_close = true;
                     self.outbox.clear();
+                    self.has_begun = false;
                 }
             }
             AmqpEvent::Blocked(_) => self.is_blocked = true,
@@ -305,6 +340,7 @@ impl Connection {
     /// heard.
     pub(super) fn abandon(&mut self) -> u64 {
         self.outbox.clear();
+        self.has_begun = false;
         if std::mem::replace(&mut self.is_left, true) {
             return 0;
         }

@@ -40,6 +40,7 @@ counts! {
     blocked: "blocked",
     unblocked: "unblocked",
     /// The relay takes the connection for lost, and sends again what was under way on it.
+    socket_full: "messages that a full socket has left",
     left: "stored from a lost connection",
     explained: "stored, confirm lost",
 }

@@ -18,6 +18,8 @@ use crate::life::Life;
 const CONNECT_WITHIN_US: u64 = 5_000_000;
 /// Each end gives up a connection on which it hears nothing for so long.
 const HEARTBEATS_US: u64 = 6_000_000;
+/// So often may the connection of a sink be closed over the number of its channels.
+const OVER_CHANNELS_MAX: u64 = 2;
 const FRAME_BYTES: usize = 32 * 1024;
 /// The names of the queues, and the routing keys that lead to them.
 pub(super) const QUEUES: [&str; 3] = ["bills", "orders", DEAD_LETTERS];
@@ -90,7 +92,9 @@ pub(crate) struct Server {
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
-    /// The first complaint about a dead letter.
+    /// By sink: how often its connection was closed because the user had opened too many channels.
+    over_channels: BTreeMap<(usize, u64), u64>,
+    /// The first complaint about a dead letter, or about a relay.
     pub(super) complaint: Option<String>,
     /// The acts of the broker, if a story is written.
     pub(crate) story: Option<Vec<String>>,
@@ -133,6 +137,7 @@ impl Server {
             refused: BTreeSet::new(),
             forbidden: BTreeMap::new(),
             missed: BTreeSet::new(),
+            over_channels: BTreeMap::new(),
             complaint: None,
             story: None,
             random,
@@ -235,7 +240,7 @@ impl Server {
         std::mem::take(&mut self.explained)
     }
 
-    /// Takes out what is wrong with a dead letter.
+    /// Takes out what is wrong with a dead letter, or with a relay.
     pub(crate) fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
@@ -376,6 +381,7 @@ impl Server {
     fn work(&mut self, id: u64, Round { now_us, late_us, is_away, .. }: Round) {
         let answers = self.draw(2) == 0;
         let arrives = self.draw(4);
+        let (takes, begins) = (self.draw(3), self.draw(2) == 0);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.is_left || connection.life.is_dead() {
             return;
@@ -398,7 +404,9 @@ impl Server {
             _ => {}
         }
         if connection.phase == Phase::Open {
-            connection.write(now_us);
+            let room = if connection.is_full { takes } else { usize::MAX };
+            let left = connection.write(now_us, room, begins);
+            self.counts.socket_full += left as u64;
         }
         if connection.down_is_cut {
             return;
@@ -512,6 +520,7 @@ impl Server {
     fn open_channel(&mut self, id: u64, now_us: u64) {
         if self.channels_used() >= self.user_channels_max {
             self.counts.channels_refused += 1;
+            self.note_over_channels(id);
             let loss = self.too_many_channels();
             return self.end(id, loss, now_us);
         }
@@ -525,6 +534,20 @@ impl Server {
         self.counts.further_channels += 1;
         connection.channels.insert(number, Channel::default());
         connection.tell(now_us, AmqpEvent::ChannelOpened(number));
+    }
+
+    /// A sink that is told how many channels its user may have does not open them again and again: each
+    /// time everything in flight would be repeated.
+    fn note_over_channels(&mut self, id: u64) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let (relay, sink) = (connection.relay, connection.sink);
+        let times = self.over_channels.entry((relay, sink)).or_default();
+        *times += 1;
+        if *times > OVER_CHANNELS_MAX {
+            self.complaint.get_or_insert(format!(
+                "channels: relay {relay} has opened more channels than its user may have {times} times"
+            ));
+        }
     }
 
     /// Lets the messages of these connections that are under way arrive at their queues now.

@@ -51,8 +51,9 @@ impl Server {
     /// It takes logins and messages, and this relay and it hear each other.
     pub(crate) fn is_well(&self, relay: usize) -> bool {
         let mut own = self.connections.values().filter(|it| it.relay == relay && !it.is_left);
-        let is_bad =
-            |it: &Connection| it.up_is_cut || it.down_is_cut || it.is_told || it.is_blocked;
+        let is_bad = |it: &Connection| {
+            it.up_is_cut || it.down_is_cut || it.is_told || it.is_blocked || it.is_full
+        };
         self.alarm.is_none() && !self.refuses_logins && !own.any(is_bad)
     }
 
@@ -86,6 +87,18 @@ impl Server {
                 (connection.up_is_cut, connection.down_is_cut) = (up, down);
             }
         }
+    }
+
+    /// Some sockets take little from here on.
+    pub(crate) fn fill_sockets(&mut self) {
+        for id in self.ids() {
+            let is_full = self.draw(4) > 0;
+            self.connections.get_mut(&id).into_iter().for_each(|it| it.is_full = is_full);
+        }
+    }
+
+    pub(crate) fn empty_sockets(&mut self) {
+        self.connections.values_mut().for_each(|it| it.is_full = false);
     }
 
     /// A queue is in trouble, or no more.

@@ -18,6 +18,7 @@ pub(super) struct Mends {
     full_us: Option<u64>,
     exchange_us: Option<u64>,
     logins_us: Option<u64>,
+    sockets_us: Option<u64>,
     lingers_until_us: u64,
 }
 
@@ -92,6 +93,10 @@ impl World {
                 ends.exchange_us = Some(soon_us);
             }
             FaultKind::ConfirmsLinger => ends.lingers_until_us = soon_us,
+            FaultKind::AmqpSocketFull => {
+                broker.rabbitmq.fill_sockets();
+                ends.sockets_us = Some(soon_us);
+            }
             _ => {}
         }
         drop(broker);
@@ -99,7 +104,8 @@ impl World {
 
     /// Ends what has lasted long enough.
     pub(super) fn mend_rabbitmq(&mut self, now_us: u64) {
-        let Mends { alarm_us, queue_us, full_us, exchange_us, logins_us, .. } = &mut self.rabbitmq;
+        let Mends { alarm_us, queue_us, full_us, exchange_us, logins_us, sockets_us, .. } =
+            &mut self.rabbitmq;
         let mut told = Vec::new();
         let mut broker = locked(&self.broker);
         if alarm_us.take_if(|at| *at <= now_us).is_some() {
@@ -121,6 +127,10 @@ impl World {
         if logins_us.take_if(|at| *at <= now_us).is_some() {
             broker.rabbitmq.refuse_logins(false);
             told.push("the broker accepts logins again");
+        }
+        if sockets_us.take_if(|at| *at <= now_us).is_some() {
+            broker.rabbitmq.empty_sockets();
+            told.push("sockets take everything again");
         }
         if now_us == u64::MAX {
             self.rabbitmq.lingers_until_us = 0;

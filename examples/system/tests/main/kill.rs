@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::kit::{Rng, volume};
 use walrelay_harness::relay::RelayProcess;
-use walrelay_harness::stats::human_duration;
 use walrelay_harness::system::{
     BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderLoad, OrderReport, Payments, Service, System,
     SystemOptions, effects,
 };
 use walrelay_harness::{Broker, BrokerKind, Postgres};
+use walrelay_measure::numbers;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ fn every_order_has_one_effect(broker: BrokerKind) {
     system.broker.sync_declarations().unwrap();
     system.billing.start_with(&PROVIDER_IS_DOWN).unwrap();
     system.billing.wait_ready(LIMIT).unwrap();
-    println!("{}: started in {}", broker.name(), human_duration(began.elapsed()));
+    println!("{}: started in {}", broker.name(), numbers::duration(began.elapsed()));
     // WHEN each part of it is killed under load
     let load = load(&system);
     let (report, killed) = break_everything(&mut system, &load);
@@ -100,7 +100,7 @@ fn every_order_has_one_effect(broker: BrokerKind) {
     let broken = Instant::now();
     let found =
         wait_effects(&mut system, "all but what is poison", Effects::are_exact_but_for_poison);
-    println!("{found}  settled in {}", human_duration(broken.elapsed()));
+    println!("{found}  settled in {}", numbers::duration(broken.elapsed()));
     assert_eq!(found.orders, load.orders);
     assert!(system.billing.said("the payment provider is down"), "no lane was held");
     // THEN the dead letters are the poison, and nothing else
@@ -128,7 +128,7 @@ fn every_order_has_one_effect(broker: BrokerKind) {
         assert_eq!(service.wait_exit(LIMIT).unwrap(), 0, "{}", service.tail(20));
     }
     assert_eq!(effects(&system.postgres).unwrap(), found);
-    println!("{found}  {} in all", human_duration(began.elapsed()));
+    println!("{found}  {} in all", numbers::duration(began.elapsed()));
 }
 
 /// The orders whose events are dead letters of the billing service.

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::screen::Screen;
 use crate::consumer::Seen;
-use crate::load::SteadyReport;
 use crate::oracle::Verdict;
 use crate::proc::Memory;
-use crate::stats::{Latencies, human_bytes, human_count, human_duration, human_ms, human_rate};
+use walrelay_measure::latency::Latencies;
+use walrelay_measure::load::Pace;
+use walrelay_measure::numbers;
 
 pub(super) struct Faulted {
     pub(super) name: &'static str,
@@ -35,40 +36,40 @@ pub(super) struct Summary {
     pub(super) slot: Slot,
     pub(super) memory: Memory,
     pub(super) cpu_seconds: f64,
-    pub(super) steady: SteadyReport,
+    pub(super) steady: Pace,
 }
 
 impl Summary {
     pub(super) fn text(&self, verdict: &Verdict, screen: &Screen) -> String {
         let mut text = String::new();
         let mut row = |name: &str, value: String| text.push_str(&format!("  {name:<18}{value}\n"));
-        row("events committed", human_count(verdict.committed));
-        row("lost", human_count(verdict.missing.count));
-        row("out of order", human_count(verdict.out_of_order.count));
-        row("repeated", human_count(verdict.duplicates));
+        row("events committed", numbers::count(verdict.committed));
+        row("lost", numbers::count(verdict.missing.count));
+        row("out of order", numbers::count(verdict.out_of_order.count));
+        row("repeated", numbers::count(verdict.duplicates));
         for fault in &self.faults {
-            row("", format!("{:>6} {}", human_count(fault.repeated), fault.name));
+            row("", format!("{:>6} {}", numbers::count(fault.repeated), fault.name));
         }
-        let stopped = human_duration(self.stopped);
+        let stopped = numbers::duration(self.stopped);
         row("", format!("{:>6} relay stopped (SIGTERM), in {stopped}", self.repeated_by_stop));
         row(
             "latency",
             format!("{}, from INSERT to consumer, at a steady rate", points(&self.quiet)),
         );
-        let mut faulty = Latencies::new();
+        let mut faulty = Latencies::default();
         self.faults.iter().for_each(|fault| faulty.merge(&fault.latencies));
         row("", format!("{}, around the faults", points(&faulty)));
-        let lateness = self.steady.lateness.p99_ms;
-        row("", format!("the load itself was late by {} ms (p99)", human_ms(lateness)));
+        let lateness = self.steady.lateness.percentiles().p99_ms;
+        row("", format!("the load itself was late by {} ms (p99)", numbers::figure(lateness)));
         let Burst { rows, written, arrival } = &self.burst;
-        let rate = human_rate(arrival.rate_per_second());
-        let (rows, written) = (human_count(*rows), human_duration(*written));
+        let rate = numbers::rate(arrival.rate_per_second());
+        let (rows, written) = (numbers::count(*rows), numbers::duration(*written));
         row("burst", format!("{rows} rows written in {written}, consumed at {rate}"));
         let (lag, retained) =
-            (human_bytes(self.slot.lag_bytes), human_bytes(self.slot.retained_bytes));
+            (numbers::bytes(self.slot.lag_bytes), numbers::bytes(self.slot.retained_bytes));
         row("slot", format!("lag {lag}, retained WAL {retained}"));
         let (rss, peak) =
-            (human_bytes(self.memory.rss_bytes), human_bytes(self.memory.peak_rss_bytes));
+            (numbers::bytes(self.memory.rss_bytes), numbers::bytes(self.memory.peak_rss_bytes));
         row("relay", format!("CPU {:.2} s, memory {rss} (peak {peak})", self.cpu_seconds));
         text.push('\n');
         if verdict.is_exact(u64::MAX) {
@@ -83,7 +84,10 @@ impl Summary {
 
 fn points(latencies: &Latencies) -> String {
     let points = latencies.percentiles();
-    let (p50, p99, max) =
-        (human_ms(points.p50_ms), human_ms(points.p99_ms), human_ms(points.max_ms));
+    let (p50, p99, max) = (
+        numbers::figure(points.p50_ms),
+        numbers::figure(points.p99_ms),
+        numbers::figure(points.max_ms),
+    );
     format!("p50 {p50} ms, p99 {p99} ms, max {max} ms")
 }

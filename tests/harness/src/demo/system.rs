@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use super::screen::Screen;
 use super::waterfall;
 use crate::kit::now_us;
-use crate::stats::human_duration;
 use crate::system::{
     BILLING, Effects, NOTIFICATIONS, OF_BILLING, OrderClient, OrderLoad, Payments, System,
     SystemOptions, effects,
 };
 use crate::{BrokerKind, HarnessError, Result};
+use walrelay_measure::numbers;
 
 const LEVELS: &str = "1s,2s,4s";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub(super) fn run(broker: BrokerKind) -> Result<bool> {
         system.postgres.port(),
         system.broker.kind().name(),
         system.broker.port(),
-        human_duration(began.elapsed()),
+        numbers::duration(began.elapsed()),
         service("order-service", system.orders.address()),
         service("notification-service", system.notifications.address()),
         service("billing-service", system.billing.address()),
@@ -146,7 +146,7 @@ impl Show<'_> {
         let mut text = String::new();
         write!(text, "{found}").ok();
         self.screen
-            .head(&format!("settled {} after the first order", human_duration(began.elapsed())));
+            .head(&format!("settled {} after the first order", numbers::duration(began.elapsed())));
         self.screen.say(text.trim_end());
         let exact = found.are_exact();
         self.screen.say(&if exact {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use super::screen::Screen;
 use super::target;
 use crate::consumer::{Consumer, Mode, Record, Seen};
-use crate::stats::{Latencies, human_count, human_ms};
 use crate::{Broker, HarnessError, Result};
+use walrelay_measure::latency::Latencies;
+use walrelay_measure::numbers;
 
 const TICK: Duration = Duration::from_millis(200);
 const LINE: Duration = Duration::from_secs(1);
@@ -35,10 +36,10 @@ impl<'a> Watcher<'a> {
             began: now,
             records: target::consumer(broker, topics, Mode::Records)?,
             latency: target::consumer(broker, topics, Mode::Latency)?,
-            line: Latencies::new(),
+            line: Latencies::default(),
             line_since: now,
             phase: Seen::default(),
-            quiet: Latencies::new(),
+            quiet: Latencies::default(),
         })
     }
 
@@ -88,7 +89,7 @@ impl<'a> Watcher<'a> {
     /// The current line stays; one on which nothing arrived is told too, for that is news.
     fn end_line(&mut self) {
         self.screen.settle(&self.text());
-        self.line = Latencies::new();
+        self.line = Latencies::default();
         self.line_since = Instant::now();
     }
 
@@ -102,7 +103,8 @@ impl<'a> Watcher<'a> {
     fn text(&self) -> String {
         let records = self.records.snapshot().records;
         let points = self.line.percentiles();
-        let told = |ms: f64| if points.count == 0 { "–".to_owned() } else { human_ms(ms) };
+        let told =
+            |ms: f64| if points.samples == 0 { "–".to_owned() } else { numbers::figure(ms) };
         let sample = records.last().map_or_else(String::new, |record| {
             let Record { topic, partition, offset, key, .. } = record;
             format!("   {topic}/{partition}@{offset}  {key}")
@@ -110,8 +112,8 @@ impl<'a> Watcher<'a> {
         format!(
             "{:>5.1} s  {:>7} arrived  +{:<7} p50 {:>5} ms  p99 {:>5} ms{sample}",
             self.began.elapsed().as_secs_f64(),
-            human_count(records.len() as u64),
-            human_count(self.line.count()),
+            numbers::count(records.len() as u64),
+            numbers::count(self.line.count()),
             told(points.p50_ms),
             told(points.p99_ms),
         )

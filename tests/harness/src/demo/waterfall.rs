@@ -2,7 +2,7 @@
 //! the root of another trace, with a link to this one: see docs/tracing.md.
 
 use crate::collector::{ResourceSpans, Span, attribute};
-use crate::stats::human_ms;
+use walrelay_measure::numbers;
 
 const WIDTH: usize = 48;
 const BAR: char = '█';
@@ -50,7 +50,7 @@ pub(super) fn draw(lines: &[Line]) -> String {
         return String::new();
     };
     let whole = lines.iter().map(|line| line.end_ns).max().unwrap_or(start) - start;
-    let ms = |ns: u64| human_ms(ns as f64 / 1e6);
+    let ms = |ns: u64| numbers::figure(ns as f64 / 1e6);
     let column = |ns: u64| (ns as f64 / whole.max(1) as f64 * WIDTH as f64) as usize;
     let mut text = String::new();
     for line in lines {

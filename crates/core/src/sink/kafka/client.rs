@@ -1,30 +1,34 @@
 //! A producer with a count of the events it has, which asks for the metadata of a topic when the
 //! producer would wait too long for it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::code::Code;
 use super::fault;
+use super::learned::Learned;
 use super::port::{ProducerAnswers, ProducerFactory, ProducerKind, ProducerPort, TopicId};
-use super::record_limit::RecordLimit;
+use super::reachability::LostBrokers;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::mutants::{Mutant, on};
 use crate::sink::publish::SinkReport;
 
-/// How long a request for a missing topic may block.
-const TOPIC_REQUEST_WITHIN: Duration = Duration::from_millis(20);
+/// How long the answer to a request for a missing topic is waited for.
+const TOPIC_ANSWER_WITHIN: Duration = Duration::from_millis(20);
 /// How often a missing topic is asked for.
 const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) struct ProducerClient<P> {
     pub(super) producer: P,
-    record_limit: RecordLimit,
+    learned: Arc<Learned>,
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
-    topic_asked_at: Option<Instant>,
+    /// When a topic was asked for last, and whether an answer can come.
+    topic_asked: Option<(Instant, bool)>,
     /// A topic that was missing or forbidden, and whether the answers were collected since.
     missing: Option<(TopicId, bool)>,
+    lost_brokers: LostBrokers,
     /// Of the last poll.
     now: Instant,
 }
@@ -33,15 +37,16 @@ impl<P: ProducerPort> ProducerClient<P> {
     pub(super) fn open<F: ProducerFactory<Producer = P>>(
         producers: &mut F,
         kind: ProducerKind,
-        record_limit: &RecordLimit,
+        learned: &Arc<Learned>,
         now: Instant,
     ) -> Result<ProducerClient<P>, Fault> {
         Ok(ProducerClient {
-            producer: producers.open(kind, record_limit.batch_bytes_max())?,
-            record_limit: record_limit.clone(),
+            producer: producers.open(kind, learned.record_limit.batch_bytes_max())?,
+            learned: Arc::clone(learned),
             in_flight: 0,
-            topic_asked_at: None,
+            topic_asked: None,
             missing: None,
+            lost_brokers: LostBrokers::default(),
             now,
         })
     }
@@ -56,10 +61,10 @@ impl<P: ProducerPort> ProducerClient<P> {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
-        if self.record_limit.is_beyond_client(event) {
+        if self.learned.record_limit.is_beyond_client(event) {
             return Err(Code::MessageSizeTooLarge);
         }
-        let mut outcome = self.producer.produce(topic, sequence, event, partition);
+        let outcome = self.producer.produce(topic, sequence, event, partition);
         let may_have_changed =
             matches!(outcome, Err(Code::UnknownTopic | Code::TopicAuthorizationFailed));
         if may_have_changed && self.in_flight > 0 && self.missing != Some((topic, true)) {
@@ -68,8 +73,8 @@ impl<P: ProducerPort> ProducerClient<P> {
             self.missing = Some((topic, false));
             return Err(Code::QueueFull);
         }
-        if may_have_changed && self.ask_for_topic(event.topic) {
-            outcome = self.producer.produce(topic, sequence, event, partition);
+        if may_have_changed && self.awaits_answer(event.topic) {
+            return Err(Code::QueueFull);
         }
         if outcome.is_err() && self.producer.fatal().is_some() {
             return Err(Code::Fatal);
@@ -80,30 +85,41 @@ impl<P: ProducerPort> ProducerClient<P> {
         Ok(())
     }
 
-    fn ask_for_topic(&mut self, topic: &str) -> bool {
-        let is_recent = |at| self.now.duration_since(at) < TOPIC_REQUEST_INTERVAL;
-        if self.topic_asked_at.is_some_and(is_recent) {
-            return false;
+    /// Asks for a topic now and then. Returns whether the answer may still come.
+    fn awaits_answer(&mut self, topic: &str) -> bool {
+        let asked = self.topic_asked.map(|(at, can_come)| (self.now.duration_since(at), can_come));
+        if let Some((age, can_come)) = asked.filter(|(age, _)| *age < TOPIC_REQUEST_INTERVAL) {
+            return can_come && age < TOPIC_ANSWER_WITHIN;
         }
-        self.topic_asked_at = Some(self.now);
-        self.producer.renew_metadata(Some(topic), TOPIC_REQUEST_WITHIN)
+        let can_come = self.producer.renew_metadata(Some(topic));
+        self.topic_asked = Some((self.now, can_come));
+        can_come
     }
 
-    /// Asks at once when the next event finds its topic missing or forbidden.
+    /// Asks at once when the next event finds its topic missing or forbidden, unless an answer may still
+    /// come.
     pub(super) fn ask_again(&mut self) {
-        self.topic_asked_at = None;
+        let now = self.now;
+        self.topic_asked.take_if(|(at, _)| now.duration_since(*at) >= TOPIC_ANSWER_WITHIN);
     }
 
     /// Collects all answers, waiting at most `patience` for the first.
     pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> ProducerAnswers {
         self.now = now;
         let answers = self.producer.poll(patience);
+        if !answers.confirmed.is_empty() {
+            self.lost_brokers.answered();
+        }
+        answers.errors.iter().for_each(|(code, _)| self.lost_brokers.reported(*code, now));
+        if self.lost_brokers.must_be_named(now) {
+            self.producer.name_brokers();
+        }
         if let Some((_, is_polled)) = &mut self.missing {
             *is_polled = true;
         }
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         for (topic, bytes_max) in &answers.record_limits {
-            self.record_limit.learn(topic, *bytes_max);
+            self.learned.record_limit.learn(topic, *bytes_max);
         }
         answers
     }
@@ -119,7 +135,7 @@ impl<P: ProducerPort> ProducerClient<P> {
 
     /// Batches of the topic, with so many bytes in all, were refused because of their size.
     pub(super) fn refused_batches(&self, topic: &str, bytes: usize) {
-        self.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
+        self.learned.record_limit.refused(topic, bytes.min(self.producer.batch_bytes_max()));
     }
 
     /// The report for a producer that is unusable from now on.

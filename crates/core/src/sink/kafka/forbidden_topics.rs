@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Names that are remembered: a template may lead to any number of topics.
@@ -14,12 +14,8 @@ const REMEMBERED_MAX: usize = 1024;
 /// After a refused time others of the topic may be taken: some records are a little older than others.
 const TIME_HOLDS_FOR: Duration = Duration::from_secs(60);
 
-/// Clones share them, so that a rebuilt sink knows what the one before it has learned.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ForbiddenTopics(Arc<Shared>);
-
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct ForbiddenTopics {
     is_any: AtomicBool,
     /// A confirm before that time says nothing of the next record.
     names: Mutex<BTreeMap<String, Option<Instant>>>,
@@ -27,12 +23,12 @@ struct Shared {
 
 impl ForbiddenTopics {
     fn names(&self) -> MutexGuard<'_, BTreeMap<String, Option<Instant>>> {
-        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[inline]
     pub(super) fn contains(&self, topic: &str) -> bool {
-        self.0.is_any.load(Relaxed) && self.names().contains_key(topic)
+        self.is_any.load(Relaxed) && self.names().contains_key(topic)
     }
 
     pub(super) fn refused(&self, topic: &str) {
@@ -50,14 +46,14 @@ impl ForbiddenTopics {
             names.clear();
         }
         names.insert(topic.to_owned(), until);
-        self.0.is_any.store(true, Relaxed);
+        self.is_any.store(true, Relaxed);
     }
 
     pub(super) fn confirmed(&self, topic: &str, now: Instant) {
-        if self.0.is_any.load(Relaxed) {
+        if self.is_any.load(Relaxed) {
             let mut names = self.names();
             names.retain(|name, until| name != topic || until.is_some_and(|until| now < until));
-            self.0.is_any.store(!names.is_empty(), Relaxed);
+            self.is_any.store(!names.is_empty(), Relaxed);
         }
     }
 }

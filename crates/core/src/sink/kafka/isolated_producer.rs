@@ -8,6 +8,7 @@
 //! producer is created when it is needed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
@@ -28,7 +29,7 @@ const KEEP_FOR: Duration = Duration::from_secs(30);
 
 pub(super) struct IsolatedProducer<F: ProducerFactory> {
     producers: F,
-    learned: Learned,
+    learned: Arc<Learned>,
     client: Option<ProducerClient<F::Producer>>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
@@ -43,7 +44,7 @@ pub(super) struct IsolatedProducer<F: ProducerFactory> {
 }
 
 impl<F: ProducerFactory> IsolatedProducer<F> {
-    pub(super) fn new(producers: F, learned: Learned, now: Instant) -> IsolatedProducer<F> {
+    pub(super) fn new(producers: F, learned: Arc<Learned>, now: Instant) -> IsolatedProducer<F> {
         IsolatedProducer {
             producers,
             learned,
@@ -153,10 +154,14 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
     }
 
     fn client(&mut self, now: Instant) -> Result<&mut ProducerClient<F::Producer>, Fault> {
-        let (kind, limit) = (ProducerKind::Isolated, &self.learned.record_limit);
         let client = match self.client.take() {
             Some(client) => client,
-            None => ProducerClient::open(&mut self.producers, kind, limit, now)?,
+            None => ProducerClient::open(
+                &mut self.producers,
+                ProducerKind::Isolated,
+                &self.learned,
+                now,
+            )?,
         };
         Ok(self.client.insert(client))
     }

@@ -4,8 +4,8 @@
 use super::forbidden_topics::ForbiddenTopics;
 use super::record_limit::RecordLimit;
 
-/// Clones share it.
-#[derive(Clone, Debug, Default)]
+/// Its owner outlives the sinks, which share it.
+#[derive(Debug, Default)]
 pub struct Learned {
     pub(super) record_limit: RecordLimit,
     pub(super) forbidden: ForbiddenTopics,

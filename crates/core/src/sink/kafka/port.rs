@@ -32,7 +32,7 @@ pub enum ProducerKind {
     Isolated,
 }
 
-/// A producer. Nothing but [`ProducerPort::poll`] and [`ProducerPort::renew_metadata`] waits.
+/// A producer. Nothing but [`ProducerPort::poll`] waits.
 pub trait ProducerPort {
     /// The topic of that name, which need not exist.
     fn topic(&mut self, name: &str) -> Result<TopicId, Code>;
@@ -70,9 +70,13 @@ pub trait ProducerPort {
     /// never: the login may lack the right to describe the topic's configuration.
     fn ask_record_limit(&mut self, topic: &str);
 
-    /// Asks the cluster for metadata of `topic`, or, without one, only whether it answers. Returns
-    /// whether it has answered within `patience`.
-    fn renew_metadata(&mut self, topic: Option<&str>, patience: Duration) -> bool;
+    /// Asks the cluster for the metadata of `topic`, or of all topics in use. Returns whether it is
+    /// connected: then the producer soon knows them.
+    fn renew_metadata(&mut self, topic: Option<&str>) -> bool;
+
+    /// Names the configured brokers to the producer again; see
+    /// [`super::reachability::LostBrokers`].
+    fn name_brokers(&mut self);
 
     /// The fatal error that has made the producer unusable, if there is one.
     fn fatal(&mut self) -> Option<(Code, String)>;

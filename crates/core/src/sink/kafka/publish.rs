@@ -8,6 +8,7 @@
 //! ([`super::record_limit`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
@@ -39,7 +40,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(2);
 pub struct KafkaSink<F: ProducerFactory> {
     key_hasher: KeyHasher,
     normal: ProducerClient<F::Producer>,
-    learned: Learned,
+    learned: Arc<Learned>,
     in_flight: InFlight,
     key_order: KeyOrder,
     warmup: PartitionWarmup,
@@ -62,19 +63,19 @@ impl<F: ProducerFactory> KafkaSink<F> {
     /// The producer connects in the background. `seed` is for the hashes of keys.
     pub fn new(
         mut producers: F,
-        learned: Learned,
+        learned: Arc<Learned>,
         seed: u64,
         now: Instant,
     ) -> Result<KafkaSink<F>, Fault> {
-        let (kind, limit) = (ProducerKind::Normal, &learned.record_limit);
-        let mut normal = ProducerClient::open(&mut producers, kind, limit, now)?;
+        let kind = ProducerKind::Normal;
+        let mut normal = ProducerClient::open(&mut producers, kind, &learned, now)?;
         for topic in learned.record_limit.refusing() {
             normal.producer.ask_record_limit(&topic);
         }
         Ok(KafkaSink {
             key_hasher: KeyHasher::new(seed),
             normal,
-            learned: learned.clone(),
+            learned: Arc::clone(&learned),
             in_flight: InFlight::default(),
             key_order: KeyOrder::default(),
             warmup: PartitionWarmup::default(),
@@ -108,7 +109,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             self.isolated.events.add(sequence, Record::copy(event, lane));
             return Ok(());
         }
-        let Learned { forbidden, record_limit } = &self.learned;
+        let Learned { forbidden, record_limit } = &*self.learned;
         if forbidden.contains(event.topic) || record_limit.is_exceeded(event) {
             self.isolated.events.add_troubled(sequence, Record::copy(event, lane));
             return Ok(());

@@ -25,6 +25,7 @@ struct Cluster {
     refused: BTreeMap<String, Code>,
     is_answering: bool,
     metadata_requests: usize,
+    brokers_named: usize,
     limits_asked: Vec<String>,
 }
 
@@ -104,10 +105,14 @@ impl ProducerPort for Producer {
         self.cluster.borrow_mut().limits_asked.push(topic.to_owned());
     }
 
-    fn renew_metadata(&mut self, _: Option<&str>, _: Duration) -> bool {
+    fn renew_metadata(&mut self, _: Option<&str>) -> bool {
         let mut cluster = self.cluster.borrow_mut();
         cluster.metadata_requests += 1;
         cluster.is_answering
+    }
+
+    fn name_brokers(&mut self) {
+        self.cluster.borrow_mut().brokers_named += 1;
     }
 
     fn fatal(&mut self) -> Option<(Code, String)> {
@@ -122,7 +127,7 @@ impl ProducerPort for Producer {
 /// A sink that was built anew as often as a test says, and the time.
 struct World {
     cluster: Shared,
-    learned: Learned,
+    learned: Arc<Learned>,
     sink: KafkaSink<Factory>,
     now: Instant,
 }
@@ -130,8 +135,9 @@ struct World {
 impl World {
     fn new() -> World {
         let cluster = Shared::default();
-        let (learned, now) = (Learned::default(), Instant::now());
-        let sink = KafkaSink::new(Factory(Rc::clone(&cluster)), learned.clone(), 7, now).unwrap();
+        let (learned, now) = (Arc::<Learned>::default(), Instant::now());
+        let sink =
+            KafkaSink::new(Factory(Rc::clone(&cluster)), Arc::clone(&learned), 7, now).unwrap();
         World { cluster, learned, sink, now }
     }
 
@@ -152,7 +158,8 @@ impl World {
     fn rebuild(&mut self) {
         let cluster = Rc::clone(&self.cluster);
         (cluster.borrow_mut().fatal, cluster.borrow_mut().taken) = (None, BTreeMap::new());
-        self.sink = KafkaSink::new(Factory(cluster), self.learned.clone(), 7, self.now).unwrap();
+        self.sink =
+            KafkaSink::new(Factory(cluster), Arc::clone(&self.learned), 7, self.now).unwrap();
     }
 
     fn publish(&mut self, sequence: Sequence, topic: &str, key: &str) {
@@ -412,7 +419,36 @@ fn a_missing_topic_is_asked_for_now_and_then_and_its_key_waits() {
 }
 
 #[test]
-fn an_unreachable_cluster_is_asked_once_a_second_and_an_unused_producer_is_closed() {
+fn an_event_for_a_missing_topic_is_held_while_an_answer_may_come() {
+    let mut world = World::warm();
+    let publish = |world: &mut World, sequence| {
+        world.now += Duration::from_millis(10);
+        world.poll();
+        event("gone", "a", |event| world.sink.publish(sequence, event))
+    };
+    world.cluster.borrow_mut().refused.insert("gone".to_owned(), Code::UnknownTopic);
+    world.cluster.borrow_mut().is_answering = true;
+    // WHEN the topic is found THEN the event is taken
+    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
+    assert_eq!(publish(&mut world, 3), Err(PublishError::QueueFull));
+    world.cluster.borrow_mut().refused.clear();
+    assert_eq!(publish(&mut world, 3), Ok(()));
+    assert_eq!(world.taken(ProducerKind::Normal), [3]);
+    world.confirm(3);
+    world.poll();
+    // WHEN it is still missing then THEN the event has failed
+    world.now += Duration::from_secs(1);
+    world.cluster.borrow_mut().refused.insert("gone".to_owned(), Code::UnknownTopic);
+    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+    assert_eq!(publish(&mut world, 4), Err(PublishError::QueueFull));
+    assert_eq!(publish(&mut world, 4), Ok(()));
+    let failures: Vec<_> = world.poll().iter().filter_map(failed).collect();
+    assert_eq!(failures, [(4, Disposition::Transient)]);
+    assert_eq!(world.cluster.borrow().metadata_requests, 2);
+}
+
+#[test]
+fn an_unreachable_cluster_is_asked_now_and_then_and_an_unused_producer_is_closed() {
     let mut world = World::warm();
     event("orders", "a", |event| world.sink.publish_alone(3, event)).unwrap();
     world.poll();
@@ -427,6 +463,7 @@ fn an_unreachable_cluster_is_asked_once_a_second_and_an_unused_producer_is_close
         assert_eq!((world.poll(), world.poll()), (Vec::new(), Vec::new()));
     }
     assert_eq!(world.cluster.borrow().metadata_requests, 40);
+    assert_eq!(world.cluster.borrow().brokers_named, 1);
     world.cluster.borrow_mut().is_answering = true;
     world.now += Duration::from_secs(1);
     assert_eq!(world.poll(), [SinkReport::Reachable]);

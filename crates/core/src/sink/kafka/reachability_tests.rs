@@ -34,3 +34,19 @@ fn that_all_brokers_are_down_is_told_with_the_reason() {
     assert_eq!(reachability.answered(), Some(SinkReport::Reachable));
     assert_eq!(failed(&mut reachability, Code::AllBrokersDown, DOWN), unreachable(DOWN));
 }
+
+#[test]
+fn the_brokers_are_named_again_once_when_nothing_is_heard_after_the_loss_of_all() {
+    let (mut lost, start) = (LostBrokers::default(), Instant::now());
+    let at = |ms| start + Duration::from_millis(ms);
+    lost.reported(Code::BrokerTransportFailure, start);
+    assert!(!lost.must_be_named(at(10_000)));
+    // Rounds of attempts to connect are reported.
+    lost.reported(Code::AllBrokersDown, at(10_000));
+    lost.reported(Code::AllBrokersDown, at(12_000));
+    assert!(!lost.must_be_named(at(14_000)));
+    assert!(lost.must_be_named(at(16_000)) && !lost.must_be_named(at(30_000)));
+    lost.reported(Code::AllBrokersDown, at(30_000));
+    lost.answered();
+    assert!(!lost.must_be_named(at(40_000)));
+}

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::code::Code;
 use super::record::Record;
 use crate::base::event::Outbound;
 use crate::dead_letter::fit::{Room, fit, head_bytes};
+use crate::dead_letter::writer::KAFKA_HEADER_BYTES;
 
 /// librdkafka's property, and its default.
 pub const PROPERTY: &str = "message.max.bytes";
@@ -20,13 +21,12 @@ const CLIENT_BYTES_MAX: usize = 1_000_000;
 /// The header of a batch, and the lengths of the fields of its record.
 const FRAME_BYTES: usize = 160;
 
-/// Clones share the limits, so that a rebuilt sink knows what the one before it has learned.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RecordLimit {
     client_bytes_max: usize,
-    topics: Arc<Mutex<BTreeMap<String, TopicLimit>>>,
+    topics: Mutex<BTreeMap<String, TopicLimit>>,
     /// The least limit of the topics that have refused a batch of events.
-    batch_bytes_max: Arc<AtomicUsize>,
+    batch_bytes_max: AtomicUsize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,8 +58,8 @@ impl RecordLimit {
     pub(super) fn new(property: Option<&str>) -> RecordLimit {
         let configured = property.and_then(|text| text.trim().parse().ok());
         let client_bytes_max = configured.unwrap_or(CLIENT_BYTES_MAX);
-        let batch_bytes_max = Arc::new(AtomicUsize::new(client_bytes_max));
-        RecordLimit { client_bytes_max, topics: Arc::default(), batch_bytes_max }
+        let batch_bytes_max = AtomicUsize::new(client_bytes_max);
+        RecordLimit { client_bytes_max, topics: Mutex::default(), batch_bytes_max }
     }
 
     /// Does the client take no event of this size? It would find out only when it has copied the
@@ -134,7 +134,7 @@ impl RecordLimit {
     /// A copy of a dead letter, cut to the limit.
     pub(super) fn fit_dead_letter(&self, letter: &Outbound<'_>, lane: Option<u64>) -> Record {
         let head_bytes = self.letter_bytes_max(letter.topic).saturating_sub(FRAME_BYTES);
-        let room = Room { head_bytes, value_bytes: None };
+        let room = Room { header_bytes: KAFKA_HEADER_BYTES, head_bytes, value_bytes: None };
         fit(letter, &room, |it| Record { is_dead_letter: true, ..Record::copy(it, lane) })
     }
 
@@ -168,7 +168,7 @@ pub(super) fn is_too_large(code: Code) -> bool {
 
 /// The size of a batch with this record alone, or a little more.
 pub(super) fn framed_bytes(event: &Outbound<'_>) -> usize {
-    head_bytes(event) + event.value.map_or(0, <[u8]>::len) + FRAME_BYTES
+    head_bytes(event, KAFKA_HEADER_BYTES) + event.value.map_or(0, <[u8]>::len) + FRAME_BYTES
 }
 
 #[cfg(test)]

@@ -12,9 +12,9 @@ use super::connection_loss::ConnectionLoss;
 use super::fault;
 use super::limits::{Excess, Limits};
 use crate::base::event::{Outbound, brief};
-use crate::dead_letter::fit::{Room, fit};
+use crate::dead_letter::fit::{Room, fit, head_bytes};
 use crate::dead_letter::writer::{
-    AMQP_HEADER_COST_BYTES, CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name, listed,
+    AMQP_HEADER_BYTES, CLASS_PARKED, HEADERS_DROPPED, KEY_HEADER, TYPE, hash_name, listed,
 };
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
@@ -23,8 +23,6 @@ use crate::sink::{Disposition, Failure};
 pub const NAME_BYTES_MAX: usize = 255;
 /// The bytes that the frame with the properties has beside headers, id, type and content type.
 const PROPERTIES_COST_BYTES: usize = 47;
-/// AMQP has no record key: it is sent as this header.
-pub const KEY_HEADER: &str = "key";
 /// This header becomes the property `content_type`.
 const CONTENT_TYPE_HEADER: &str = "content-type";
 /// The broker puts the offset of a record of a stream into this header.
@@ -135,7 +133,8 @@ impl AmqpMessage {
         let fitting = Outbound { id, event_type, content_type, headers: &headers, ..*letter };
         let bare = properties_bytes(&Outbound { key: None, headers: &[], ..fitting });
         let head_bytes = limits.properties_bytes().saturating_sub(bare);
-        let room = Room { head_bytes, value_bytes: Some(limits.body_bytes) };
+        let value_bytes = Some(limits.body_bytes);
+        let room = Room { header_bytes: AMQP_HEADER_BYTES, head_bytes, value_bytes };
         match fit(&fitting, &room, |fitting| AmqpMessage::event(fitting, limits, lane)) {
             Ok(message) => Ok(AmqpMessage { is_dead_letter: true, ..message }),
             // The key of what was copied may be cut.
@@ -337,12 +336,9 @@ impl std::fmt::Debug for AmqpMessage {
 /// The size of the frame with the properties of an event, at most: of headers of one name the last is
 /// sent, and all are counted.
 fn properties_bytes(event: &Outbound<'_>) -> usize {
-    let key = event.key.map(|key| (KEY_HEADER, key));
-    let headers = event.headers.iter().copied().chain(key);
-    let headers = headers.map(|(name, value)| AMQP_HEADER_COST_BYTES + name.len() + value.len());
     let names = [event.event_type, event.content_type].into_iter().flatten();
     let names: usize = names.map(str::len).sum();
-    PROPERTIES_COST_BYTES + event.id.len() + names + headers.sum::<usize>()
+    PROPERTIES_COST_BYTES + event.id.len() + names + head_bytes(event, AMQP_HEADER_BYTES)
 }
 
 /// Whether the properties of the event fit.

@@ -555,6 +555,24 @@ fn what_waits_for_the_socket_is_not_unanswered() {
 }
 
 #[test]
+fn a_close_is_not_over_a_message_that_waits_for_the_socket() {
+    let mut fixture = Fixture::connected();
+    fixture.publish(&[1]);
+    let text = "PRECONDITION_FAILED - invalid expiration";
+    assert_eq!(failed(&fixture.close(406, text)), []);
+    fixture.port.is_full = true;
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1", "1"]);
+    // WHEN the broker closes before it can have read the message THEN that is sent again
+    assert_eq!(failed(&fixture.close(406, text)), []);
+    fixture.port.is_full = false;
+    fixture.connect_again();
+    assert_eq!(fixture.sent(), ["1"]);
+    // WHEN it has read the message THEN it has closed over that
+    assert_eq!(failed(&fixture.close(406, text)).len(), 1);
+}
+
+#[test]
 fn only_what_is_long_without_an_answer_is_noted() {
     let mut fixture = fixture_with_all_sent();
     let publisher = &mut fixture.publisher;

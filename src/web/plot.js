@@ -1,31 +1,12 @@
-// The history as plots: drawn as SVG in the pixels of the screen, read with pointer or keys, and as a table.
+// Figures along an axis as plots: drawn as SVG in the pixels of the screen, read with pointer or keys, and as a table.
 //
-// One time is under the cursor in all plots at once, because what happened to one figure is explained by
-// the others.
+// One place of the axis is under the cursor in all plots of a group at once, because what happened to one figure
+// is explained by the others.
 
-import { bytes, clock, count, duration, el, milliseconds, say, short, svg } from "./format.js";
+import { el, say, svg } from "./format.js";
 
-const HOUR = 3600;
-// A relay that has just started has so much of the time axis at least.
-const SPAN_MIN = 600;
 const HEIGHT = 168;
 const PAD = { left: 64, right: 10, top: 10, bottom: 24 };
-const TABLE_EVERY = 60;
-
-const PLOTS = [
-  { id: "throughput", title: "Throughput", unit: "events/s", write: (v) => `${short(v)}/s`, least: 1, series: [
-    { name: "published", of: (s) => s.published_per_second },
-    { name: "dead-lettered", of: (s) => s.dead_lettered_per_second }] },
-  { id: "latency", title: "Latency, commit to confirm", unit: "logarithmic", write: milliseconds, least: 1, log: true, series: [
-    { name: "p50", of: (s) => s.p50_ms },
-    { name: "p99", of: (s) => s.p99_ms }] },
-  { id: "lag", title: "Lag", unit: "bytes of WAL", write: bytes, least: 1024, binary: true, series: [
-    { name: "bytes", of: (s) => s.lag_bytes }],
-    more: (s) => s.lag_seconds === null || s.lag_seconds === undefined ? "" : ` · ${s.lag_seconds.toFixed(1)} s` },
-  { id: "in-flight", title: "In flight", unit: "events", write: count, least: 4, series: [
-    { name: "events", of: (s) => s.in_flight },
-    { name: "limit", of: (s) => s.in_flight_limit }] },
-];
 
 // Round steps from 0 on: 1, 2, 2.5 or 5 times a power of ten, or a power of two for bytes.
 export function ticks(top, binary) {
@@ -42,39 +23,40 @@ export function decades(least, greatest) {
   return Array.from({ length: to - from + 1 }, (_, at) => 10 ** (from + at));
 }
 
+// Multiples of the first of the steps that leaves room for a label at each.
+export function multiples(steps, from, to, width) {
+  const step = steps.find((one) => (to - from) / one <= width / 75) ?? steps.at(-1);
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.floor(to / step) - first + 1 }, (_, at) => (first + at) * step);
+}
+
+// Plots of the same samples, each with its place `at` on the axis. The axis has
+//   about       what it shows, in words            heading   of its column in the tables
+//   write(at)   a place as text                    label(at) the same as short as a tick needs it
+//   ticks(from, to, width)                         span      its least length; 0 for that of the samples
+//   gap         samples further apart than this are not joined
+//   last        how the last sample is called when there is no cursor
+//   rows(samples)   those that the tables have
+//   state       optional: heading, of(sample), and bad(sample), which is shaded
 export class Plots {
-  constructor(place, note, toneOf) {
-    this.note = note;
-    this.toneOf = toneOf;
-    this.samples = [];
-    this.interval = 5;
-    this.cursor = null;
-    this.plots = PLOTS.map((spec) => new Plot(spec, this));
+  constructor(place, specs, axis) {
+    Object.assign(this, { axis, samples: [], cursor: null });
+    this.plots = specs.map((spec) => new Plot(spec, this));
     place.append(...this.plots.map((plot) => plot.figure));
     new ResizeObserver(() => this.draw()).observe(place);
   }
 
-  // Adds the samples of an answer of /history that are new.
-  add(history) {
-    const fresh = history.samples.filter((sample) => sample.at > this.end);
-    if (!fresh.length) return;
-    this.interval = history.interval_seconds;
-    const samples = [...this.samples, ...fresh];
-    this.samples = samples.filter((sample) => sample.at >= fresh.at(-1).at - HOUR);
+  get end() { return this.samples.at(-1)?.at ?? 0; }
+  get span() { return Math.max(this.end - (this.samples[0]?.at ?? 0), this.axis.span) || 1; }
+
+  show(samples) {
+    this.samples = samples;
     this.draw();
   }
 
-  get end() { return this.samples.at(-1)?.at ?? 0; }
-  get span() { return Math.min(Math.max(this.end - (this.samples[0]?.at ?? 0), SPAN_MIN), HOUR); }
+  draw() { this.plots.forEach((plot) => plot.draw()); }
 
-  draw() {
-    const text = this.samples.length < 2 ? "The first samples come within some seconds."
-      : `Times are UTC, a sample every ${this.interval} s. Shaded: not ready.`;
-    say(this.note, text);
-    this.plots.forEach((plot) => plot.draw());
-  }
-
-  // Puts the cursor on the sample nearest to a time; null takes it away.
+  // Puts the cursor on the sample nearest to a place; null takes it away.
   point(at) {
     let nearest = null;
     for (const sample of at === null ? [] : this.samples) {
@@ -91,10 +73,14 @@ export class Plots {
   }
 }
 
+const isMissing = (value) => value === null || value === undefined;
+
+// One plot. Its spec has id, title, unit, write(value), the least top of its scale, whether that is logarithmic or
+// of powers of two, and its series, each with a name and of(sample); more(sample) is added to what is read.
 class Plot {
   constructor(spec, all) {
     Object.assign(this, { spec, all });
-    this.svg = svg("svg", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${spec.title}, last hour`,
+    this.svg = svg("svg", { class: "plot", tabindex: 0, role: "slider", "aria-label": `${spec.title}, ${all.axis.about}`,
       "aria-valuemin": 0, "aria-orientation": "horizontal",
       onpointermove: (event) => this.hover(event), onpointerleave: () => all.point(null),
       onkeydown: (event) => this.key(event), onblur: () => all.point(null) });
@@ -134,8 +120,9 @@ class Plot {
     const { series, least, binary, log, write } = this.spec;
     this.width = Math.max(this.svg.clientWidth, 200);
     const values = this.all.samples.flatMap((s) => series.map((one) => one.of(s) ?? 0));
-    const greatest = Math.max(least, ...values);
-    const steps = log ? decades(Math.min(greatest, ...values.filter((value) => value > 0)), greatest) : ticks(greatest, binary);
+    const greatest = values.reduce((most, value) => Math.max(most, value), least);
+    const smallest = values.reduce((least, value) => value > 0 ? Math.min(least, value) : least, greatest);
+    const steps = log ? decades(smallest, greatest) : ticks(greatest, binary);
     [this.low, this.top] = [steps[0], steps.at(-1)];
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     const right = this.width - PAD.right;
@@ -145,30 +132,27 @@ class Plot {
         svg("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, write(value).replace("/s", ""))];
     });
     this.cursor = svg("g", { class: "cursor" });
-    this.svg.replaceChildren(...this.shades(), ...rows, ...this.times(),
+    this.svg.replaceChildren(...this.shades(), ...rows, ...this.places(),
       ...series.map((one, at) => svg("path", { class: `line series-${at}`, d: this.path(one.of) })), this.cursor);
     this.drawCursor();
     this.drawTable();
   }
 
-  times() {
-    if (!this.all.end) return [];
-    const { end, span } = this.all;
-    const step = [60, 120, 300, 600, 1200].find((seconds) => span / seconds <= this.width / 75);
-    const first = Math.ceil((end - span) / step) * step;
-    const all = Array.from({ length: Math.floor((end - first) / step) + 1 }, (_, at) => first + at * step);
+  places() {
+    const { samples, end, span, axis } = this.all;
+    const all = samples.length ? axis.ticks(end - span, end, this.width) : [];
     return all.map((at) =>
       svg("text", { x: Math.min(Math.max(this.x(at), PAD.left + 12), this.width - PAD.right - 14), y: HEIGHT - 6,
-        "text-anchor": "middle" }, clock(at, false)));
+        "text-anchor": "middle" }, axis.label(at)));
   }
 
-  // A line ends where a value is missing, or where the relay did not run.
+  // A line ends where values are missing for longer than the gap of the axis.
   path(of) {
     let [text, last] = ["", null];
     for (const sample of this.all.samples) {
       const value = of(sample);
-      if (value === null || value === undefined) { last = null; continue; }
-      const joined = last !== null && sample.at - last <= 3 * this.all.interval;
+      if (isMissing(value)) continue;
+      const joined = last !== null && sample.at - last <= this.all.axis.gap;
       const [x, y] = [this.x(sample.at).toFixed(1), this.y(value).toFixed(1)];
       text += joined ? `L${x} ${y}` : `M${x} ${y}h.01`;
       last = sample.at;
@@ -177,44 +161,47 @@ class Plot {
   }
 
   shades() {
-    const width = (this.all.interval / this.all.span) * (this.width - PAD.left - PAD.right);
-    const bad = this.all.samples.filter((sample) => this.all.toneOf(sample.state) !== "good");
+    const { state, gap } = this.all.axis;
+    const width = (gap / 3 / this.all.span) * (this.width - PAD.left - PAD.right);
+    const bad = state ? this.all.samples.filter(state.bad) : [];
     return bad.map((sample) => svg("rect", { class: "shade", x: (this.x(sample.at) - width).toFixed(1), y: PAD.top,
       width: (width + 0.5).toFixed(1), height: HEIGHT - PAD.top - PAD.bottom }));
   }
 
-  values(sample) {
+  read(sample) {
     const { series, write, more } = this.spec;
-    const one = ({ name, of }) => `${name} ${of(sample) === null ? "–" : write(of(sample) ?? 0)}`;
-    return series.map(one).join(" · ") + (more?.(sample) ?? "");
+    const { state, write: place, last } = this.all.axis;
+    const one = ({ name, of }) => `${name} ${isMissing(of(sample)) ? "–" : write(of(sample))}`;
+    const at = this.all.cursor ? place(sample.at) : last;
+    return `${at}: ${series.map(one).join(" · ")}${more?.(sample) ?? ""}${state ? `, ${state.of(sample)}` : ""}`;
   }
 
   drawCursor() {
     const { cursor, samples } = this.all;
     const sample = cursor ?? samples.at(-1);
-    const text = sample ? `${cursor ? clock(sample.at) : "now"}: ${this.values(sample)}, ${sample.state}` : "no samples yet";
+    const text = sample ? this.read(sample) : "no samples yet";
     say(this.readout, text);
     this.svg.setAttribute("aria-valuemax", Math.max(samples.length - 1, 0));
     this.svg.setAttribute("aria-valuenow", sample ? samples.indexOf(sample) : 0);
     this.svg.setAttribute("aria-valuetext", text);
     const x = cursor && Math.round(this.x(cursor.at)) + 0.5;
-    const dots = cursor ? this.spec.series.map(({ of }, at) => of(cursor) === null ? null :
-      svg("circle", { class: `series-${at}`, cx: x, cy: this.y(of(cursor) ?? 0), r: 3.5 })) : [];
+    const dots = cursor ? this.spec.series.map(({ of }, at) => isMissing(of(cursor)) ? null :
+      svg("circle", { class: `series-${at}`, cx: x, cy: this.y(of(cursor)), r: 3.5 })) : [];
     const line = cursor ? [svg("line", { x1: x, x2: x, y1: PAD.top, y2: HEIGHT - PAD.bottom })] : [];
     this.cursor?.replaceChildren(...line, ...dots.filter(Boolean));
   }
 
-  // One row a minute, newest first; made only while it is open.
+  // Made only while it is open.
   drawTable() {
     if (!this.details.open) return this.table.replaceChildren();
     const { series, title, write } = this.spec;
-    const minutes = new Map(this.all.samples.map((sample) => [Math.floor(sample.at / TABLE_EVERY), sample]));
-    const cell = (value) => el("td", {}, value === null || value === undefined ? "–" : write(value));
-    const rows = [...minutes.values()].reverse().map((sample) =>
-      el("tr", {}, el("th", { scope: "row" }, clock(sample.at)), ...series.map(({ of }) => cell(of(sample))),
-        el("td", {}, sample.state)));
-    const heads = ["Time (UTC)", ...series.map(({ name }) => name), "State"];
-    this.table.replaceChildren(el("table", { class: "plain" }, el("caption", {}, `${title}, the last sample of each minute of ${duration(HOUR)}`),
+    const { axis, samples } = this.all;
+    const cell = (value) => el("td", {}, isMissing(value) ? "–" : write(value));
+    const state = (sample) => axis.state ? [el("td", {}, axis.state.of(sample))] : [];
+    const rows = axis.rows(samples).map((sample) => el("tr", {}, el("th", { scope: "row" }, axis.write(sample.at)),
+      ...series.map(({ of }) => cell(of(sample))), ...state(sample)));
+    const heads = [axis.heading, ...series.map(({ name }) => name), ...(axis.state ? [axis.state.heading] : [])];
+    this.table.replaceChildren(el("table", { class: "plain" }, el("caption", {}, `${title}, ${axis.about}`),
       el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, ...rows)));
   }
 }
