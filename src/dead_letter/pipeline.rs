@@ -11,7 +11,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::clock::Moment;
-use walrelay_core::relay::sink_driver::SinkDriver;
+use walrelay_core::sink::driver::SinkDriver;
 
 use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, Resolution};
