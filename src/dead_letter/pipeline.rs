@@ -128,7 +128,8 @@ impl<T> Publisher<T> {
         now: Instant,
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
-        let mut reports = self.driver.poll(patience, now);
+        // Much may have been read since `now`.
+        let mut reports = self.driver.poll(patience, Instant::now());
         let (mut failures, mut lost, before) = (Vec::new(), None, confirmed.len());
         for report in reports.drain(..) {
             let (sequence, failure) = match report {
