@@ -235,7 +235,7 @@ impl<'a> Pipeline<'a> {
         let mut events = self.events.iter().flat_map(|events| events.in_flight.values());
         let only_events = self.events_in_flight() == self.unresolved();
         let drivers = self.events.iter().map(|events| &events.driver).chain([&log.driver]);
-        only_events && (self.is_lost || events.all(|event| is_stuck(event)))
+        only_events && (self.is_lost || events.all(is_stuck))
             || drivers.into_iter().all(|it| it.silence(ended_at, now) > SETTLE_WITHIN)
     }
 
