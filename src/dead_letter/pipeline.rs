@@ -11,7 +11,7 @@ use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use walrelay_core::base::clock::Moment;
-use walrelay_core::relay::sink_driver::SinkDriver;
+use walrelay_core::sink::driver::SinkDriver;
 
 use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, Resolution};
@@ -128,7 +128,8 @@ impl<T> Publisher<T> {
         now: Instant,
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
-        let mut reports = self.driver.poll(patience, now);
+        // Much may have been read since `now`.
+        let mut reports = self.driver.poll(patience, Instant::now());
         let (mut failures, mut lost, before) = (Vec::new(), None, confirmed.len());
         for report in reports.drain(..) {
             let (sequence, failure) = match report {
@@ -234,7 +235,7 @@ impl<'a> Pipeline<'a> {
         let mut events = self.events.iter().flat_map(|events| events.in_flight.values());
         let only_events = self.events_in_flight() == self.unresolved();
         let drivers = self.events.iter().map(|events| &events.driver).chain([&log.driver]);
-        only_events && (self.is_lost || events.all(|event| is_stuck(event)))
+        only_events && (self.is_lost || events.all(is_stuck))
             || drivers.into_iter().all(|it| it.silence(ended_at, now) > SETTLE_WITHIN)
     }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::base::backoff::Backoff;
 use crate::base::settings::kind::FILLED;
 use crate::base::settings::{
     Choice, HOUR_MS, MIB, SECOND_MS, bytes, choice, duration, integer, settings, text,
@@ -77,4 +78,11 @@ impl Choice for OnDeadLetter {
         ("park_key", OnDeadLetter::ParkKey),
         ("halt", OnDeadLetter::Halt),
     ];
+}
+
+impl DeliverySettings {
+    /// The waits between attempts, drawn with this seed.
+    pub fn backoff(&self, seed: u64) -> Backoff {
+        Backoff::seeded(self.backoff_base, self.backoff_cap, seed)
+    }
 }

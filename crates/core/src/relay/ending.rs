@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::sink_driver::SinkDriver;
 use crate::base::error::Fault;
+use crate::sink::driver::SinkDriver;
 
 pub(super) struct Ending {
     /// The outcome that ends the relay.

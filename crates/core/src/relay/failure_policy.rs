@@ -13,7 +13,6 @@ use std::time::Duration;
 use super::dead_letter_gate::DeadLetterGate;
 use super::faults;
 use super::ports::{Clock, Counter, Meters};
-use crate::base::backoff::Backoff;
 use crate::base::clock::Moment;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence, brief};
@@ -80,7 +79,7 @@ impl FailurePolicy {
         meters: &Arc<dyn Meters>,
         seed: u64,
     ) -> FailurePolicy {
-        let backoff = Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed);
+        let backoff = delivery.backoff(seed);
         FailurePolicy {
             gate,
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),

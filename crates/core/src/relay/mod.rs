@@ -57,7 +57,6 @@ pub mod faults;
 pub mod feed;
 pub mod ports;
 pub mod read_back;
-pub mod sink_driver;
 pub mod slot_history;
 pub mod state_file;
 pub mod stop_place;
@@ -79,7 +78,6 @@ pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
 use self::ports::{Clock, Gauge, Meters, PassMeter, Recorder, StopKeeper};
 pub use self::read_back::ReadBack;
-use self::sink_driver::{SinkDriver, SinkFactory};
 use self::state_file::StateFile;
 use crate::base::clock::{Clocks, Moment};
 use crate::base::error::Fault;
@@ -93,6 +91,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::health::{IntakeHold, Phase, SilentDestination};
 use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
+use crate::sink::driver::{SinkDriver, SinkFactory};
 use crate::sink::{Failure, Sink, SinkReport};
 use crate::source::settings::SourceSettings;
 use crate::trace::event_spans::EventSpans;
@@ -165,7 +164,7 @@ impl<F: Feed> Relay<F> {
         let down = Downstream {
             admitter: Admitter::new(parts.state_file, parts.read_back, &source, feed.origin()),
             policy: FailurePolicy::new(&delivery, gate, parts.spans, &meters, random.number()),
-            driver: SinkDriver::open(sink_factory, &delivery, now.instant, random.number())?,
+            driver: SinkDriver::open(sink_factory, delivery.backoff(random.number()), now.instant)?,
             meter: parts.pass_meter,
             clock: Arc::clone(&clock),
             recorder: parts.recorder,
@@ -278,13 +277,12 @@ impl<F: Feed> Relay<F> {
     /// Builds the next sink when it is due.
     fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
         let Downstream { driver, policy, recorder, .. } = &mut self.down;
-        if !driver.awaits_sink(now) {
-            return Ok(());
+        if driver.awaits_sink(now) {
+            if driver.rebuild(now)? {
+                self.feed.rewind(policy);
+            }
+            recorder.note(driver.outage());
         }
-        if driver.rebuild(now)? {
-            self.feed.rewind(policy);
-        }
-        recorder.note(driver.outage());
         Ok(())
     }
 
@@ -401,14 +399,8 @@ impl<F: Feed> Relay<F> {
                     recorder.note("");
                     driver.reachable();
                 }
-                SinkReport::Unreachable(reason) => {
-                    recorder.note(&reason);
-                    driver.unreachable(reason);
-                }
-                SinkReport::LoginRefused(reason) => {
-                    recorder.note(&reason);
-                    driver.login_refused(reason);
-                }
+                SinkReport::Unreachable(reason) => recorder.note(driver.unreachable(reason)),
+                SinkReport::LoginRefused(reason) => recorder.note(driver.login_refused(reason)),
                 SinkReport::Broken(_) if on(Mutant::BrokenForgotten) => {}
                 SinkReport::Broken(reason) => broken = Some(reason),
                 SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
@@ -479,8 +471,7 @@ impl<F: Feed> Relay<F> {
                 self.feed.retrying(sequence, *attempts, *wait, reason);
             }
             FailureOutcome::DeadLetterDelayed(reason) => {
-                driver.dead_letter_delayed(reason);
-                recorder.note(driver.outage());
+                recorder.note(driver.dead_letter_delayed(reason));
             }
             _ => {}
         }

@@ -1,5 +1,6 @@
 //! Contract of a sink, and the order in which it may send events.
 
+pub mod driver;
 pub mod kafka;
 pub mod key_lanes;
 pub mod publish;

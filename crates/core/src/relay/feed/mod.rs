@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::admit::Admitter;
 use super::failure_policy::FailurePolicy;
 use super::ports::{Clock, PassMeter, Recorder};
-use super::sink_driver::SinkDriver;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::health::Pass;
+use crate::sink::driver::SinkDriver;
 use crate::sink::{PublishLimits, Sink};
 
 /// The parts of the loop behind the feed: they publish candidates and judge failures.

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::secret::SECRET_UNREAD;
-use crate::delivery::settings::DeliverySettings;
 use crate::sink::{Sink, SinkReport};
 
 /// Builds a sink; called again when one has broken.
@@ -58,11 +57,9 @@ struct Outage {
 impl SinkDriver {
     pub fn open(
         mut factory: SinkFactory,
-        delivery: &DeliverySettings,
+        backoff: Backoff,
         now: Instant,
-        seed: u64,
     ) -> Result<SinkDriver, Fault> {
-        let backoff = Backoff::seeded(delivery.backoff_base, delivery.backoff_cap, seed);
         let driver = SinkDriver::of(factory()?, now);
         Ok(SinkDriver { next: Some(NextSink { factory, due_at: now, backoff }), ..driver })
     }
@@ -130,14 +127,19 @@ impl SinkDriver {
         self.outage.as_ref().map_or("", |outage| &outage.reason)
     }
 
-    pub fn unreachable(&mut self, reason: String) {
-        self.outage = Some(Outage { reason, is_login_refused: false, dead_letters_only: false });
+    /// Events wait from now on; returns why.
+    pub fn unreachable(&mut self, reason: String) -> &str {
+        self.wait(Outage { reason, is_login_refused: false, dead_letters_only: false })
+    }
+
+    fn wait(&mut self, outage: Outage) -> &str {
+        self.outage = Some(outage);
+        self.outage()
     }
 
     /// The broker does not accept user or password.
-    pub fn login_refused(&mut self, reason: String) {
-        self.unreachable(reason);
-        self.outage.iter_mut().for_each(|outage| outage.is_login_refused = true);
+    pub fn login_refused(&mut self, reason: String) -> &str {
+        self.wait(Outage { reason, is_login_refused: true, dead_letters_only: false })
     }
 
     pub fn is_login_refused(&self) -> bool {
@@ -145,9 +147,9 @@ impl SinkDriver {
     }
 
     /// A dead letter cannot be written for now.
-    pub fn dead_letter_delayed(&mut self, reason: &str) {
-        self.unreachable(format!("a dead letter cannot be written: {reason}"));
-        self.outage.iter_mut().for_each(|outage| outage.dead_letters_only = true);
+    pub fn dead_letter_delayed(&mut self, reason: &str) -> &str {
+        let reason = format!("a dead letter cannot be written: {reason}");
+        self.wait(Outage { reason, is_login_refused: false, dead_letters_only: true })
     }
 
     /// True if that ends the outage.
