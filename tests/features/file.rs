@@ -131,7 +131,8 @@ fn dead_letters_go_to_a_second_file_which_jq_reads() {
         );
     }
     let found = scene.walrelay(&["find", &refused]);
-    found.assert_done().assert_says(&["a file is not searched", "does not read"]);
+    assert_eq!(found.code, 1, "{found}");
+    found.assert_says(&["unknown", "a file is not searched", "does not read"]);
     // AND no key can be parked, because a restart could not know it
     scene.extra = "[delivery]\non_dead_letter = \"park_key\"\n".into();
     scene.assert_refused(2, "config.conflict", &["on_dead_letter", "a file are not read"]);

@@ -132,6 +132,8 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
+    let would = site.command(&polling, &["outbox", "handover", "--dry-run"]).wait();
+    would.assert_done().assert_says(&["+ make slot polling_move", "dry run, nothing was changed"]);
     let (events, seconds) = volume((12_000, 15), (20_000, 20));
     let writers = site.writers(events, Duration::from_secs(seconds));
     let mut relay = std::thread::scope(|scope| {
@@ -142,10 +144,6 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
                 .then_some(())
         });
         // WHEN the table is handed over, while rows are written and published
-        let would = site.command(&polling, &["outbox", "handover", "--dry-run"]).wait();
-        would
-            .assert_done()
-            .assert_says(&["+ make slot polling_move", "dry run, nothing was changed"]);
         let handover = site.command(&polling, &["outbox", "handover"]).wait();
         handover.assert_done().assert_says(&["+ created slot polling_move"]);
         assert!(!writing.is_finished(), "the load has ended too early to prove anything");
