@@ -204,7 +204,7 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
         false => format!("{order} >= FIRST"),
     };
     format!(
-        "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} SELECT * FROM moved ORDER BY {order};"
+        "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order};"
     )
 }
 

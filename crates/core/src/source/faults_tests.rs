@@ -6,7 +6,7 @@ fn rows_are_published_again_in_the_order_in_which_they_were_written() {
     assert_eq!(
         republish_table_sql(&shipped),
         "WITH moved AS (DELETE FROM \"public\".\"outbox\" WHERE created_at >= 'TIME' RETURNING *) \
-         INSERT INTO \"public\".\"outbox\" SELECT * FROM moved ORDER BY \"seq\";"
+         INSERT INTO \"public\".\"outbox\" OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY \"seq\";"
     );
     // GIVEN a table of other names THEN without its order there is no statement
     let mut mapped = OutboxTable { table: "events".into(), ..OutboxTable::default() };
