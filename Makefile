@@ -50,6 +50,7 @@ lint: ## Check formatting, lints, the builds with one sink, and links of the doc
 	@scripts/setup --build
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --manifest-path benches/peers/Cargo.toml --target-dir target -- -D warnings
 	for sink in file kafka rabbitmq; do cargo clippy --no-default-features --features $$sink -- -D warnings || exit; done
 	@scripts/docs --links
 

@@ -274,8 +274,9 @@ impl<'a> Pipeline<'a> {
     pub(super) fn advance(&mut self, patience: Duration, now: Moment) -> (usize, Option<Fault>) {
         let mut fault = self.write(now).err();
         let (mut arrived, mut written, now) = (Vec::new(), Vec::new(), now.instant);
-        // Only a sink with records in flight is waited for.
-        let is_busy = self.events_in_flight() > 0;
+        // Only a sink with records in flight is waited for; one that has broken has none to come.
+        let has_sink = self.events.as_ref().is_some_and(|events| events.driver.sink.is_some());
+        let is_busy = has_sink && self.events_in_flight() > 0;
         let (first, second) =
             if is_busy { (patience, Duration::ZERO) } else { (Duration::ZERO, patience) };
         let events = self.events.as_mut();

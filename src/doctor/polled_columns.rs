@@ -103,6 +103,11 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
         }
         adds.push(add);
     }
+    if listed.contains(&polling.columns.order.as_str()) {
+        before.push_str(
+            "the rows that are there are numbered in no certain order: number those that were not sent by the time at which they were written (docs/existing-outbox.md)\n",
+        );
+    }
     Some(column_problem(
         "table.column-missing",
         format!(
@@ -176,6 +181,15 @@ pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
         let Part::Member { column: name, .. } = part else { return None };
         let column = facts.column(name).filter(|column| is_unreadable(column))?;
         let quoted = quote_ident(name);
+        let apart = "write the key into a column of its own";
+        // json keeps the text of each document, which may be the body of an event.
+        let mend = match column.category.as_str() {
+            "S" => format!(
+                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE json USING {quoted}::pg_catalog.json;, or {apart}",
+                table.quoted()
+            ),
+            _ => apart.to_owned(),
+        };
         Some(Finding::fail(Fault::new(
             Exit::Source,
             "table.column-type",
@@ -185,11 +199,7 @@ pub(super) fn unreadable_key(table: &PolledTable<'_>) -> Option<Finding> {
                 column.type_sql
             ),
             "route.key",
-            format!(
-                "ALTER TABLE {} ALTER COLUMN {quoted} TYPE jsonb USING {quoted}::pg_catalog.jsonb;, or write the key into a \
-                 column of its own",
-                table.quoted()
-            ),
+            mend,
         )))
     })
 }

@@ -133,8 +133,9 @@ pub(super) fn key(outbox: &OutboxTable, facts: &PolledTableFacts) -> String {
 
 /// The first version with `pg_input_is_valid`.
 pub(crate) const TESTS_INPUT: u32 = 16;
-/// Arguments of `regexp_replace` that replace the escapes that no `jsonb` can hold, such as `\u0000`.
-const REPLACE_ESCAPES: &str = r"'\\u(0000|d[89a-f]..)', '\\u0020', 'gi'";
+/// Arguments of `regexp_replace` that replace the escapes that no `jsonb` can hold: `\u0000`, and halves of a surrogate
+/// pair without the other half. Equal keys must stay equal, whatever else their documents have.
+const REPLACE_ESCAPES: &str = r"'\\u(0000|d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2}))|(?<!\\ud[89ab][0-9a-f]{2})\\ud[c-f][0-9a-f]{2}', '\\u0020', 'gi'";
 
 /// A member of the JSON in a column of `t`, as text. NULL where the column holds no `jsonb`, so that such a row
 /// fails alone, when its event is made.

@@ -46,6 +46,11 @@ async fn look(
     lock_limit: &str,
 ) -> Result<PublishedFacts, Error> {
     let SourceSettings { publication, outboxes, .. } = settings;
+    let has_filter = outboxes.iter().any(|outbox| outbox.filter.is_some());
+    if has_filter {
+        // A time is printed with a name of its zone otherwise, which may be read as another zone.
+        client.batch_execute(&format!("{FILTER_ZONE_SQL} SET DateStyle = 'ISO';")).await?;
+    }
     let (mut found, tables) = tokio::try_join!(
         ask::<PublicationFacts>(client, PUBLICATION_SQL, publication, outboxes),
         ask(client, TABLES_SQL, publication, outboxes),
@@ -57,6 +62,9 @@ async fn look(
     }
     let mut facts = PublishedFacts { publication: found, tables: tables.unwrap_or_default() };
     row_filter::compare(client, outboxes, &mut facts).await?;
+    if has_filter {
+        client.batch_execute("RESET TimeZone; RESET DateStyle").await?;
+    }
     Ok(facts)
 }
 

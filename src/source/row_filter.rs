@@ -5,13 +5,13 @@
 //! a function, so that no right to the table is needed, and what is known of its rows leaves nothing out.
 
 use tokio_postgres::{Client, Error};
-use walrelay_core::source::publication::{FILTER_ZONE_SQL, PublishedFacts, TableFacts};
+use walrelay_core::source::publication::{PublishedFacts, TableFacts};
 
 use super::quote::quote_ident;
 use crate::outbox::settings::OutboxTable;
 
 /// Classes of SQLSTATE of a statement that cannot be: other errors are of the server or the connection.
-const REFUSED: [&str; 6] = ["0A", "21", "22", "2B", "42", "54"];
+const REFUSED: [&str; 8] = ["0A", "21", "22", "2B", "3F", "42", "54", "P0"];
 
 /// Writes into the facts which row filters are the declared ones, and why Postgres refuses a declared one.
 pub(super) async fn compare(
@@ -22,7 +22,6 @@ pub(super) async fn compare(
     if outboxes.iter().all(|outbox| outbox.filter.is_none()) {
         return Ok(());
     }
-    client.batch_execute(FILTER_ZONE_SQL).await?;
     for (table, outbox) in facts.tables.iter_mut().zip(outboxes) {
         let Some(declared) = outbox.filter.as_deref().filter(|_| table.kind.is_some()) else {
             continue;
@@ -39,13 +38,18 @@ pub(super) async fn compare(
             let Some(printed) = entry.row_filter.as_deref() else { continue };
             let is_planned_alike = plan(client, table, printed).await?.as_ref() == Ok(&wanted);
             // A plan does not show every collation.
-            let has_collation =
-                [declared, printed].iter().any(|it| it.to_ascii_lowercase().contains("collate"));
+            let has_collation = [declared, printed].iter().any(|it| names_collation(it));
             entry.has_declared_filter =
                 is_planned_alike && (!has_collation || declared.trim() == printed.trim());
         }
     }
-    client.batch_execute("RESET TimeZone").await
+    Ok(())
+}
+
+/// Whether a filter has the word COLLATE outside of its constants.
+fn names_collation(filter: &str) -> bool {
+    let outside = filter.split('\'').step_by(2);
+    outside.into_iter().any(|part| part.to_ascii_lowercase().contains("collate"))
 }
 
 /// The plan of the rows for which `filter` is true, or why Postgres refuses the filter.

@@ -52,8 +52,8 @@ impl Pace {
 }
 
 /// Writes events at a rate until all are written or `stop` is set. Event `n` goes to writer `n` modulo their
-/// number, so that a key of which the number of writers is a divisor has one writer. An error ends its
-/// writer, and is returned when all have ended.
+/// number, so that a key of which the number of writers is a divisor has one writer. An error ends all
+/// writers, and is returned.
 pub fn steady<E: Send>(
     writers: Vec<impl FnMut(u64) -> Result<(), E> + Send>,
     numbers: Range<u64>,
@@ -62,18 +62,18 @@ pub fn steady<E: Send>(
 ) -> Result<Pace, E> {
     let (schedule, first) = (Schedule::start(per_second), numbers.start);
     let count = writers.len() as u64;
-    let mut sum = Pace::default();
+    let (mut sum, has_failed) = (Pace::default(), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..count)
             .zip(writers)
             .map(|(at, mut writer)| {
                 let own = numbers.clone().filter(move |number| number % count == at);
-                let own = own.take_while(|_| !stop.load(Relaxed));
+                let own = own.take_while(|_| !stop.load(Relaxed) && !has_failed.load(Relaxed));
                 scope.spawn(move || {
                     let mut lateness = Latencies::default();
                     for number in own {
                         lateness.record(schedule.wait(number - first));
-                        writer(number)?;
+                        writer(number).inspect_err(|_| has_failed.store(true, Relaxed))?;
                     }
                     Ok(lateness)
                 })

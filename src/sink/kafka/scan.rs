@@ -116,6 +116,9 @@ impl TopicScan {
         deadline: Instant,
     ) -> KafkaResult<Vec<PartitionRange>> {
         let ends = self.offsets(topic, ids, Offset::End, deadline)?;
+        if ends.len() < ids.len() {
+            return Err(KafkaError::OffsetFetch(Code::NoOffset));
+        }
         let starts = self.offsets(topic, ids, from, deadline)?;
         // A partition without records of that time or later begins at its end.
         let range = |(id, end)| PartitionRange { id, start: *starts.get(&id).unwrap_or(&end), end };

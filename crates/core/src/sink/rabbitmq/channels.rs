@@ -87,8 +87,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub(super) struct PublishChannels {
     channels: Vec<PublishChannel>,
-    /// Messages that were sent and are not written, in their order, with the indexes of their channels.
-    unwritten: VecDeque<(usize, Sequence)>,
+    /// The indexes of the channels of what was sent and is not written, in its order.
+    unwritten: VecDeque<usize>,
     /// Of the hashes of destinations.
     salt: Salt,
     waiting: BTreeMap<Destination, Waiting>,
@@ -140,7 +140,7 @@ impl PublishChannels {
             (channel.destination, channel.is_proven) = (Some(destination), false);
         }
         channel.in_flight.add(sequence, Arc::clone(message), now);
-        self.unwritten.push_back((index, sequence));
+        self.unwritten.push_back(index);
         self.destinations.insert(sequence, destination);
         *self.in_flight_of.entry(destination).or_default() += 1;
         Some(channel.number)
@@ -148,17 +148,9 @@ impl PublishChannels {
 
     /// Notes that the connection has taken so many more of the messages.
     pub(super) fn note_written(&mut self, count: usize, now: Instant) {
-        for (index, _) in self.unwritten.drain(..count.min(self.unwritten.len())) {
-            // There are no channels any more behind a close.
-            if let Some(channel) = self.channels.get_mut(index) {
-                channel.in_flight.note_written(now);
-            }
+        for index in self.unwritten.drain(..count.min(self.unwritten.len())) {
+            self.channels[index].in_flight.note_written(now);
         }
-    }
-
-    /// Whether the broker cannot have read the message. This is known until the next connection.
-    pub(super) fn is_unwritten(&self, sequence: Sequence) -> bool {
-        self.unwritten.iter().any(|(_, unwritten)| *unwritten == sequence)
     }
 
     fn destination(&self, message: &AmqpMessage) -> Destination {
@@ -227,6 +219,7 @@ impl PublishChannels {
         }
         if !losses.is_empty() {
             self.channels.clear();
+            self.unwritten.clear();
         }
         (outcomes, losses)
     }

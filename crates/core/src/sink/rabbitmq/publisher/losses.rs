@@ -87,12 +87,12 @@ impl Publisher {
         is_over_one
     }
 
-    /// The message over which the broker must have closed. It has read the message.
+    /// The message over which the broker must have closed.
     fn blamed(&self) -> Option<Sequence> {
         if on(Mutant::RabbitCloseBlamesFirst) {
             return self.unconfirmed.in_flight().next().map(|(sequence, _)| sequence);
         }
-        self.unconfirmed.lone_suspect().filter(|it| !self.channels.is_unwritten(*it))
+        self.unconfirmed.lone_suspect()
     }
 
     /// The login may not publish somewhere. Returns whether it is known which messages are meant:
@@ -100,7 +100,7 @@ impl Publisher {
     fn publish_refused(&mut self, loss: &ConnectionLoss, now: Instant) -> bool {
         let mut meant = self.refusals.add(loss, self.unconfirmed.in_flight(), now);
         if meant.is_empty() {
-            meant.extend(self.blamed());
+            meant.extend(self.unconfirmed.lone_suspect());
         }
         let refusal = Refusal::NotPermitted(loss.text.clone());
         meant.iter().for_each(|sequence| self.refuse(*sequence, &refusal));

@@ -155,21 +155,3 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     assert!(tried);
     assert!(fixture.now - began >= DOUBTFUL_WAITS, "{:?}", fixture.now - began);
 }
-
-#[test]
-fn a_close_is_not_over_a_message_that_waits_for_the_socket() {
-    let mut fixture = Fixture::connected();
-    fixture.publish(&[1]);
-    let text = "PRECONDITION_FAILED - invalid expiration";
-    assert_eq!(failed(&fixture.close(406, text)), []);
-    fixture.port.is_full = true;
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["1", "1"]);
-    // WHEN the broker closes before it can have read the message THEN that is sent again
-    assert_eq!(failed(&fixture.close(406, text)), []);
-    fixture.port.is_full = false;
-    fixture.connect_again();
-    assert_eq!(fixture.sent(), ["1"]);
-    // WHEN it has read the message THEN it has closed over that
-    assert_eq!(failed(&fixture.close(406, text)).len(), 1);
-}
