@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
-use crate::base::http::{self, NoAnswer, WAKE_HELP};
+use crate::base::http::{self, NoAnswer, SILENT_PROCESS_HELP};
 use crate::base::runtime;
 
 const TOPIC: &str = "admin.listen";
@@ -61,7 +61,7 @@ fn silent(fault: Fault, listen: SocketAddr, limit: Duration) -> Fault {
         fault.what,
         limit.as_secs()
     );
-    let mend = format!("find it: ss -ltnp 'sport = :{}'\n{WAKE_HELP}", listen.port());
+    let mend = format!("find it: ss -ltnp 'sport = :{}'\n{SILENT_PROCESS_HELP}", listen.port());
     Fault { what, mend, ..fault }
 }
 

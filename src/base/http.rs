@@ -94,7 +94,7 @@ pub(crate) fn reason(error: &HttpError) -> String {
 }
 
 /// The help for a process that has the address and does not answer.
-pub(crate) const WAKE_HELP: &str = "see its state: ps -o pid,stat,pcpu,args -p PID; T is stopped: kill -CONT PID\n\
+pub(crate) const SILENT_PROCESS_HELP: &str = "see its state: ps -o pid,stat,pcpu,args -p PID; T is stopped: kill -CONT PID\n\
                                     if it stays silent: kill -9 PID, and start it again";
 
 /// Why there was no answer; its text is for people.

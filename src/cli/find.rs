@@ -100,7 +100,7 @@ fn to_text(request: &FindRequest, report: &FindReport) -> String {
         text.push('\n');
     }
     let (name, wanted) = (request.wanted.name(), escaped(request.wanted.text()));
-    if report.events.is_empty() && report.is_blind {
+    if report.events.is_empty() && report.is_unsearched {
         writeln!(
             text,
             "an event with {name} {wanted} may exist: neither rows nor topics could be searched"

@@ -24,7 +24,7 @@ fn a_search_that_may_look_nowhere_begins_with_what_it_may_not() {
     let report = FindReport {
         searched: vec!["dead letters in dlq: 1 record".to_owned()],
         not_searched: vec!["rows of public.outbox: GRANT SELECT".to_owned()],
-        is_blind: true,
+        is_unsearched: true,
         ..FindReport::default()
     };
     assert_eq!(

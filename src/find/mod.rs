@@ -81,7 +81,7 @@ impl EventFinder {
         let deadline = Instant::now() + request.within;
         let limits = SearchLimits { deadline, stop };
         let SourceView { rows, keys, slot, searched, not_searched } = self.source(request)?;
-        let mut is_blind = searched.is_empty();
+        let mut is_unsearched = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
         let (letters, read) = self.letters(request, from_unix_us, limits);
@@ -99,7 +99,7 @@ impl EventFinder {
                 filter.take(record);
             });
             searched_all = read.not_searched.is_empty();
-            is_blind &= read.searched.is_empty();
+            is_unsearched &= read.searched.is_empty();
             add(&mut report, Ok(read)).ok();
         }
         let RecordFilter { found: records, is_cut, .. } = filter;
@@ -107,7 +107,7 @@ impl EventFinder {
             let what = format!("more records: the newest {} are shown", records::RECORDS_MAX);
             report.not_searched.push(what);
         }
-        report.is_blind = is_blind;
+        report.is_unsearched = is_unsearched;
         report.add(rows, letters, records, Completeness { letters_read, searched_all });
         Ok(report)
     }

@@ -25,7 +25,7 @@ pub(crate) struct FindReport {
     pub(crate) searched: Vec<String>,
     pub(crate) not_searched: Vec<String>,
     /// Neither rows nor topics could be searched, only dead letters at most.
-    pub(crate) is_blind: bool,
+    pub(crate) is_unsearched: bool,
 }
 
 impl FindReport {

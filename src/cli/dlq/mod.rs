@@ -103,8 +103,8 @@ fn on_topic(
 
 fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = parse_filter(&args.filter)?;
-    let told = print_matching(topic, &filter, args.output.format(), args.limit)?;
-    told.iter().for_each(|told| print_note(told));
+    let summary = print_matching(topic, &filter, args.output.format(), args.limit)?;
+    summary.iter().for_each(|summary| print_note(summary));
     Ok(Exit::Done)
 }
 
@@ -195,8 +195,8 @@ impl Job {
         check_selection(&filter, args.all, action)?;
         if args.dry_run.dry_run {
             let listed = print_matching(topic, &filter, args.output.list_format(), None)?;
-            let told = |listed| print_note(&format!("dry run, nothing was changed: {listed}"));
-            listed.iter().for_each(told);
+            let note = |listed| print_note(&format!("dry run, nothing was changed: {listed}"));
+            listed.iter().for_each(note);
             return Ok(Exit::Done);
         }
         let mut expected = None;

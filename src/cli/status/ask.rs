@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::relay_url::RelayUrl;
 use crate::base::error::{Exit, Fault};
-use crate::base::http::{NoAnswer, WAKE_HELP, answer_within, get};
+use crate::base::http::{NoAnswer, SILENT_PROCESS_HELP, answer_within, get};
 
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 const STATUS_BYTES_MAX: usize = 256 << 10;
@@ -101,7 +101,7 @@ fn unreachable(url: &RelayUrl, why: &NoAnswer) -> Fault {
                 "no answer within {} s: the process is stopped, frozen or out of CPU, or packets are dropped on the way",
                 limit.as_secs()
             ),
-            format!("{find}\n{}", WAKE_HELP),
+            format!("{find}\n{}", SILENT_PROCESS_HELP),
         ),
         NoAnswer::Failed(error) => {
             (format!("the relay does not answer: {error}"), format!("{find}\n{start}"))

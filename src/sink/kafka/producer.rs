@@ -74,9 +74,10 @@ pub(super) struct KafkaProducer {
     /// If it comes from files.
     login: Option<SaslLogin>,
     batch_bytes_max: usize,
-    /// The topic of the first event, when that was handed over, and how often the topic
-    /// was asked for.
-    first_sent: Option<(String, Instant, u32)>,
+    /// The topic of the first event, and when that was handed over.
+    first_sent: Option<(String, Instant)>,
+    /// When that topic was asked for last.
+    hurried_at: Option<Instant>,
     confirmed_any: bool,
     /// The configured ones.
     brokers: String,
@@ -101,6 +102,7 @@ impl KafkaProducer {
             login: SaslLogin::of(settings, &properties),
             batch_bytes_max,
             first_sent: None,
+            hurried_at: None,
             confirmed_any: false,
             brokers: settings.brokers.clone(),
         })
@@ -112,13 +114,11 @@ impl KafkaProducer {
     /// would have fired: each request counts as one in flight, and with a distant broker no record
     /// would get through between them.
     fn hurry(&mut self) {
-        if let Some((topic, sent_at, asked)) = self.first_sent.as_mut()
-            && !self.confirmed_any
-            && (*asked * HURRY_EVERY..HURRY_FOR).contains(&sent_at.elapsed())
+        if let Some((topic, sent_at)) = self.first_sent.as_ref().filter(|_| !self.confirmed_any)
+            && sent_at.elapsed() < HURRY_FOR
+            && self.hurried_at.is_none_or(|at| at.elapsed() >= HURRY_EVERY)
         {
-            // Once for all times that have passed.
-            let passed = sent_at.elapsed().as_micros() / HURRY_EVERY.as_micros();
-            *asked = u32::try_from(passed).unwrap_or(u32::MAX - 1) + 1;
+            self.hurried_at = Some(Instant::now());
             // The answer is not used.
             let _unanswered = self.client.metadata(Some(topic), 0).is_err();
         }
@@ -159,7 +159,7 @@ impl ProducerPort for KafkaProducer {
     ) -> Result<(), Code> {
         self.client.produce(topic, sequence, event, partition)?;
         if !self.confirmed_any && self.first_sent.is_none() {
-            self.first_sent = Some((event.topic.to_owned(), Instant::now(), 0));
+            self.first_sent = Some((event.topic.to_owned(), Instant::now()));
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl<P: ProducerPort> ProducerClient<P> {
             self.missing = Some((topic, false));
             return Err(Code::QueueFull);
         }
-        if may_have_changed && self.awaits_answer(event.topic) {
+        if may_have_changed && self.ask_for_topic(event.topic) {
             return Err(Code::QueueFull);
         }
         if outcome.is_err() && self.producer.fatal().is_some() {
@@ -86,7 +86,7 @@ impl<P: ProducerPort> ProducerClient<P> {
     }
 
     /// Asks for a topic now and then. Returns whether the answer may still come.
-    fn awaits_answer(&mut self, topic: &str) -> bool {
+    fn ask_for_topic(&mut self, topic: &str) -> bool {
         let asked = self.topic_asked.map(|(at, can_come)| (self.now.duration_since(at), can_come));
         if let Some((age, can_come)) = asked.filter(|(age, _)| *age < TOPIC_REQUEST_INTERVAL) {
             return can_come && age < TOPIC_ANSWER_WITHIN;
