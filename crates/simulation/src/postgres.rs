@@ -117,7 +117,7 @@ pub(crate) struct Postgres {
     pub(crate) clock_ahead_us: i64,
     /// The relays of the sessions that have begun, and where each began.
     pub(crate) begun: Vec<(usize, u64)>,
-    /// Of sessions that begin, no status update arrives behind the trace.
+    /// No status update of a session that begins arrives behind the trace.
     pub(crate) loses_reports: bool,
     /// Where the WAL ended when the table was put back into the publication, until somebody has
     /// acknowledged that.

@@ -456,7 +456,7 @@ struct Opener {
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
     in_doubt: Option<(Fault, String)>,
-    /// Of the newest session.
+    /// The connection of the newest session.
     connection: Connection,
 }
 

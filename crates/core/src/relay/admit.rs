@@ -329,7 +329,7 @@ struct Handover<'a> {
     is_marked: bool,
     /// None where events are not marked.
     fingerprint: Fingerprint,
-    /// Of a sampled event that is handed over for the first time.
+    /// The span of a sampled event that is handed over for the first time.
     span: Option<Box<PublishSpan>>,
     adds_context: bool,
     policy: &'a mut FailurePolicy,

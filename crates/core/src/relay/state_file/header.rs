@@ -15,7 +15,7 @@ pub const BYTES: usize = WORDS * 8;
 pub const MAGIC: usize = 0;
 /// Fingerprint of slot, timeline and system.
 pub const WHERE: usize = 1;
-/// Of the transaction that is being read.
+/// The commit LSN of the transaction that is being read.
 pub const COMMIT_LSN: usize = 2;
 /// One more than the ordinal of the event in hand; 0 for none.
 pub const IN_HAND: usize = 3;

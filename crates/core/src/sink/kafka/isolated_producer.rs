@@ -47,7 +47,7 @@ pub(super) struct Polled {
     pub(super) confirmed_any: bool,
     /// Events that the normal producer may send again.
     pub(super) recovered: Vec<(Sequence, Record)>,
-    /// Of the client.
+    /// The errors of the client.
     pub(super) errors: Vec<(Code, String)>,
 }
 
