@@ -7,13 +7,13 @@
 
 pub(crate) mod admin;
 pub mod app;
-pub mod base;
 pub mod cli;
 #[cfg(feature = "compare")]
 pub(crate) mod compare;
 pub mod config;
 pub mod dead_letter;
 pub mod doctor;
+pub mod features;
 pub(crate) mod find;
 pub mod health;
 pub mod metrics;
@@ -23,4 +23,5 @@ pub mod sink;
 pub mod source;
 pub mod trace;
 
+pub use walrelay_base as base;
 pub use walrelay_core::{delivery, format, outbox, pgoutput};

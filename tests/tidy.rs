@@ -321,7 +321,7 @@ fn the_documented_errors_are_those_that_are_decided() {
 #[test]
 fn a_build_with_one_sink_compiles_nothing_of_the_others() {
     let builds = features::builds(&root());
-    let mut wrong = features::undeclared(&read("Cargo.toml"), walrelay::base::features::FEATURES);
+    let mut wrong = features::undeclared(&read("Cargo.toml"), walrelay::features::FEATURES);
     wrong.extend(builds.iter().flat_map(features::violations));
     assert_none(wrong);
     is_fresh("docs/dependencies.md", &features::table(&builds));

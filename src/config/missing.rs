@@ -1,7 +1,7 @@
 //! Keys that only a build with another feature knows.
 
-use crate::base::features;
 use crate::base::settings::{Origin, Path, Problem, Visit};
+use crate::features;
 use crate::sink;
 
 const CODE: &str = "config.missing-feature";

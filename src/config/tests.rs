@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value as Json;
+use walrelay_kafka::{KafkaBroker, KafkaSettings};
 
 use super::sections::{keys, variable};
 use super::*;
@@ -25,8 +26,6 @@ use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{PayloadFormat, Preset};
 use crate::sink::Broker;
-use crate::sink::kafka::broker::KafkaBroker;
-use crate::sink::kafka::settings::KafkaSettings;
 
 const MINIMAL: &str = "\
 [source]

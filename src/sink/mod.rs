@@ -4,28 +4,17 @@
 //! A new sink is one folder and one line in [`SINKS`]; CONTRIBUTING.md says what it must keep, and
 //! the conformance suite runs over all of them.
 
-pub mod bench_target;
-mod broker;
 #[cfg(feature = "file")]
 mod file;
-#[cfg(feature = "kafka")]
-pub mod kafka;
-pub mod log;
 mod memory;
-#[cfg(feature = "rabbitmq")]
-pub mod rabbitmq;
-pub mod search;
-pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
-pub mod topic_reader;
 
-pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};
-pub(crate) use self::broker::{Configure, RouteRules};
-pub use self::publish::{
-    Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
+pub use walrelay_sink::{
+    Broker, Configure, Disposition, ErrorRow, Failure, PublishError, PublishLimits, Requirements,
+    RouteRules, Sink, SinkKind, SinkReport, StartupCheck, UNREACHABLE, bench_target, broker,
+    factory, log, publish, search, settings, topic_reader,
 };
-pub(crate) use walrelay_core::sink::publish;
 
 #[cfg(not(any(feature = "file", feature = "kafka", feature = "rabbitmq")))]
 compile_error!("walrelay needs a sink: build it with --features kafka, rabbitmq or file");
@@ -33,9 +22,9 @@ compile_error!("walrelay needs a sink: build it with --features kafka, rabbitmq 
 /// The sinks of this build.
 pub const SINKS: &[&SinkKind] = &[
     #[cfg(feature = "kafka")]
-    &kafka::broker::SINK,
+    &walrelay_kafka::SINK,
     #[cfg(feature = "rabbitmq")]
-    &rabbitmq::broker::SINK,
+    &walrelay_rabbitmq::SINK,
     #[cfg(feature = "file")]
     &file::broker::SINK,
     &memory::SINK,

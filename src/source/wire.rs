@@ -30,25 +30,28 @@ pub fn of(transport: Transport) -> io::Result<Box<dyn Wire + Send>> {
     if !transport.is_tls() {
         os_ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
     }
-    Ok(Box::new(transport))
+    Ok(Box::new(ReplicationLink(transport)))
 }
 
-impl Wire for Transport {
+/// A connection in copy mode.
+struct ReplicationLink(Transport);
+
+impl Wire for ReplicationLink {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Transport::read(self, buffer)
+        self.0.read(buffer)
     }
 
     fn has_buffered(&self) -> bool {
-        Transport::has_buffered(self)
+        self.0.has_buffered()
     }
 
     fn is_closed(&self) -> bool {
-        Transport::is_closed(self)
+        self.0.is_closed()
     }
 
     /// Reads all there is. A read of TLS may return one record of several.
     fn reads_all(&self) -> bool {
-        !self.is_tls()
+        !self.0.is_tls()
     }
 
     fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> io::Result<()> {
@@ -58,21 +61,21 @@ impl Wire for Transport {
         message.push(b'd');
         message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
         message.extend_from_slice(&status);
-        self.write(&message)
+        self.0.write(&message)
     }
 
     fn sent(&self) -> SentBytes {
-        SentBytes { written: self.written_bytes(), acknowledged: self.acknowledged_bytes() }
+        SentBytes { written: self.0.written_bytes(), acknowledged: self.0.acknowledged_bytes() }
     }
 
     fn send_copy_done(&mut self) -> io::Result<()> {
-        self.write(&[b'c', 0, 0, 0, 4])
+        self.0.write(&[b'c', 0, 0, 0, 4])
     }
 
     fn wait(&mut self, timeout: Duration, other: Option<Readiness<'_>>) -> io::Result<()> {
-        let writing = self.pending_write();
-        self.wait_with(timeout, writing, other.map(poll_fd))?;
-        if writing { self.flush() } else { Ok(()) }
+        let writing = self.0.pending_write();
+        self.0.wait_with(timeout, writing, other.map(poll_fd))?;
+        if writing { self.0.flush() } else { Ok(()) }
     }
 
     fn pause(&mut self, length: Duration, other: Option<Readiness<'_>>) {
@@ -101,13 +104,12 @@ mod tests {
         const HOUR: Duration = Duration::from_secs(3600);
         let (near, _far) = UnixStream::pair().unwrap();
         let (sink, _broker) = UnixStream::pair().unwrap();
-        let mut transport = Transport::new(near, None).unwrap();
+        let mut link = ReplicationLink(Transport::new(near, None).unwrap());
         let readiness = |wants_write| Some(Readiness { socket: sink.as_fd(), wants_write });
-        Wire::wait(&mut transport, HOUR, readiness(true)).unwrap();
-        transport.pause(HOUR, readiness(true));
+        link.wait(HOUR, readiness(true)).unwrap();
+        link.pause(HOUR, readiness(true));
         // WHEN it has nothing to write THEN it is waited for something to read
-        assert!(
-            !transport.wait_with(Duration::ZERO, false, readiness(false).map(poll_fd)).unwrap()
-        );
+        let other = readiness(false).map(poll_fd);
+        assert!(!link.0.wait_with(Duration::ZERO, false, other).unwrap());
     }
 }

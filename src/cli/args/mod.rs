@@ -18,8 +18,8 @@ use std::sync::LazyLock;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 
-use crate::base::features;
 use crate::config::Request;
+use crate::features;
 use crate::sink::{SINKS, examples};
 
 pub(crate) use common::{DryRunArg, OutputArgs, OutputFormat, YesArg};

@@ -1,0 +1,20 @@
+//! Types that every other folder may use; this folder uses none of the others.
+
+pub mod clock;
+pub mod host;
+pub mod http;
+pub mod log;
+pub mod os_ffi;
+pub mod random;
+pub mod runtime;
+pub mod secret;
+pub mod service_manager;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod tls;
+pub mod transport;
+
+pub use walrelay_core::base::{
+    backoff, encoding, error, event, figures, finding, fingerprint, lsn, readiness, settings, stop,
+    template, text, time,
+};

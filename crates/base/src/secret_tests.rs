@@ -1,0 +1,18 @@
+use super::*;
+use crate::testing::TempFolder;
+
+#[test]
+fn a_secret_of_a_file_is_read_again_and_says_so_if_it_cannot() {
+    let folder = TempFolder::new();
+    let path = folder.path().join("secret");
+    std::fs::write(&path, "one\r\n").unwrap();
+    let secret = Secret::of_file(&path).unwrap();
+    assert_eq!((secret.expose(), secret.is_of_file()), ("one", true));
+    std::fs::write(&path, "two").unwrap();
+    assert_eq!(secret.current().unwrap().expose(), "two");
+    std::fs::remove_file(&path).unwrap();
+    let fault = secret.current().unwrap_err().fault("sink.kafka.properties.\"sasl.password\"");
+    assert_eq!((fault.code, fault.exit), (SECRET_UNREAD, Exit::Failed));
+    assert!(fault.to_string().contains(path.to_str().unwrap()), "{fault}");
+    assert_eq!(Secret::new("fixed").current().unwrap().expose(), "fixed");
+}

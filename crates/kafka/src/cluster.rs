@@ -1,0 +1,297 @@
+//! Operations of the relay on a cluster besides publishing (creating and deleting topics, reading
+//! one), and their faults.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResource, NewTopic, OwnedResourceSpecifier, ResourceSpecifier,
+    TopicReplication,
+};
+use rdkafka::client::{Client, DefaultClientContext};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::metadata::MetadataPartition;
+use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::{ClientConfig, ClientContext, Offset, TopicPartitionList};
+use walrelay_core::sink::kafka::{self, fault};
+
+use super::code::code_of;
+use super::settings::KafkaSettings;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::runtime;
+use walrelay_sink::broker::NOT_PURGED;
+
+/// How long the cluster may take to create or delete topics.
+pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
+/// The properties of the topic of dead letters: they are kept until somebody has dealt with
+/// them, whatever the brokers' defaults are.
+const KEPT_FOR_EVER: [(&str, &str); 3] =
+    [("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
+/// How long one look for the leaders of a new topic may take, and how long after it is the next.
+const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
+
+/// A partition as the cluster's metadata shows it.
+pub(super) struct DescribedPartition {
+    pub(super) id: i32,
+    /// -1 is none.
+    pub(super) leader: i32,
+    /// All its replicas are in sync.
+    pub(super) is_in_sync: bool,
+}
+
+/// The partitions of a topic.
+pub(super) fn partitions<C: ClientContext>(
+    client: &Client<C>,
+    topic: &str,
+    within: Duration,
+) -> KafkaResult<Vec<DescribedPartition>> {
+    let metadata = client.fetch_metadata(Some(topic), within)?;
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let partitions = found.map(|found| found.partitions()).unwrap_or_default();
+    let error = found.and_then(|found| found.error()).map(Code::from);
+    let state = |it: &MetadataPartition| DescribedPartition {
+        id: it.id(),
+        leader: it.leader(),
+        is_in_sync: it.isr().len() == it.replicas().len(),
+    };
+    match error.or(partitions.is_empty().then_some(Code::UnknownTopicOrPartition)) {
+        Some(code) => Err(KafkaError::MetadataFetch(code)),
+        None => Ok(partitions.iter().map(state).collect()),
+    }
+}
+
+/// Waits until every partition of a new topic has a leader, and returns the partitions. The
+/// controller answers when it has made the topic, which the brokers learn a little later.
+pub(super) fn wait_for_leaders<C: ClientContext>(
+    client: &Client<C>,
+    settings: &KafkaSettings,
+    topic: &str,
+) -> KafkaResult<Vec<i32>> {
+    let wanted = usize::try_from(settings.partitions).unwrap_or(1).max(1);
+    let deadline = Instant::now() + CHANGE_WITHIN;
+    leaders_of(wanted, deadline, || partitions(client, topic, LEADER_ANSWER_WITHIN))
+}
+
+/// Looks until that many partitions have a leader.
+fn leaders_of(
+    wanted: usize,
+    deadline: Instant,
+    mut look: impl FnMut() -> KafkaResult<Vec<DescribedPartition>>,
+) -> KafkaResult<Vec<i32>> {
+    loop {
+        let error = match look() {
+            Ok(found) if found.len() >= wanted && found.iter().all(|it| it.leader >= 0) => {
+                return Ok(found.into_iter().map(|it| it.id).collect());
+            }
+            Ok(_) => KafkaError::MetadataFetch(Code::LeaderNotAvailable),
+            Err(error) => error,
+        };
+        if may_not_describe(&error) || Instant::now() >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(LEADER_ASK_AFTER);
+    }
+}
+
+fn may_not_describe(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(Code::TopicAuthorizationFailed)
+}
+
+/// Creates those of the topics that do not exist, and returns their names once they can be used; a
+/// login that may not describe a topic cannot see that. In a dry run the brokers judge the request only.
+pub(super) fn create_topics(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    dead_letters: Option<&str>,
+    dry_run: bool,
+) -> Result<Vec<String>, Fault> {
+    let new = |name| {
+        let replication = TopicReplication::Fixed(settings.replication);
+        NewTopic::new(name, settings.partitions, replication)
+    };
+    let others = topics.iter().copied().filter(|name| dead_letters != Some(name)).map(new);
+    let kept = |topic, (key, value)| NewTopic::set(topic, key, value);
+    let dead_letters = dead_letters.map(|name| KEPT_FOR_EVER.into_iter().fold(new(name), kept));
+    let topics: Vec<NewTopic<'_>> = others.chain(dead_letters).collect();
+    if topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let refused = |error: KafkaError| {
+        let reason = settings.without_secrets(&error.to_string());
+        not_created("any topic", &reason, settings, "")
+    };
+    let (client, options) = admin(settings).map_err(refused)?;
+    let options = options.validate_only(dry_run);
+    let created = runtime::block_on(client.create_topics(&topics, &options))?.map_err(refused)?;
+    let mut names = Vec::new();
+    for topic in created {
+        match topic {
+            Ok(name) => names.push(name),
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let failure = fault::failure(code_of(code), "", &name, None);
+                return Err(not_created(&name, &failure.reason, settings, &failure.mend));
+            }
+        }
+    }
+    for name in names.iter().filter(|_| !dry_run) {
+        match wait_for_leaders(client.inner(), settings, name) {
+            Err(error) if !may_not_describe(&error) => {
+                return Err(without_leader(settings, name, &error));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(names)
+}
+
+/// Deletes the records before these offsets, by partition.
+pub(super) fn delete_records(
+    settings: &KafkaSettings,
+    topic: &str,
+    before: &BTreeMap<i32, i64>,
+) -> Result<(), Fault> {
+    let refused = |error: KafkaError| {
+        let (reason, mend) = match error.rdkafka_error_code() {
+            Some(Code::TopicAuthorizationFailed) => (
+                "this login has no right to".to_owned(),
+                format!(
+                    "kafka-acls.sh --add --allow-principal User:… --operation Delete --topic {topic}"
+                ),
+            ),
+            _ => {
+                let reason = settings.without_secrets(&error.to_string());
+                (
+                    reason,
+                    "see the broker's log; the topic's cleanup.policy must be delete".to_owned(),
+                )
+            }
+        };
+        let what = format!("records of {topic} cannot be deleted: {reason}");
+        Fault::new(Exit::Sink, NOT_PURGED, what, brokers_key(settings), mend)
+    };
+    let (client, options) = admin(settings).map_err(refused)?;
+    let mut offsets = TopicPartitionList::new();
+    for (partition, offset) in before {
+        let added = offsets.add_partition_offset(topic, *partition, Offset::Offset(*offset));
+        added.map_err(refused)?;
+    }
+    let deleted = runtime::block_on(client.delete_records(&offsets, &options))?.map_err(refused)?;
+    deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
+}
+
+/// The configurations of those of the topics that this login may see.
+pub(super) fn topic_configs(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    within: Duration,
+) -> Vec<(String, ConfigResource)> {
+    let Ok((client, options)) = admin(settings) else { return Vec::new() };
+    let options = options.request_timeout(Some(within));
+    let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
+    let described = runtime::block_on(client.describe_configs(&wanted, &options));
+    let Ok(Ok(described)) = described else { return Vec::new() };
+    let named = |found: ConfigResource| match &found.specifier {
+        OwnedResourceSpecifier::Topic(topic) => Some((topic.clone(), found)),
+        _ => None,
+    };
+    described.into_iter().flatten().filter_map(named).collect()
+}
+
+pub(super) fn admin(
+    settings: &KafkaSettings,
+) -> KafkaResult<(AdminClient<DefaultClientContext>, AdminOptions)> {
+    // A command that changes topics ends before a login can be rotated.
+    let config: ClientConfig = settings.properties_at_start().into_iter().collect();
+    let within = Some(CHANGE_WITHIN);
+    let options = AdminOptions::new().operation_timeout(within).request_timeout(within);
+    Ok((config.create()?, options))
+}
+
+pub(super) fn refused_property(settings: &KafkaSettings, reason: &str) -> Fault {
+    let reason = settings.without_secrets(reason);
+    Fault::new(
+        Exit::Usage,
+        "sink.refused-property",
+        format!("librdkafka refuses the configuration: {reason}"),
+        "sink.kafka.properties",
+        "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
+    )
+}
+
+pub(super) fn not_created(
+    topic: &str,
+    reason: &str,
+    settings: &KafkaSettings,
+    mend: &str,
+) -> Fault {
+    let mend =
+        if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
+    let what = format!("cannot create {topic}: {reason}");
+    Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
+}
+
+pub(super) fn without_leader(settings: &KafkaSettings, topic: &str, error: &KafkaError) -> Fault {
+    let mend = format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}");
+    let what = format!("topic {topic} was created, and cannot be used yet: {error}");
+    Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
+}
+
+pub(super) fn brokers_key(settings: &KafkaSettings) -> String {
+    format!("sink.kafka.brokers = {:?}", settings.brokers)
+}
+
+pub(super) fn topic_unusable(code: kafka::Code, settings: &KafkaSettings, topic: &str) -> Fault {
+    let failure = fault::failure(code, "", topic, None);
+    let (name, what) = match code {
+        kafka::Code::UnknownTopic
+        | kafka::Code::UnknownTopicOrPartition
+        | kafka::Code::LeaderNotAvailable => {
+            ("sink.topic-missing", format!("topic {topic} does not exist"))
+        }
+        kafka::Code::TopicAuthorizationFailed => {
+            ("sink.topic-forbidden", format!("this login may not see topic {topic}"))
+        }
+        _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
+    };
+    let place = format!("topic {topic} on {}", settings.brokers);
+    Fault::new(Exit::Sink, name, what, place, failure.mend)
+}
+
+pub(super) fn dead_letters_unusable(
+    code: kafka::Code,
+    settings: &KafkaSettings,
+    topic: &str,
+) -> Fault {
+    let (name, what, mend) = match code {
+        kafka::Code::TopicAuthorizationFailed => (
+            "sink.dead-letter-forbidden",
+            format!("this login may not use the dead-letter topic {topic}"),
+            format!(
+                "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
+            ),
+        ),
+        kafka::Code::UnknownTopic
+        | kafka::Code::UnknownTopicOrPartition
+        | kafka::Code::UnknownPartition
+        | kafka::Code::LeaderNotAvailable => (
+            "sink.dead-letter-missing",
+            format!("the dead-letter topic {topic} does not exist"),
+            format!(
+                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8{}",
+                KEPT_FOR_EVER.map(|(key, value)| format!(" --config {key}={value}")).concat()
+            ),
+        ),
+        _ => (
+            "sink.dead-letter-unusable",
+            format!("the dead-letter topic {topic} cannot be used: {code}"),
+            format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+        ),
+    };
+    Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
+}
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

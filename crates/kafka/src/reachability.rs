@@ -1,0 +1,96 @@
+//! Why no broker can be reached, as a fault with what mends it. A request that gets no answer only fails
+//! with a timeout, and the client reports the cause as an event.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use walrelay_core::sink::kafka::reachability::Reachability;
+
+use super::cluster;
+use super::code::code_of;
+use super::settings::KafkaSettings;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_sink::broker::UNREACHABLE;
+
+/// How long a broker may take to answer.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long errors that a client has already queued are collected.
+const EVENTS_WITHIN: Duration = Duration::from_millis(50);
+
+/// The errors that a consumer reports of its connections.
+#[derive(Default)]
+pub(super) struct ConnectionErrors(Mutex<Reachability>);
+
+impl ClientContext for ConnectionErrors {
+    fn error(&self, error: KafkaError, text: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            let mut reachability = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            // Only its cause is asked for.
+            let _report = reachability.failed(code_of(code), text, Instant::now());
+        }
+    }
+}
+
+impl ConsumerContext for ConnectionErrors {}
+
+/// Why no broker can be reached, if that is what `error` means. Records that the consumer has fetched
+/// are dropped: it is given up afterwards.
+pub(super) fn why_unreachable(
+    consumer: &BaseConsumer<ConnectionErrors>,
+    error: &KafkaError,
+) -> Option<String> {
+    let KafkaError::MetadataFetch(
+        code @ (Code::BrokerTransportFailure | Code::OperationTimedOut | Code::AllBrokersDown),
+    ) = error
+    else {
+        return None;
+    };
+    // Errors are handed over where the client is polled, and new ones may come without an end.
+    let until = Instant::now() + EVENTS_WITHIN;
+    while Instant::now() < until {
+        drop(consumer.poll(until.saturating_duration_since(Instant::now())));
+    }
+    let reachability = consumer.context().0.lock().unwrap_or_else(PoisonError::into_inner);
+    Some(reachability.cause().map_or_else(|| code.to_string(), str::to_owned))
+}
+
+pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
+    unanswered(settings, ANSWER_WITHIN, reason)
+}
+
+pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &str) -> Fault {
+    let mend = reaching(reason);
+    let what = format!("no Kafka broker answered within {} s: {reason}", within.as_secs());
+    Fault::new(Exit::Sink, UNREACHABLE, what, cluster::brokers_key(settings), mend)
+}
+
+/// The remedy for an error of librdkafka's about a connection.
+fn reaching(error: &str) -> &'static str {
+    // In front of it is the name of the connection, such as sasl_ssl://kafka-ssl:9093/bootstrap.
+    let named = error.split_once(": ").filter(|(name, _)| !name.contains(' '));
+    let text = named.map_or(error, |(_, text)| text).to_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    // This one names a host.
+    if says(&["failed to resolve"]) {
+        "correct the host name in sink.kafka.brokers"
+    } else if says(&["certificate verify failed", "certificate could not be verified"]) {
+        "correct ssl.ca.location in sink.kafka.properties: the broker's certificate is not trusted, or is not for the host name in sink.kafka.brokers"
+    } else if says(&["handshake failed"]) {
+        "correct security.protocol, ssl.ca.location, ssl.certificate.location and ssl.key.location in sink.kafka.properties; see the broker's log"
+    } else if says(&["authentication", "sasl"]) {
+        "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
+    } else if says(&["ssl"]) {
+        "correct security.protocol and ssl.ca.location in sink.kafka.properties"
+    } else if says(&["resolve"]) {
+        "correct the host name in sink.kafka.brokers"
+    } else {
+        "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
+    }
+}
+
+#[cfg(test)]
+#[path = "reachability_tests.rs"]
+mod tests;

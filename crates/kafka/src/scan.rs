@@ -1,0 +1,306 @@
+//! Reads topics: from where in each partition, how far they reached at the start, and the next record.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use walrelay_core::sink::kafka::reachability::LostBrokers;
+
+use super::brokers_ffi::add_brokers_to;
+use super::cluster::{self, DescribedPartition};
+use super::code::code_of;
+use super::reachability::{ConnectionErrors, why_unreachable};
+use super::settings::KafkaSettings;
+use walrelay_base::error::Fault;
+
+/// Properties of a producer that a consumer understands as well: how the cluster is reached.
+#[rustfmt::skip]
+const SHARED: &[&str] = &[
+    "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
+    "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
+    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
+];
+
+/// Properties of every consumer. No group is joined and no offset is committed, so that reading
+/// needs only the right to read the topic; but librdkafka assigns no partition without a group id.
+const READ_ONLY: &[(&str, &str)] = &[
+    ("enable.auto.commit", "false"),
+    ("enable.auto.offset.store", "false"),
+    ("enable.partition.eof", "true"),
+    // Records that are deleted while they are read are skipped.
+    ("auto.offset.reset", "earliest"),
+    // The relay's records are in no transaction, and an open one of others would hide the end.
+    ("isolation.level", "read_uncommitted"),
+    ("allow.auto.create.topics", "false"),
+];
+
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// The records of a partition that were there when its end was asked for.
+pub(super) struct PartitionRange {
+    pub(super) id: i32,
+    pub(super) start: i64,
+    /// The offset behind the last of them.
+    pub(super) end: i64,
+}
+
+pub(super) enum Scanned<'a> {
+    /// A record of a [`PartitionRange`].
+    Record(BorrowedMessage<'a>),
+    /// A record behind it.
+    Later(BorrowedMessage<'a>),
+    Nothing,
+}
+
+/// A consumer that reads one topic after another.
+pub(super) struct TopicScan {
+    consumer: BaseConsumer<ConnectionErrors>,
+    brokers: String,
+    lost_brokers: LostBrokers,
+    topic: String,
+    partitions: usize,
+    /// The ends of the ranges that were not read to there.
+    ends: BTreeMap<i32, i64>,
+    /// How long was waited since the cluster has answered.
+    silence: Duration,
+}
+
+impl TopicScan {
+    /// Connects when it is used.
+    pub(super) fn new(
+        settings: &KafkaSettings,
+        group_id: &str,
+        properties: &[(&str, &str)],
+    ) -> Result<TopicScan, Fault> {
+        let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
+        let properties_now = settings.effective_properties()?.into_iter();
+        let mut config: ClientConfig = properties_now.filter(|(name, _)| is_shared(name)).collect();
+        for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
+            config.set(*name, *value);
+        }
+        let created = config.create_with_context(ConnectionErrors::default());
+        Ok(TopicScan {
+            consumer: created
+                .map_err(|error| cluster::refused_property(settings, &error.to_string()))?,
+            brokers: settings.brokers.clone(),
+            lost_brokers: LostBrokers::default(),
+            topic: String::new(),
+            partitions: 0,
+            ends: BTreeMap::new(),
+            silence: Duration::ZERO,
+        })
+    }
+
+    pub(super) fn consumer(&self) -> &BaseConsumer<ConnectionErrors> {
+        &self.consumer
+    }
+
+    pub(super) fn partitions(
+        &self,
+        topic: &str,
+        within: Duration,
+    ) -> KafkaResult<Vec<DescribedPartition>> {
+        cluster::partitions(self.consumer.client(), topic, within)
+    }
+
+    /// The ranges of records that the partitions hold from [`Offset::Beginning`], [`Offset::End`] or
+    /// the offset of a [`time`] on.
+    pub(super) fn ranges(
+        &self,
+        topic: &str,
+        ids: &[i32],
+        from: Offset,
+        deadline: Instant,
+    ) -> KafkaResult<Vec<PartitionRange>> {
+        let ends = self.offsets(topic, ids, Offset::End, deadline)?;
+        if ends.len() < ids.len() {
+            return Err(KafkaError::OffsetFetch(Code::NoOffset));
+        }
+        let starts = self.offsets(topic, ids, from, deadline)?;
+        // A partition without records of that time or later begins at its end.
+        let range = |(id, end)| PartitionRange { id, start: *starts.get(&id).unwrap_or(&end), end };
+        Ok(ends.into_iter().map(range).collect())
+    }
+
+    /// The offsets of a time. A broker that has just become the leader of a partition may not know
+    /// them yet, and is asked again.
+    pub(super) fn offsets(
+        &self,
+        topic: &str,
+        ids: &[i32],
+        time: Offset,
+        deadline: Instant,
+    ) -> KafkaResult<BTreeMap<i32, i64>> {
+        loop {
+            let mut times = TopicPartitionList::new();
+            for id in ids {
+                times.add_partition_offset(topic, *id, time)?;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let found = self.consumer.offsets_for_times(times, left)?;
+            match found.elements().iter().find_map(|it| it.error().err()) {
+                None => {
+                    let known = found.elements().into_iter().filter_map(|it| match it.offset() {
+                        Offset::Offset(offset) => Some((it.partition(), offset)),
+                        _ => None,
+                    });
+                    return Ok(known.collect());
+                }
+                Some(error) if ends_reading(&error) || left.is_zero() => return Err(error),
+                Some(error) => tracing::debug!(%error, "asking for offsets again"),
+            }
+            std::thread::sleep(ASK_AGAIN_AFTER);
+        }
+    }
+
+    /// Begins to read these ranges of the topic.
+    pub(super) fn start(&mut self, topic: &str, ranges: &[PartitionRange]) -> KafkaResult<()> {
+        let starts = ranges.iter().map(|range| (range.id, Offset::Offset(range.start)));
+        let unread = ranges.iter().filter(|range| range.start < range.end);
+        self.assign(topic, starts, unread.map(|range| (range.id, range.end)).collect())
+    }
+
+    /// Begins to read these partitions of the topic; `ends` are those of ranges.
+    pub(super) fn assign(
+        &mut self,
+        topic: &str,
+        starts: impl Iterator<Item = (i32, Offset)>,
+        ends: BTreeMap<i32, i64>,
+    ) -> KafkaResult<()> {
+        let mut partitions = TopicPartitionList::new();
+        for (id, start) in starts {
+            partitions.add_partition_offset(topic, id, start)?;
+        }
+        self.consumer.assign(&partitions)?;
+        topic.clone_into(&mut self.topic);
+        (self.partitions, self.ends) = (partitions.count(), ends);
+        Ok(())
+    }
+
+    /// Reads partitions that the topic has got since, from their beginning. Returns how many these
+    /// are.
+    pub(super) fn add_partitions(&mut self, within: Duration) -> KafkaResult<usize> {
+        // Reading fails for the same reason, if it lasts.
+        let Ok(found) = self.partitions(&self.topic, within) else { return Ok(0) };
+        let mut new = TopicPartitionList::new();
+        for found in found.into_iter().skip(self.partitions) {
+            new.add_partition_offset(&self.topic, found.id, Offset::Beginning)?;
+        }
+        if new.count() > 0 {
+            self.consumer.incremental_assign(&new)?;
+            self.partitions += new.count();
+        }
+        Ok(new.count())
+    }
+
+    /// Whether all ranges were read to their ends.
+    pub(super) fn is_read(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// How long was waited for records since the cluster has answered.
+    pub(super) fn silence(&self) -> Duration {
+        self.silence
+    }
+
+    /// The next record, if one comes before the deadline. An error ends the scan.
+    pub(super) fn next(&mut self, deadline: Instant) -> KafkaResult<Scanned<'_>> {
+        let now = Instant::now();
+        if self.lost_brokers.must_be_named(now) {
+            add_brokers_to(&self.consumer, &self.brokers);
+        }
+        // In the part of a millisecond that is left the client would ask without a pause.
+        let left_ms = deadline.saturating_duration_since(now).as_nanos().div_ceil(1_000_000);
+        let patience = Duration::from_millis(u64::try_from(left_ms).unwrap_or(u64::MAX));
+        match self.consumer.poll(patience) {
+            Some(Ok(message)) => {
+                self.lost_brokers.answered();
+                self.silence = Duration::ZERO;
+                let (partition, offset) = (message.partition(), message.offset());
+                let end = self.ends.get(&partition).copied().unwrap_or(offset);
+                if offset + 1 >= end {
+                    self.ends.remove(&partition);
+                }
+                let is_later = offset >= end;
+                Ok(if is_later { Scanned::Later(message) } else { Scanned::Record(message) })
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                self.silence = Duration::ZERO;
+                self.ends.remove(&partition);
+                Ok(Scanned::Nothing)
+            }
+            Some(Err(error)) => {
+                let code = error.rdkafka_error_code().map(code_of);
+                let now = Instant::now();
+                code.into_iter().for_each(|code| self.lost_brokers.reported(code, now));
+                if ends_reading(&error) {
+                    return Err(error);
+                }
+                tracing::debug!(%error, topic = self.topic, "reading a topic");
+                Ok(Scanned::Nothing)
+            }
+            None => {
+                self.silence += now.elapsed();
+                Ok(Scanned::Nothing)
+            }
+        }
+    }
+
+    /// Passes the records of the ranges to `take` until it returns false. Returns whether all were
+    /// read; fails when that takes longer than until the deadline.
+    pub(super) fn read(
+        &mut self,
+        deadline: Instant,
+        take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
+    ) -> KafkaResult<bool> {
+        let read = self.read_ranges(deadline, take);
+        let _released = self.consumer.unassign().is_ok();
+        read
+    }
+
+    fn read_ranges(
+        &mut self,
+        deadline: Instant,
+        take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
+    ) -> KafkaResult<bool> {
+        while !self.is_read() {
+            let is_late = Instant::now() >= deadline;
+            match self.next(deadline)? {
+                Scanned::Record(message) if !take(&message) => return Ok(false),
+                Scanned::Nothing if is_late => {
+                    return Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
+                }
+                Scanned::Record(_) | Scanned::Later(_) | Scanned::Nothing => {}
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why no broker can be reached, if that is what `error` means.
+    pub(super) fn why_unreachable(&self, error: &KafkaError) -> Option<String> {
+        why_unreachable(&self.consumer, error)
+    }
+}
+
+/// The offset that asks for a time, given in microseconds since the Unix epoch.
+pub(super) fn time(unix_us: i64) -> Offset {
+    Offset::Offset(unix_us.div_euclid(1000).max(0))
+}
+
+/// Whether a consumer must be given up; from all other errors librdkafka recovers by itself.
+fn ends_reading(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        None | Some(
+            Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::TopicAuthorizationFailed
+                | Code::Authentication
+                | Code::SaslAuthenticationFailed
+                | Code::Fatal
+        )
+    )
+}

@@ -1,0 +1,162 @@
+//! Looks for published events in the partition to which the producer sends their key.
+
+use rdkafka::Offset;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Message as _};
+
+use super::producer_ffi::key_partition;
+use super::reachability::ANSWER_WITHIN;
+use super::record_ffi::headers_of_read;
+use super::scan::{TopicScan, time};
+use super::settings::KafkaSettings;
+use super::topic_reader::{self, reason};
+use walrelay_base::figures::counted;
+use walrelay_sink::search::{SearchReport, SearchRoute, SearchScope, StoredRecord, TakeRecord};
+
+const NO_ROUTE: &str =
+    "topics: no row says with which key the event was published: walrelay find --key KEY";
+
+pub(super) fn search(
+    settings: &KafkaSettings,
+    scope: &SearchScope<'_>,
+    take: &mut TakeRecord<'_>,
+) -> SearchReport {
+    if scope.routes.is_empty() {
+        return SearchReport::not_possible(NO_ROUTE);
+    }
+    let mut report = SearchReport::default();
+    let mut places = Vec::new();
+    for route in scope.routes {
+        let topics = topics(settings, route);
+        if topics.is_empty() {
+            report.not_searched.push(format!("topic {}: it comes from a row", route.topic));
+        }
+        places.extend(topics.into_iter().map(|topic| (topic, route)));
+    }
+    if places.is_empty() {
+        return report;
+    }
+    let scan = match topic_reader::open(settings) {
+        Ok(scan) => scan,
+        Err(fault) => return SearchReport::not_possible(fault.what),
+    };
+    let mut search = PartitionSearch { settings, scope, take, scan, report, read: Vec::new() };
+    for (topic, route) in places {
+        if let Some(limit) = scope.limits.reached() {
+            search.report.not_searched.push(format!("topic {topic}: {limit}"));
+            continue;
+        }
+        // Without a broker every topic would wait for it.
+        if search.topic(topic, route).is_err() {
+            break;
+        }
+    }
+    search.report
+}
+
+/// The topic of a route, or the configured topics that its template could become.
+fn topics<'a>(settings: &'a KafkaSettings, route: &'a SearchRoute) -> Vec<&'a str> {
+    match route.topic.constant() {
+        Some(topic) => vec![topic],
+        None => {
+            let configured = settings.topics.iter().map(String::as_str);
+            configured.filter(|topic| route.topic.could_become(topic)).collect()
+        }
+    }
+}
+
+struct PartitionSearch<'s, 't> {
+    settings: &'s KafkaSettings,
+    scope: &'s SearchScope<'s>,
+    take: &'t mut TakeRecord<'t>,
+    scan: TopicScan,
+    report: SearchReport,
+    /// Topics and partitions that were read.
+    read: Vec<(String, i32)>,
+}
+
+/// No broker answers.
+struct Unreachable;
+
+impl PartitionSearch<'_, '_> {
+    fn topic(&mut self, topic: &str, route: &SearchRoute) -> Result<(), Unreachable> {
+        let why = match self.search(topic, route) {
+            Ok(()) => return Ok(()),
+            Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => {
+                self.report.searched.push(format!("topic {topic}: it does not exist"));
+                return Ok(());
+            }
+            Err(error) => {
+                if let Some(why) = self.scan.why_unreachable(&error) {
+                    let why = format!("topics: no Kafka broker answers ({why})");
+                    self.report.not_searched.push(why);
+                    return Err(Unreachable);
+                }
+                let limit = self.scope.limits.reached().map(str::to_owned);
+                format!("topic {topic}: {}", limit.unwrap_or_else(|| reason(&error, topic)))
+            }
+        };
+        self.report.not_searched.push(why);
+        Ok(())
+    }
+
+    fn search(&mut self, topic: &str, route: &SearchRoute) -> Result<(), KafkaError> {
+        let PartitionSearch { settings, scope, take, scan, report, read } = self;
+        let limits = scope.limits;
+        let found = scan.partitions(topic, limits.left().min(ANSWER_WITHIN))?;
+        let count = i32::try_from(found.len()).unwrap_or(i32::MAX);
+        let of_key = || {
+            // Some partitioners spread records whose key is empty.
+            let key = route.key.as_deref().filter(|key| !key.is_empty() || count == 1)?;
+            Some(key_partition(&settings.properties_at_start(), key, count))
+        };
+        let Some(partition) = route.partition.or_else(of_key).filter(|it| (0..count).contains(it))
+        else {
+            report.not_searched.push(format!("topic {topic}: the partition is not known"));
+            return Ok(());
+        };
+        let place = (topic.to_owned(), partition);
+        if read.contains(&place) {
+            return Ok(());
+        }
+        read.push(place);
+        let place = format!("partition {partition} of topic {topic}");
+        let from = time(scope.from_unix_us);
+        let ranges = scan.ranges(topic, &[partition], from, limits.deadline)?;
+        // So it may be where a partition has lost its beginning, and what is left of it begins later.
+        let first = scan.offsets(topic, &[partition], Offset::Beginning, limits.deadline)?;
+        let first = first.get(&partition).copied().unwrap_or_default();
+        if first > 0 && ranges.iter().all(|range| range.start <= first) {
+            report
+                .not_searched
+                .push(format!("older records of {place}: retention has removed them"));
+        }
+        let (mut records, mut limit) = (0, None);
+        scan.start(topic, &ranges)?;
+        scan.read(limits.deadline, &mut |message| {
+            records += 1;
+            take_record(message, *take);
+            limit = limits.reached();
+            limit.is_none()
+        })?;
+        let records = counted(records, "record");
+        match limit {
+            None => report.searched.push(format!("{place}: {records}")),
+            Some(limit) => {
+                report.not_searched.push(format!("the rest of {place}, after {records}: {limit}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_record(message: &BorrowedMessage<'_>, take: &mut TakeRecord<'_>) {
+    take(&StoredRecord {
+        topic: message.topic(),
+        partition: message.partition(),
+        offset: message.offset(),
+        written_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
+        key: message.key(),
+        headers: &headers_of_read(message),
+    });
+}

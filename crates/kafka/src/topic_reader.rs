@@ -1,0 +1,127 @@
+//! Reads the end of a topic: the records that an earlier process may have published, or those among
+//! which an event is looked for.
+//!
+//! For the next process a record counts as stored only if it would count as confirmed. Consumers are
+//! shown what every replica in sync has, and these may be fewer than `min.insync.replicas`, so a
+//! partition is left out unless all its replicas are in sync.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::Offset;
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Message as _};
+
+use super::record_ffi::headers_of_read;
+use super::scan::{TopicScan, time};
+use super::settings::KafkaSettings;
+use walrelay_base::error::Fault;
+use walrelay_base::event::Outbound;
+use walrelay_sink::topic_reader::TopicReader;
+
+const PROPERTIES: &[(&str, &str)] = &[
+    // What a transaction of another producer has taken back is not in the topic.
+    ("isolation.level", "read_committed"),
+    ("fetch.wait.max.ms", "10"),
+    // Read once, and then never again: little of it needs to wait in memory.
+    ("queued.max.messages.kbytes", "8192"),
+    ("fetch.message.max.bytes", "262144"),
+    // Otherwise fetching stops for a second whenever the queue is full.
+    ("fetch.queue.backoff.ms", "5"),
+];
+
+const OUT_OF_SYNC: &str =
+    "a replica is not in sync: what an earlier process has published there may be published again";
+
+/// A scan for the ends of topics.
+pub(super) fn open(settings: &KafkaSettings) -> Result<TopicScan, Fault> {
+    TopicScan::new(settings, "walrelay-topics", PROPERTIES)
+}
+
+/// Why records of the topic cannot be read, if they cannot.
+pub(super) fn refusal(scan: &mut TopicScan, topic: &str, within: Duration) -> Option<String> {
+    let deadline = Instant::now() + within;
+    let mut probe = || {
+        // The end of the partition is told once a fetch was allowed.
+        let unknown_end = [(0, i64::MAX)].into();
+        scan.assign(topic, [(0, Offset::End)].into_iter(), unknown_end)?;
+        scan.read(deadline, &mut |_| false)
+    };
+    probe().err().map(|error| reason(&error, topic))
+}
+
+/// Begins to read the partitions whose replicas are all in sync. Returns whether these are all in
+/// which there is something to read.
+fn start_in_sync(
+    scan: &mut TopicScan,
+    topic: &str,
+    from_unix_us: i64,
+    deadline: Instant,
+) -> KafkaResult<bool> {
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let ids: Vec<i32> = scan.partitions(topic, left())?.iter().map(|found| found.id).collect();
+    let mut ranges = scan.ranges(topic, &ids, time(from_unix_us), deadline)?;
+    ranges.retain(|range| range.start < range.end);
+    let count = ranges.len();
+    // Asked after the ends: so whatever is before them is in all these replicas.
+    let described = scan.partitions(topic, left())?;
+    ranges.retain(|range| {
+        let is_in_sync = described.iter().any(|it| it.id == range.id && it.is_in_sync);
+        if !is_in_sync {
+            let partition = range.id;
+            tracing::warn!(code = "sink.topic-replica-unread", topic, partition, "{OUT_OF_SYNC}");
+        }
+        is_in_sync
+    });
+    scan.start(topic, &ranges)?;
+    Ok(ranges.len() == count)
+}
+
+impl TopicReader for TopicScan {
+    fn read(
+        &mut self,
+        topic: &str,
+        from_unix_us: i64,
+        within: Duration,
+        take: &mut dyn FnMut(&Outbound<'_>) -> bool,
+    ) -> Result<bool, String> {
+        let deadline = Instant::now() + within;
+        let take = &mut |message: &BorrowedMessage<'_>| take_record(message, take);
+        let read = start_in_sync(self, topic, from_unix_us, deadline)
+            .and_then(|whole| Ok((whole, self.read(deadline, take)?)));
+        match read {
+            Ok((whole, true)) => Ok(whole),
+            Ok((_, false)) => Err("it has too many records".to_owned()),
+            // Then it holds nothing, and the sink says so with the first event.
+            Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => Ok(true),
+            Err(error) => Err(reason(&error, topic)),
+        }
+    }
+}
+
+fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>) -> bool) -> bool {
+    let headers = headers_of_read(message);
+    let headers: Vec<(&str, &[u8])> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    take(&Outbound {
+        exchange: "",
+        topic: message.topic(),
+        key: message.key(),
+        value: message.payload(),
+        id: "",
+        event_type: None,
+        content_type: None,
+        headers: &headers,
+        commit_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
+        partition: Some(message.partition()),
+    })
+}
+
+pub(super) fn reason(error: &KafkaError, topic: &str) -> String {
+    match error.rdkafka_error_code() {
+        Some(Code::TopicAuthorizationFailed) => format!(
+            "this login has no right to; kafka-acls.sh --add --allow-principal User:… --operation Read --topic {topic}"
+        ),
+        Some(Code::OperationTimedOut) => "its end was not reached in time".to_owned(),
+        _ => error.to_string(),
+    }
+}

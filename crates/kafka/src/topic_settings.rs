@@ -1,0 +1,101 @@
+//! Effects of topic settings on records that have the time of their publish: a topic may refuse
+//! them for it, or delete them too early.
+
+use std::time::Duration;
+
+use super::cluster;
+use super::settings::KafkaSettings;
+use walrelay_base::figures::duration;
+use walrelay_base::finding::Finding;
+
+/// Most of the difference between two clocks that are set by NTP.
+const CLOCKS_MS: i64 = 10_000;
+/// The longest that an event in flight waits in the client while no broker answers, with the time
+/// of its publish.
+const WAITS_MS: i64 = 600_000;
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// The settings of a topic, as far as this login may see them. `None` is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+struct TopicSettings<'a> {
+    by_append_time: bool,
+    before_max_ms: Option<i64>,
+    after_max_ms: Option<i64>,
+    retention_ms: Option<i64>,
+    retention_bytes: Option<i64>,
+    cleanup_policy: Option<&'a str>,
+}
+
+/// Finds the harmful settings of topics that exist. One of them may be the dead-letter topic.
+pub(super) fn findings(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    dead_letters: Option<&str>,
+) -> Vec<Finding> {
+    let all: Vec<&str> = topics.iter().copied().chain(dead_letters).collect();
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (topic, config) in cluster::topic_configs(settings, &all, WITHIN) {
+        let text = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
+        let number = |name: &str| text(name)?.parse().ok();
+        let settings = TopicSettings {
+            by_append_time: text("message.timestamp.type") == Some("LogAppendTime"),
+            before_max_ms: number("message.timestamp.before.max.ms"),
+            after_max_ms: number("message.timestamp.after.max.ms"),
+            retention_ms: number("retention.ms"),
+            retention_bytes: number("retention.bytes"),
+            cleanup_policy: text("cleanup.policy"),
+        };
+        found.extend(judge(&topic, settings, dead_letters == Some(topic.as_str())));
+    }
+    found
+}
+
+fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> Vec<Finding> {
+    let TopicSettings { by_append_time, before_max_ms, after_max_ms, retention_ms, .. } = settings;
+    let shorter = |limit: Option<i64>, than: i64| limit.filter(|ms| (0..than).contains(ms));
+    let mut texts = Vec::new();
+    // With the broker's time none is refused.
+    if let Some(ms) = shorter(after_max_ms, CLOCKS_MS).filter(|_| !by_append_time) {
+        texts.push(format!(
+            "topic {topic} refuses records whose time is more than {ms} ms ahead of the broker's clock (message.timestamp.after.max.ms), and its events wait while the clock of this host is: raise it, or keep both clocks together"
+        ));
+    }
+    if let Some(ms) = shorter(before_max_ms, WAITS_MS).filter(|_| !by_append_time) {
+        texts.push(format!(
+            "topic {topic} refuses records that are older than {ms} ms (message.timestamp.before.max.ms): what has waited longer in the client is refused, and sent again with a new time; raise it"
+        ));
+    }
+    if is_of_dead_letters {
+        texts.extend(lost_dead_letters(topic, &settings));
+    } else if let Some(ms) = shorter(retention_ms, WAITS_MS) {
+        let kept = duration(u64::try_from(ms / 1000).unwrap_or_default());
+        texts.push(format!(
+            "topic {topic} keeps records for {kept} after their publish (retention.ms): consumers that are away longer lose them, and so does what has waited longer in the client for an unreachable broker"
+        ));
+    }
+    texts.into_iter().map(|text| Finding::warn("sink", text)).collect()
+}
+
+/// How the broker deletes dead letters that nobody has dealt with.
+fn lost_dead_letters(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
+    let TopicSettings { retention_ms, retention_bytes, cleanup_policy, .. } = *settings;
+    let limited = |limit: Option<i64>| limit.is_some_and(|limit| limit >= 0);
+    let deletes = cleanup_policy.is_none_or(|policy| policy.contains("delete"));
+    let compacts = cleanup_policy.is_some_and(|policy| policy.contains("compact"));
+    let reason = match (deletes, retention_ms, retention_bytes) {
+        _ if compacts => "cleanup.policy = compact removes all but the last of a key".to_owned(),
+        (true, Some(ms), _) if ms >= 0 => format!("retention.ms = {ms} deletes them"),
+        (true, _, bytes) if limited(bytes) => "retention.bytes deletes the oldest".to_owned(),
+        _ => return None,
+    };
+    Some(format!(
+        "the dead-letter topic {topic} loses dead letters that nobody has dealt with: {reason}; kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config retention.ms=-1,retention.bytes=-1,cleanup.policy=delete"
+    ))
+}
+
+#[cfg(test)]
+#[path = "topic_settings_tests.rs"]
+mod tests;

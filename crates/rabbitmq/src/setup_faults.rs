@@ -1,0 +1,273 @@
+//! The faults of exchanges, queues, bindings and permissions, each with the command that mends it.
+
+use super::connection_loss::ConnectionLoss;
+use super::fault::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
+use super::message::OFFSET_HEADER;
+use super::probe::{ExchangeDifference, STREAM};
+use super::settings::RabbitSettings;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_core::dead_letter::writer::DeadLetterAddress;
+
+/// Type of the exchange for dead letters that `init` makes.
+pub(super) const DIRECT: &str = "direct";
+pub(super) const NOT_A_STREAM: &str = "sink.dead-letter-not-a-stream";
+const DEAD_LETTER_FORBIDDEN: &str = "sink.dead-letter-forbidden";
+const UNREADABLE: &str = "sink.dead-letter-unreadable";
+const CHECK_TYPE: &str =
+    "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list";
+
+/// The purpose of an exchange or a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Events,
+    DeadLetters,
+}
+
+impl Purpose {
+    /// Names an exchange or a queue at the end of a clause.
+    pub(super) fn object(self, what: &str, name: &str) -> String {
+        match self {
+            Purpose::Events => format!("{what} {name}"),
+            Purpose::DeadLetters => format!("{what} {name}, for dead letters"),
+        }
+    }
+
+    /// Names an exchange or a queue in front of a verb.
+    pub(super) fn subject(self, what: &str, name: &str) -> String {
+        let comma = if self == Purpose::DeadLetters { "," } else { "" };
+        self.object(what, name) + comma
+    }
+
+    /// The types of the exchange and of the queues that `init` makes.
+    pub(super) fn types(self, settings: &RabbitSettings) -> (&str, &str) {
+        match self {
+            Purpose::Events => (&settings.exchange_type, &settings.queue_type),
+            Purpose::DeadLetters => (DIRECT, STREAM),
+        }
+    }
+
+    fn missing_code(self, code: &'static str) -> &'static str {
+        if self == Purpose::Events { code } else { "sink.dead-letter-missing" }
+    }
+}
+
+/// Makes faults for one configuration.
+#[derive(Clone, Copy)]
+pub(super) struct SetupFaults<'a>(pub(super) &'a RabbitSettings);
+
+impl<'a> SetupFaults<'a> {
+    fn fault(
+        self,
+        code: &'static str,
+        subject: &str,
+        what: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Fault {
+        Fault::new(Exit::Sink, code, what, format!("{subject} at {}", self.0.place()), mend)
+    }
+
+    /// A `rabbitmqadmin` command for the configured virtual host.
+    pub(super) fn admin(self, command: &str) -> String {
+        format!("rabbitmqadmin --vhost={:?} {command}", self.0.vhost)
+    }
+
+    fn init_or(self, command: &str) -> String {
+        format!("walrelay init, or: {}", self.admin(command))
+    }
+
+    /// The command that gives the login the permissions that the relay needs, and no others.
+    fn grant_all(self, dead_letters: Option<&DeadLetterAddress>) -> String {
+        let letters = dead_letters.map(|it| (it.exchange.as_str(), it.topic.as_str()));
+        let (exchange, queue): (Vec<_>, Vec<_>) = letters.into_iter().unzip();
+        // The default exchange has another name in permissions; rows may name any exchange.
+        let write = match self.0.exchange.constant() {
+            None | Some("") => ".*".to_owned(),
+            Some(events) => pattern(&[vec![events], exchange].concat()),
+        };
+        let command = self.0.address().grant(&format!("'' '{write}' '{}'", pattern(&queue)));
+        format!("{command} (configure, write, read: this replaces what there is)")
+    }
+
+    pub(super) fn exchange_missing(self, purpose: Purpose, name: &str) -> Fault {
+        let what = format!("{} does not exist", purpose.subject("exchange", name));
+        let kind = purpose.types(self.0).0;
+        let mend = format!("declare exchange name={name:?} type={kind} durable=true");
+        let code = purpose.missing_code("sink.exchange-missing");
+        self.fault(code, &format!("exchange {name}"), what, self.init_or(&mend))
+    }
+
+    pub(super) fn queue_missing(self, purpose: Purpose, name: &str) -> Fault {
+        let what = format!("{} does not exist", purpose.subject("queue", name));
+        let kind = purpose.types(self.0).1;
+        let command = format!("declare queue name={name:?} durable=true queue_type={kind}");
+        let mend = if purpose == Purpose::DeadLetters || self.0.queues.contains_key(name) {
+            self.init_or(&command)
+        } else {
+            let by_hand = self.admin(&command);
+            format!("{by_hand}; or list it in sink.rabbitmq.queues, then: walrelay init")
+        };
+        self.fault(purpose.missing_code("sink.queue-missing"), &format!("queue {name}"), what, mend)
+    }
+
+    pub(super) fn publish_forbidden(
+        self,
+        purpose: Purpose,
+        name: &str,
+        dead_letters: Option<&DeadLetterAddress>,
+    ) -> Fault {
+        let (code, whose) = match purpose {
+            Purpose::Events => ("sink.exchange-forbidden", ""),
+            Purpose::DeadLetters => (DEAD_LETTER_FORBIDDEN, "dead letters "),
+        };
+        let what = format!("{} may not publish {whose}to exchange {name}", self.0.address().user());
+        self.fault(code, &format!("exchange {name}"), what, self.grant_all(dead_letters))
+    }
+
+    /// The differences from the configured exchange that `run` cannot accept.
+    pub(super) fn exchange_unusable(
+        self,
+        purpose: Purpose,
+        name: &str,
+        differences: &[ExchangeDifference],
+    ) -> Vec<Fault> {
+        let wanted = purpose.types(self.0).0;
+        let subject = format!("exchange {name}");
+        let delete = self.admin(&format!("delete exchange name={name:?}"));
+        let key = match purpose {
+            Purpose::Events => "sink.rabbitmq.exchange",
+            Purpose::DeadLetters => "dead_letter.exchange",
+        };
+        let fault = |difference: &ExchangeDifference| {
+            let (code, what, mend) = match difference {
+                ExchangeDifference::OtherType(found) => (
+                    "sink.exchange-type",
+                    format!("is of type {found}, and sink.rabbitmq.exchange_type says {wanted}"),
+                    format!(
+                        "exchange_type = {found:?} under [sink.rabbitmq]; or make it anew: {delete}, then: walrelay init"
+                    ),
+                ),
+                ExchangeDifference::NotDurable => (
+                    "sink.exchange-not-durable",
+                    "is not durable: it and its bindings are gone after a restart of the broker"
+                        .to_owned(),
+                    format!("{delete}, then: walrelay init"),
+                ),
+                ExchangeDifference::Internal => (
+                    "sink.exchange-internal",
+                    "is internal: nobody can publish to it".to_owned(),
+                    format!("name another in {key}; or: {delete}, then: walrelay init"),
+                ),
+                ExchangeDifference::UnknownType => (
+                    "sink.exchange-type",
+                    format!("cannot be compared: the broker knows no exchange type {wanted}"),
+                    CHECK_TYPE.to_owned(),
+                ),
+                _ => return None,
+            };
+            Some(self.fault(code, &subject, format!("{subject} {what}"), mend))
+        };
+        differences.iter().filter_map(fault).collect()
+    }
+
+    pub(super) fn queue_unusable(self, name: &str, loss: &ConnectionLoss) -> Fault {
+        let what = format!("queue {name} cannot be used: {}", loss.text);
+        let mend = "rabbitmqctl list_queues name durable exclusive state";
+        self.fault("sink.queue-unusable", &format!("queue {name}"), what, mend)
+    }
+
+    /// Something could not be created.
+    pub(super) fn not_made(self, subject: String) -> impl Fn(ConnectionLoss) -> Fault + use<'a> {
+        move |loss| {
+            let (code, mend) = match loss.code {
+                _ if loss.is_unknown_exchange_type() => {
+                    ("sink.exchange-type", CHECK_TYPE.to_owned())
+                }
+                Some(ACCESS_REFUSED) => (
+                    "sink.not-permitted",
+                    format!(
+                        "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL=amqp://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
+                        self.0.address().grant("'.*' '.*' '.*'")
+                    ),
+                ),
+                Some(PRECONDITION_FAILED) => (
+                    "sink.not-made",
+                    "it is there with other properties: delete it first, or use it as it is and remove it from sink.rabbitmq.queues"
+                        .to_owned(),
+                ),
+                Some(_) => ("sink.not-made", "see the broker's log".to_owned()),
+                None => return loss.unreachable(&self.0.address()),
+            };
+            self.fault(code, &subject, format!("cannot make {subject}: {}", loss.text), mend)
+        }
+    }
+
+    /// Reading from a queue of another type removes the dead letters from it.
+    pub(super) fn not_a_stream(self, name: &str) -> Fault {
+        let what = format!(
+            "queue {name}, for dead letters, is not a stream: reading would take them out of it"
+        );
+        let mend = format!(
+            "name another in dead_letter.topic, then: walrelay init; or, when nothing in it is needed any more: {}, then: walrelay init",
+            self.admin(&format!("delete queue name={name:?}"))
+        );
+        self.fault(NOT_A_STREAM, &format!("queue {name}"), what, mend)
+    }
+
+    /// Too many records from this offset on cannot be read.
+    pub(super) fn garbled(self, address: &DeadLetterAddress, offset: i64) -> Fault {
+        let DeadLetterAddress { exchange, topic: name } = address;
+        let what = format!(
+            "queue {name} holds records of others, from offset {offset} on, that are no AMQP this client can read"
+        );
+        let mend = format!(
+            "let nobody else write to queue {name} and exchange {exchange:?}; then name another queue in dead_letter.topic, and: walrelay init"
+        );
+        self.fault(UNREADABLE, &format!("queue {name}"), what, mend)
+    }
+
+    /// The stream cannot be read.
+    pub(super) fn unreadable(self, address: &DeadLetterAddress, loss: &ConnectionLoss) -> Fault {
+        let (name, text) = (&address.topic, &loss.text);
+        let (code, what, mend) = match loss.code {
+            None => return loss.unreachable(&self.0.address()),
+            Some(NOT_FOUND) => return self.queue_missing(Purpose::DeadLetters, name),
+            // A queue of another type refuses a consumer that names an offset.
+            Some(PRECONDITION_FAILED) if text.contains(OFFSET_HEADER) => {
+                return self.not_a_stream(name);
+            }
+            Some(ACCESS_REFUSED) => (
+                DEAD_LETTER_FORBIDDEN,
+                format!("{} may not read dead letters from queue {name}", self.0.address().user()),
+                self.grant_all(Some(address)),
+            ),
+            Some(PRECONDITION_FAILED) if text.contains("replica") => (
+                UNREADABLE,
+                format!("queue {name} cannot be read over this host: {text}"),
+                format!(
+                    "name a host first that has a replica, in sink.rabbitmq.url; or there: rabbitmq-streams add_replica --vhost {:?} {name:?} NODE",
+                    self.0.vhost
+                ),
+            ),
+            Some(_) => (
+                UNREADABLE,
+                format!("queue {name} cannot be read: {text}"),
+                "see the broker's log, and: rabbitmqctl list_queues name type state".to_owned(),
+            ),
+        };
+        self.fault(code, &format!("queue {name}"), what, mend)
+    }
+}
+
+/// A regular expression that matches these names and nothing else.
+fn pattern(names: &[&str]) -> String {
+    let escaped: Vec<String> = names.iter().map(|name| regex_syntax::escape(name)).collect();
+    match escaped.as_slice() {
+        [] => String::new(),
+        [name] => format!("^{name}$"),
+        names => format!("^({})$", names.join("|")),
+    }
+}
+
+#[cfg(test)]
+#[path = "setup_faults_tests.rs"]
+mod tests;
