@@ -323,7 +323,7 @@ impl Process {
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
         } else {
-            let records = broker.logs.get(&request.topic).into_iter().flatten();
+            let records = broker.logs.get(request.topic.as_str()).into_iter().flatten();
             let from = request.from_unix_us;
             // A partition of which a replica is not in sync.
             let left_out = (random.number() % 32) as i32;

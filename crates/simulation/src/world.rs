@@ -28,7 +28,7 @@ use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
-use crate::postgres::{Change, Event, Postgres, TOPICS, Transaction};
+use crate::postgres::{Change, Event, KEYS, Postgres, TOPICS, Transaction};
 use crate::process::{Machine, Process, Site};
 use crate::rabbitmq::RabbitCounts;
 use crate::scenarios::{self, Stage};
@@ -58,7 +58,6 @@ const DOWN_MIN_US: u64 = 200_000;
 const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
-const KEYS: u64 = 6;
 /// How often Postgres writes its slot, and a standby takes it over, of 256 rounds.
 const CHECKPOINT: u64 = 6;
 const SYNC_STANDBY: u64 = 12;

@@ -73,7 +73,7 @@ pub(super) struct Channel {
     pub(super) tag: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// The queues that know the channel.
-    pub(super) queues: BTreeSet<String>,
+    pub(super) queues: BTreeSet<&'static str>,
     /// Messages behind the first for a queue that does not answer, and since when.
     pub(super) held: VecDeque<Publish>,
     pub(super) held_since_us: u64,

@@ -16,12 +16,12 @@ const ASKED_AGAIN_US: u64 = 500_000;
 impl Server {
     /// A channel takes a message.
     pub(super) fn take(&mut self, id: u64, number: u16, publish: Publish, now_us: u64, mood: Mood) {
-        let is_silent = self.is_silent(&publish.record.topic);
+        let is_silent = self.is_silent(publish.record.topic);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
             return;
         };
-        let is_known = channel.queues.contains(&publish.record.topic);
+        let is_known = channel.queues.contains(publish.record.topic);
         if !channel.held.is_empty() || is_silent && !is_known {
             if channel.held.is_empty() {
                 channel.held_since_us = now_us;
@@ -45,8 +45,8 @@ impl Server {
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))
                 && let Some(first) = channel.held.front()
             {
-                let is_silent = self.is_silent(&first.record.topic);
-                let is_known = channel.queues.contains(&first.record.topic);
+                let is_silent = self.is_silent(first.record.topic);
+                let is_known = channel.queues.contains(first.record.topic);
                 let waited = now_us.saturating_sub(channel.held_since_us);
                 if is_silent && !is_known && waited < REGISTERS_WITHIN_US {
                     break;
@@ -90,14 +90,14 @@ impl Server {
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
             return;
         };
-        let topic = record.topic.clone();
-        if let Some(refusal) = refusal(is_missing, &exchange, &topic, poison, chance) {
+        let topic = record.topic;
+        if let Some(refusal) = refusal(is_missing, &exchange, topic, poison, chance) {
             return self.refuse((id, number), &record, now_us, refusal);
         }
         channel.tag += 1;
         let tag = channel.tag;
-        channel.queues.insert(topic.clone());
-        let Some(queue) = self.queues.get_mut(&*topic) else { return };
+        channel.queues.insert(topic);
+        let Some(queue) = self.queues.get_mut(topic) else { return };
         let is_returned = matches!(poison, Some(Poison::Returned)) || matches!(chance, 1..=3);
         let is_nacked = matches!(poison, Some(Poison::Nacked)) || matches!(chance, 4..=7);
         let (acked, stores) = match queue.trouble {
@@ -127,7 +127,7 @@ impl Server {
         self.tell(|| format!("{} on channel {number} of {by:?}: {acked:?}", record.id));
         let record = Record { by, ..record };
         if acked.is_none() {
-            if let Some(queue) = self.queues.get_mut(&*topic) {
+            if let Some(queue) = self.queues.get_mut(topic) {
                 queue.pending.push_back((id, number, tag, record));
             }
         } else if stores {
@@ -146,8 +146,8 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let by = (connection.relay, connection.sink);
         let Some(channel) = connection.channels.get_mut(&number) else { return };
-        let topic = &record.topic;
-        let last = self.forbidden.get(&(by, topic.clone()));
+        let topic = record.topic;
+        let last = self.forbidden.get(&(by, topic.to_owned()));
         let is_soon = |(other, at): &(u64, u64)| *other != id && now_us < at + ASKED_AGAIN_US;
         if code == 403 && last.is_some_and(is_soon) {
             let what = format!("closes: {by:?} sends to {topic} at once after a refusal");
