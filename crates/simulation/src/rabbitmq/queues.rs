@@ -5,7 +5,7 @@ use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::connection::{Phase, Publish, Unanswered};
-use super::server::{Mood, QUEUES, Server, Trouble};
+use super::server::{Mood, QUEUES, Server, Trouble, below};
 use crate::broker::Record;
 
 /// So long a channel waits for a queue that does not know it, and then nacks.
@@ -38,6 +38,9 @@ impl Server {
 
     /// A channel that waits for a queue goes on when that answers, or gives up.
     pub(super) fn release_held(&mut self, id: u64, now_us: u64, mood: Mood) {
+        if self.connections.get(&id).is_none_or(|it| !it.has_held()) {
+            return;
+        }
         let mut last = 0;
         while let Some(number) = self.next_channel(id, last) {
             last = number;
@@ -176,6 +179,9 @@ impl Server {
 
     /// Queues that answer again take what has waited for them.
     pub(super) fn recover(&mut self) {
+        if self.queues.values().all(|queue| queue.pending.is_empty()) {
+            return;
+        }
         for name in QUEUES {
             let Some(queue) = self.queues.get_mut(name) else { continue };
             let trouble = queue.trouble;
@@ -228,14 +234,15 @@ impl Server {
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))
                 && !channel.is_closed
             {
-                let known = channel.unanswered.iter().filter(|(_, it)| it.acked.is_some());
-                let known: Vec<(u64, Unanswered)> = known.map(|(tag, it)| (*tag, *it)).collect();
-                let is_late = known.iter().any(|(_, it)| it.read_us < late_us) && !mood.lingers;
-                if known.is_empty() || answers == 0 && !is_late {
+                let known = || channel.unanswered.iter().filter(|(_, it)| it.acked.is_some());
+                let is_late = !mood.lingers && known().any(|(_, it)| it.read_us < late_us);
+                let count = known().count();
+                if count == 0 || answers == 0 && !is_late {
                     break;
                 }
                 answers = answers.saturating_sub(1);
-                let (tag, Unanswered { acked, .. }) = known[self.draw(known.len())];
+                let drawn = known().nth(below(&mut self.random, count));
+                let Some((&tag, &Unanswered { acked, .. })) = drawn else { break };
                 self.confirm_one(id, number, (tag, acked == Some(true)), now_us);
             }
         }
