@@ -224,8 +224,8 @@ impl Postgres {
     /// Encodes the next messages of a walsender; at most `messages` of them.
     pub(crate) fn send(&mut self, index: usize, messages: usize, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
+        let mut connection = sender.connection.state();
         for _ in 0..messages {
-            let mut connection = sender.connection.state();
             if connection.backlog() > SEND_BUFFER_BYTES {
                 return;
             }

@@ -357,10 +357,10 @@ impl Process {
 }
 
 fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
-    let postgres = locked(site.postgres);
     let mut has_answered = false;
     for end in &ends.walsenders {
         let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
+        let postgres = locked(site.postgres);
         let own = postgres.walsenders.iter().find(|it| it.pid == pid).map(|it| &it.connection);
         let proxy_is_cut = own.is_some_and(|it| {
             let state = it.state();
