@@ -19,7 +19,7 @@ const COMMIT_BYTES: u64 = 48;
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
 pub(crate) const TOPICS: [&str; 2] = ["orders", "bills"];
 pub(crate) const KEYS: [&[u8]; 6] = [b"k0", b"k1", b"k2", b"k3", b"k4", b"k5"];
-/// Of an event that the broker takes, and of one that it refuses for ever.
+/// The payload of an event that the broker takes, and that of one that it refuses for ever.
 pub(crate) const PAYLOADS: [&[u8]; 2] = [b"{}", b"poison"];
 
 /// A row of the outbox.
