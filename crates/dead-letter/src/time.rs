@@ -11,18 +11,22 @@ pub fn push_rfc3339(out: &mut Vec<u8>, unix_us: i64) {
         out.push(b'-');
     }
     push_digits(out, year.unsigned_abs(), 4);
-    for (mark, number, width) in [
-        (b'-', month, 2),
-        (b'-', day, 2),
-        (b'T', seconds / 3600, 2),
-        (b':', seconds / 60 % 60, 2),
-        (b':', seconds % 60, 2),
-        (b'.', of_day_us % 1_000_000, 6),
+    let mut rest = *b"-00-00T00:00:00.000000Z";
+    for (place, number) in [
+        (1..3, month),
+        (4..6, day),
+        (7..9, seconds / 3600),
+        (10..12, seconds / 60 % 60),
+        (13..15, seconds % 60),
+        (16..22, of_day_us % 1_000_000),
     ] {
-        out.push(mark);
-        push_digits(out, number.unsigned_abs(), width);
+        let mut left = number.unsigned_abs();
+        for digit in rest[place].iter_mut().rev() {
+            *digit = b'0' + (left % 10) as u8;
+            left /= 10;
+        }
     }
-    out.push(b'Z');
+    out.extend_from_slice(&rest);
 }
 
 pub fn rfc3339(unix_us: i64) -> String {

@@ -2,6 +2,7 @@
 //! key at a time, in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Debug;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sin
 
 use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
+use crate::postgres::{KEYS, PAYLOADS, TOPICS};
 use crate::rabbitmq::Server;
 use crate::scenarios::Reading;
 use crate::world::RELAYS_MAX;
@@ -35,14 +37,24 @@ pub(crate) struct Record {
     pub(crate) by: (usize, u64),
 }
 
-/// The content of a record, which does not change on its way: all its copies share it.
+/// The content of a record, which does not change on its way: all its copies share it. The schedules
+/// have few topics, keys and payloads, and the records refer to them.
 #[derive(Debug)]
 pub(crate) struct Content {
-    pub(crate) topic: String,
-    pub(crate) key: Option<Vec<u8>>,
-    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) topic: &'static str,
+    pub(crate) key: Option<&'static [u8]>,
+    pub(crate) value: Option<&'static [u8]>,
     pub(crate) id: String,
     pub(crate) headers: Headers,
+}
+
+/// The one of these that is published. A relay has nothing else to publish.
+fn known<T: PartialEq + Debug + ?Sized>(
+    all: impl IntoIterator<Item = &'static T>,
+    published: &T,
+) -> &'static T {
+    let known = all.into_iter().find(|it| *it == published);
+    known.unwrap_or_else(|| panic!("{published:?} is published, which no event has"))
 }
 
 impl Deref for Record {
@@ -56,9 +68,9 @@ impl Deref for Record {
 impl Record {
     pub(crate) fn copy(event: &Outbound<'_>) -> Record {
         let content = Content {
-            topic: event.topic.to_owned(),
-            key: event.key.map(<[u8]>::to_vec),
-            value: event.value.map(<[u8]>::to_vec),
+            topic: known(TOPICS.into_iter().chain([DEAD_LETTERS]), event.topic),
+            key: event.key.map(|key| known(KEYS, key)),
+            value: event.value.map(|value| known(PAYLOADS, value)),
             id: event.id.to_owned(),
             headers: Headers::copy(event.headers.iter().copied()),
         };
@@ -75,9 +87,9 @@ impl Record {
         let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
         then(&Outbound {
             exchange: "",
-            topic: &self.topic,
-            key: self.key.as_deref(),
-            value: self.value.as_deref(),
+            topic: self.topic,
+            key: self.key,
+            value: self.value,
             id: &self.id,
             event_type: None,
             content_type: None,
@@ -103,7 +115,7 @@ impl Record {
 
     /// The same of the event of a dead letter.
     pub(crate) fn has_poison(&self) -> bool {
-        self.value.as_deref() == Some(b"poison")
+        self.value == Some(PAYLOADS[1])
     }
 }
 
@@ -130,7 +142,7 @@ type Answers = Arc<Mutex<VecDeque<(Sequence, Answer)>>>;
 #[derive(Debug)]
 pub(crate) struct Broker {
     clock: WorldClock,
-    pub(crate) logs: BTreeMap<String, Vec<Record>>,
+    pub(crate) logs: BTreeMap<&'static str, Vec<Record>>,
     /// All records, in the order in which they were stored.
     pub(crate) stored: Vec<Record>,
     pub(crate) inbox: VecDeque<Publish>,
@@ -140,7 +152,7 @@ pub(crate) struct Broker {
     /// It accepts and answers nothing.
     pub(crate) is_away: bool,
     /// Takes and answers nothing for this topic.
-    pub(crate) silent_topic: Option<String>,
+    pub(crate) silent_topic: Option<&'static str>,
     pub(crate) sinks: u64,
     /// The last one of each relay.
     pub(crate) last_sinks: [u64; RELAYS_MAX],
@@ -193,12 +205,7 @@ impl Broker {
 
     pub(crate) fn store(&mut self, record: Record) {
         let record = Record { stored_unix_us: self.clock.unix_us(), ..record };
-        match self.logs.get_mut(&record.topic) {
-            Some(log) => log.push(record.clone()),
-            None => {
-                self.logs.insert(record.topic.clone(), vec![record.clone()]);
-            }
-        }
+        self.logs.entry(record.topic).or_default().push(record.clone());
         self.stored.push(record);
     }
 
@@ -238,8 +245,7 @@ impl Broker {
             return;
         }
         while let Some(index) = self.inbox.iter().position(|publish| {
-            publish.sent_us < sent_before_us
-                && Some(&publish.record.topic) != self.silent_topic.as_ref()
+            publish.sent_us < sent_before_us && Some(publish.record.topic) != self.silent_topic
         }) {
             self.take(index, None, true);
         }
@@ -274,14 +280,14 @@ impl Broker {
     }
 
     fn is_reached(&self, index: usize) -> bool {
-        !self.is_away && Some(&self.inbox[index].record.topic) != self.silent_topic.as_ref()
+        !self.is_away && Some(self.inbox[index].record.topic) != self.silent_topic
     }
 
     /// The process is gone: what has not reached the broker never will.
     pub(crate) fn forget(&mut self, relay: usize) {
-        let (is_away, silent) = (self.is_away, self.silent_topic.clone());
+        let (is_away, silent) = (self.is_away, self.silent_topic);
         self.inbox.retain(|publish| {
-            publish.relay != relay || !is_away && Some(&publish.record.topic) != silent.as_ref()
+            publish.relay != relay || !is_away && Some(publish.record.topic) != silent
         });
     }
 
@@ -316,8 +322,8 @@ fn entry(offset: usize, record: &Record) -> LogEntry {
     LogEntry {
         position: PartitionOffset { partition: 0, offset: offset as i64 },
         written_unix_us: record.stored_unix_us,
-        key: record.key.clone(),
-        value: record.value.clone(),
+        key: record.key.map(<[u8]>::to_vec),
+        value: record.value.map(<[u8]>::to_vec),
         headers: record.headers.to_vec(),
         ..LogEntry::default()
     }
@@ -404,7 +410,7 @@ impl DirectSink {
         let mut busy: Vec<&[u8]> = Vec::new();
         for (sequence, Item { record, state }) in &mut self.items {
             let record: &Record = record;
-            let key = record.key.as_deref();
+            let key = record.key;
             let is_free = key.is_none_or(|key| !busy.contains(&key));
             busy.extend(key.filter(|_| is_free));
             if !is_free || *state != State::Waiting || !self.life.has_effect() {
@@ -429,7 +435,7 @@ fn failure(record: &Record, disposition: Disposition, class: &str) -> Failure {
     Failure {
         disposition,
         known: true,
-        key: record.key.as_deref().map(Box::from),
+        key: record.key.map(Box::from),
         class: class.to_owned(),
         subject: record.id.clone(),
         reason: "the broker refuses it".to_owned(),
@@ -509,7 +515,7 @@ impl Sink for DirectSink {
         let compose = |event: &Outbound<'_>| writer.compose(event, cause, Record::copy);
         item.record = item.record.with_outbound(compose);
         item.state = State::Waiting;
-        let key = item.record.key.clone();
+        let key = item.record.key;
         if !cause.parks_key || key.is_none() {
             return;
         }

@@ -50,11 +50,11 @@ pub(crate) struct Checker {
     published: Numbers,
     dead: Numbers,
     /// The newest event of each key that is stored.
-    newest: BTreeMap<Vec<u8>, u64>,
+    newest: BTreeMap<&'static [u8], u64>,
     /// The last record and the newest event of each key and topic. If a key has two
     /// topics, one may end with a repetition that a relay has not completed: the next one
     /// judges each topic by itself.
-    ends: BTreeMap<Vec<u8>, [End; TOPICS.len()]>,
+    ends: BTreeMap<&'static [u8], [End; TOPICS.len()]>,
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.
     confirmed_until: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Checker {
     /// A dead letter parks its key.
     parks: bool,
     /// The first event of each key that was stored as a dead letter and parks it.
-    parked: BTreeMap<Vec<u8>, Parked>,
+    parked: BTreeMap<&'static [u8], Parked>,
 }
 
 pub(crate) fn number(record: &Record) -> Option<u64> {
@@ -93,7 +93,7 @@ impl Checker {
                 // Later events of the key wait there, also those that come again; and what comes again
                 // may have become a dead letter.
                 if self.parks || self.published.contains(number) {
-                    let ends = record.key.as_ref().and_then(|key| self.ends.get_mut(key));
+                    let ends = record.key.and_then(|key| self.ends.get_mut(key));
                     ends.into_iter().flatten().for_each(|end| end.last = end.last.max(number));
                 }
                 continue;
@@ -102,17 +102,12 @@ impl Checker {
             let is_new = self.published.insert(number) && !self.dead.contains(number);
             self.repeats += u64::from(!is_new);
             let is_first = is_new && !self.again.contains(number);
-            let Some(key) = &record.key else { continue };
+            let Some(key) = record.key else { continue };
             // What an earlier sink has sent before may be stored late.
             let is_old = broker.last_sinks[record.by.0] != record.by.1;
             self.judge_parked(key, number, is_first, is_old.then_some(record.by.1))?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            // The key is copied only where it is new.
-            let ends = match self.ends.get_mut(key) {
-                Some(ends) => ends,
-                None => self.ends.entry(key.clone()).or_default(),
-            };
-            let end = &mut ends[topic];
+            let end = &mut self.ends.entry(key).or_default()[topic];
             end.last = number;
             if !self.excused.contains(number) {
                 end.newest = end.newest.max(number);
@@ -121,10 +116,7 @@ impl Checker {
             if self.excused.contains(number) {
                 continue;
             }
-            let newest = match self.newest.get_mut(key) {
-                Some(newest) => newest,
-                None => self.newest.entry(key.clone()).or_default(),
-            };
+            let newest = self.newest.entry(key).or_default();
             if is_first && number < *newest {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(
@@ -138,7 +130,7 @@ impl Checker {
     }
 
     fn park(&mut self, record: &Record, number: u64) {
-        if let Some(key) = record.key.clone().filter(|_| !record.is_parked()) {
+        if let Some(key) = record.key.filter(|_| !record.is_parked()) {
             let sink = record.by.1;
             let first = self.parked.entry(key).or_insert(Parked { event: number, sink });
             first.event = number.min(first.event);
@@ -238,7 +230,7 @@ impl Checker {
             let id = format!("e{}", event.number);
             let held = |it: &Record| it.id == id;
             let (letters, records): (Vec<_>, Vec<_>) =
-                broker.logs.iter().partition(|(topic, _)| *topic == DEAD_LETTERS);
+                broker.logs.iter().partition(|(topic, _)| **topic == DEAD_LETTERS);
             if !records.iter().any(|(_, log)| log.iter().any(held)) {
                 self.published.remove(event.number);
                 self.again.insert(event.number);
@@ -249,13 +241,13 @@ impl Checker {
         }
         let is_settled = |number: &u64| self.published.contains(*number);
         for (key, newest) in &mut self.newest {
-            let of_key = broker.logs.values().flatten().filter(|it| it.key.as_ref() == Some(key));
+            let of_key = broker.logs.values().flatten().filter(|it| it.key == Some(*key));
             *newest = of_key.filter_map(number).filter(is_settled).max().unwrap_or_default();
         }
         self.parked.clear();
         self.ends.clear();
         for record in broker.logs.values().flatten() {
-            let (Some(number), Some(key)) = (number(record), &record.key) else { continue };
+            let (Some(number), Some(key)) = (number(record), record.key) else { continue };
             if record.is_dead_letter() {
                 if self.parks {
                     self.park(record, number);
@@ -263,7 +255,7 @@ impl Checker {
                 continue;
             }
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            let end = &mut self.ends.entry(key.clone()).or_default()[topic];
+            let end = &mut self.ends.entry(key).or_default()[topic];
             (end.last, end.newest) = (number, end.newest.max(number));
         }
     }

@@ -30,8 +30,8 @@ impl Digest {
     /// A record that the broker has stored, and when.
     pub(crate) fn record(&mut self, record: &Record) {
         self.bytes(record.topic.as_bytes());
-        self.bytes(record.key.as_deref().unwrap_or_default());
-        self.bytes(record.value.as_deref().unwrap_or_default());
+        self.bytes(record.key.unwrap_or_default());
+        self.bytes(record.value.unwrap_or_default());
         self.bytes(record.id.as_bytes());
         for (name, value) in record.headers.parts() {
             self.bytes(name);

@@ -18,6 +18,9 @@ const COMMIT_BYTES: u64 = 48;
 /// A walsender does not encode more than this ahead of the network.
 const SEND_BUFFER_BYTES: usize = 16 * 1024;
 pub(crate) const TOPICS: [&str; 2] = ["orders", "bills"];
+pub(crate) const KEYS: [&[u8]; 6] = [b"k0", b"k1", b"k2", b"k3", b"k4", b"k5"];
+/// The payload of an event that the broker takes, and that of one that it refuses for ever.
+pub(crate) const PAYLOADS: [&[u8]; 2] = [b"{}", b"poison"];
 
 /// A row of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,8 +229,8 @@ impl Postgres {
     /// Encodes the next messages of a walsender; at most `messages` of them.
     pub(crate) fn send(&mut self, index: usize, messages: usize, now_us: u64) {
         let Some(sender) = self.walsenders.get_mut(index) else { return };
+        let mut connection = sender.connection.state();
         for _ in 0..messages {
-            let mut connection = sender.connection.state();
             if connection.backlog() > SEND_BUFFER_BYTES {
                 return;
             }
@@ -462,10 +465,10 @@ fn row(to: Encoder, change: &Change) -> Encoder {
             let row = id(insert(TABLE, COLUMNS.len() as u16), event.number);
             let row = text(row, TOPICS[usize::from(event.topic)].as_bytes());
             let row = match event.key {
-                Some(key) => text(row, &[b'k', b'0' + key]),
+                Some(key) => text(row, KEYS[usize::from(key)]),
                 None => row.u8(b'n'),
             };
-            let payload: &[u8] = if event.poison { b"poison" } else { b"{}" };
+            let payload = PAYLOADS[usize::from(event.poison)];
             text(row, b"Changed").u8(b'b').u32(payload.len() as u32).bytes(payload)
         }
     }

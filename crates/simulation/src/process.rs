@@ -324,7 +324,7 @@ impl Process {
         let answer = if fails {
             Err("the topic cannot be read".to_owned())
         } else {
-            let records = broker.logs.get(&request.topic).into_iter().flatten();
+            let records = broker.logs.get(request.topic.as_str()).into_iter().flatten();
             let from = request.from_unix_us;
             // A partition of which a replica is not in sync.
             let left_out = (random.number() % 32) as i32;
@@ -358,10 +358,10 @@ impl Process {
 }
 
 fn look_at_walsenders(ends: &Ends, site: &Site<'_>) -> bool {
-    let postgres = locked(site.postgres);
     let mut has_answered = false;
     for end in &ends.walsenders {
         let Ok(Walsender { pid, .. }) = end.requests.try_recv() else { continue };
+        let postgres = locked(site.postgres);
         let own = postgres.walsenders.iter().find(|it| it.pid == pid).map(|it| &it.connection);
         let proxy_is_cut = own.is_some_and(|it| {
             let state = it.state();

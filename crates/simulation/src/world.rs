@@ -28,7 +28,7 @@ use crate::digest::Digest;
 use crate::faults::{FaultKind, Theme};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
-use crate::postgres::{Change, Event, Postgres, TOPICS, Transaction};
+use crate::postgres::{Change, Event, KEYS, Postgres, TOPICS, Transaction};
 use crate::process::{Machine, Process, Site};
 use crate::rabbitmq::RabbitCounts;
 use crate::scenarios::{self, Stage};
@@ -58,7 +58,6 @@ const DOWN_MIN_US: u64 = 200_000;
 const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
-const KEYS: u64 = 6;
 /// How often Postgres writes its slot, and a standby takes it over, of 256 rounds.
 const CHECKPOINT: u64 = 6;
 const SYNC_STANDBY: u64 = 12;
@@ -403,7 +402,7 @@ impl World {
         self.machines.iter_mut().for_each(|machine| machine.burst = None);
         locked(&self.postgres).loses_reports = false;
         self.script.cut_host = None;
-        let (mut quiet, mut seen, mut still) = (0, (0, 0), 0_u32);
+        let (mut quiet, mut seen, mut still, mut is_settled) = (0, (0, 0), 0_u32, false);
         for _ in 0..SETTLE_ROUNDS {
             // Where nothing moves, a timeout is waited for.
             self.rates.round_us = (SETTLING_ROUND_US << still.min(5)).min(400_000);
@@ -414,7 +413,8 @@ impl World {
             still = if now == seen { still + 1 } else { 0 };
             seen = now;
             self.checker.look(&broker)?;
-            let is_settled = self.checker.all_settled(&postgres);
+            // It stays so: the last look at the end is at each event again.
+            is_settled = is_settled || self.checker.all_settled(&postgres);
             quiet = if is_settled && broker.is_quiet() { quiet + 1 } else { 0 };
             if quiet > if self.is_owed() { OWED_ROUNDS } else { QUIET_ROUNDS } {
                 let found = |since: &usize| {

@@ -136,9 +136,9 @@ pub(super) fn partition_of(key: &[u8], count: usize) -> usize {
 }
 
 fn bytes_of(record: &Record) -> usize {
-    let lengths = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
+    let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
     let headers = record.headers.parts().map(|(name, value)| name.len() + value.len() + 4);
-    lengths(&record.key) + lengths(&record.value) + headers.sum::<usize>() + 12
+    length(record.key) + length(record.value) + headers.sum::<usize>() + 12
 }
 
 impl Batch {
@@ -150,9 +150,9 @@ impl Batch {
 fn given_back(message: &Message, partition: usize) -> record::Record {
     let Content { topic, key, value, id, headers } = &*message.record;
     record::Record {
-        topic: topic.clone(),
-        key: key.clone(),
-        value: value.clone(),
+        topic: (*topic).to_owned(),
+        key: key.map(<[u8]>::to_vec),
+        value: value.map(<[u8]>::to_vec),
         id: id.clone(),
         headers: headers.clone(),
         partition: message.asked.then_some(partition as i32),
@@ -229,7 +229,7 @@ impl Client {
     }
 
     fn queue(&mut self, topic: usize, count: usize, message: Message, partition: Option<i32>) {
-        let key = message.record.key.as_deref();
+        let key = message.record.key;
         let by_key = || key.map(|key| partition_of(key, count));
         let spread = message.sequence as usize % count.max(1);
         let partition = partition.map(|it| it as usize).or_else(by_key).unwrap_or(spread);

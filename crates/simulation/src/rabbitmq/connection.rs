@@ -73,7 +73,7 @@ pub(super) struct Channel {
     pub(super) tag: u64,
     pub(super) unanswered: BTreeMap<u64, Unanswered>,
     /// The queues that know the channel.
-    pub(super) queues: BTreeSet<String>,
+    pub(super) queues: BTreeSet<&'static str>,
     /// Messages behind the first for a queue that does not answer, and since when.
     pub(super) held: VecDeque<Publish>,
     pub(super) held_since_us: u64,
@@ -207,28 +207,24 @@ impl Connection {
         }
         let may_publish = !self.is_blocked && !is_past(|limits| limits.begin_until);
         let is_publish = |frame: &Frame| matches!(frame, Frame::Publish(..));
-        let (mut messages, mut other): (VecDeque<Frame>, VecDeque<Frame>) =
-            std::mem::take(&mut self.outbox).into_iter().partition(is_publish);
+        let mut messages = self.outbox.iter().filter(|frame| is_publish(frame)).count();
         let mut written = 0;
         for _ in 0..room {
-            let frame = match () {
-                () if self.has_begun || other.is_empty() && may_publish => messages.pop_front(),
-                () => other.pop_front(),
-            };
-            let Some(frame) = frame else { break };
-            if is_publish(&frame) {
+            let has_other = messages < self.outbox.len();
+            let is_turn_of_message = self.has_begun || !has_other && may_publish;
+            let next = self.outbox.iter().position(|it| is_publish(it) == is_turn_of_message);
+            let Some(frame) = next.and_then(|index| self.outbox.remove(index)) else { break };
+            if is_turn_of_message {
                 self.has_begun = false;
-                written += 1;
+                (messages, written) = (messages - 1, written + 1);
             }
             self.up.push_back((now_us, frame));
         }
         if written > 0 {
             self.arrived.push_back(AmqpEvent::Written(written));
         }
-        let left = if may_publish { messages.len() } else { 0 };
-        self.has_begun |= left > 0 && other.is_empty() && begins;
-        self.outbox = messages;
-        self.outbox.append(&mut other);
+        let left = if may_publish { messages } else { 0 };
+        self.has_begun |= left > 0 && left == self.outbox.len() && begins;
         left
     }
 
@@ -327,6 +323,11 @@ impl Connection {
     pub(super) fn leave(&mut self) -> Unknown {
         self.arrived.clear();
         Unknown { stored: self.abandon(), returned: self.returns }
+    }
+
+    /// Messages wait for a queue that does not answer.
+    pub(super) fn has_held(&self) -> bool {
+        self.channels.values().any(|channel| !channel.held.is_empty())
     }
 
     /// How many messages are between the relay's publisher and a queue.

@@ -5,7 +5,7 @@ use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::connection::{Phase, Publish, Unanswered};
-use super::server::{Mood, QUEUES, Server, Trouble};
+use super::server::{Mood, QUEUES, Server, Trouble, below};
 use crate::broker::Record;
 
 /// So long a channel waits for a queue that does not know it, and then nacks.
@@ -16,12 +16,12 @@ const ASKED_AGAIN_US: u64 = 500_000;
 impl Server {
     /// A channel takes a message.
     pub(super) fn take(&mut self, id: u64, number: u16, publish: Publish, now_us: u64, mood: Mood) {
-        let is_silent = self.is_silent(&publish.record.topic);
+        let is_silent = self.is_silent(publish.record.topic);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
             return;
         };
-        let is_known = channel.queues.contains(&publish.record.topic);
+        let is_known = channel.queues.contains(publish.record.topic);
         if !channel.held.is_empty() || is_silent && !is_known {
             if channel.held.is_empty() {
                 channel.held_since_us = now_us;
@@ -38,6 +38,9 @@ impl Server {
 
     /// A channel that waits for a queue goes on when that answers, or gives up.
     pub(super) fn release_held(&mut self, id: u64, now_us: u64, mood: Mood) {
+        if self.connections.get(&id).is_none_or(|it| !it.has_held()) {
+            return;
+        }
         let mut last = 0;
         while let Some(number) = self.next_channel(id, last) {
             last = number;
@@ -45,8 +48,8 @@ impl Server {
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))
                 && let Some(first) = channel.held.front()
             {
-                let is_silent = self.is_silent(&first.record.topic);
-                let is_known = channel.queues.contains(&first.record.topic);
+                let is_silent = self.is_silent(first.record.topic);
+                let is_known = channel.queues.contains(first.record.topic);
                 let waited = now_us.saturating_sub(channel.held_since_us);
                 if is_silent && !is_known && waited < REGISTERS_WITHIN_US {
                     break;
@@ -90,14 +93,14 @@ impl Server {
         let Some(channel) = connection.channels.get_mut(&number).filter(|it| !it.is_closed) else {
             return;
         };
-        let topic = record.topic.clone();
-        if let Some(refusal) = refusal(is_missing, &exchange, &topic, poison, chance) {
+        let topic = record.topic;
+        if let Some(refusal) = refusal(is_missing, &exchange, topic, poison, chance) {
             return self.refuse((id, number), &record, now_us, refusal);
         }
         channel.tag += 1;
         let tag = channel.tag;
-        channel.queues.insert(topic.clone());
-        let Some(queue) = self.queues.get_mut(&*topic) else { return };
+        channel.queues.insert(topic);
+        let Some(queue) = self.queues.get_mut(topic) else { return };
         let is_returned = matches!(poison, Some(Poison::Returned)) || matches!(chance, 1..=3);
         let is_nacked = matches!(poison, Some(Poison::Nacked)) || matches!(chance, 4..=7);
         let (acked, stores) = match queue.trouble {
@@ -127,7 +130,7 @@ impl Server {
         self.tell(|| format!("{} on channel {number} of {by:?}: {acked:?}", record.id));
         let record = Record { by, ..record };
         if acked.is_none() {
-            if let Some(queue) = self.queues.get_mut(&*topic) {
+            if let Some(queue) = self.queues.get_mut(topic) {
                 queue.pending.push_back((id, number, tag, record));
             }
         } else if stores {
@@ -146,8 +149,8 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let by = (connection.relay, connection.sink);
         let Some(channel) = connection.channels.get_mut(&number) else { return };
-        let topic = &record.topic;
-        let last = self.forbidden.get(&(by, topic.clone()));
+        let topic = record.topic;
+        let last = self.forbidden.get(&(by, topic.to_owned()));
         let is_soon = |(other, at): &(u64, u64)| *other != id && now_us < at + ASKED_AGAIN_US;
         if code == 403 && last.is_some_and(is_soon) {
             let what = format!("closes: {by:?} sends to {topic} at once after a refusal");
@@ -176,6 +179,9 @@ impl Server {
 
     /// Queues that answer again take what has waited for them.
     pub(super) fn recover(&mut self) {
+        if self.queues.values().all(|queue| queue.pending.is_empty()) {
+            return;
+        }
         for name in QUEUES {
             let Some(queue) = self.queues.get_mut(name) else { continue };
             let trouble = queue.trouble;
@@ -228,14 +234,15 @@ impl Server {
                 self.connections.get(&id).and_then(|it| it.channels.get(&number))
                 && !channel.is_closed
             {
-                let known = channel.unanswered.iter().filter(|(_, it)| it.acked.is_some());
-                let known: Vec<(u64, Unanswered)> = known.map(|(tag, it)| (*tag, *it)).collect();
-                let is_late = known.iter().any(|(_, it)| it.read_us < late_us) && !mood.lingers;
-                if known.is_empty() || answers == 0 && !is_late {
+                let known = || channel.unanswered.iter().filter(|(_, it)| it.acked.is_some());
+                let is_late = !mood.lingers && known().any(|(_, it)| it.read_us < late_us);
+                let count = known().count();
+                if count == 0 || answers == 0 && !is_late {
                     break;
                 }
                 answers = answers.saturating_sub(1);
-                let (tag, Unanswered { acked, .. }) = known[self.draw(known.len())];
+                let drawn = known().nth(below(&mut self.random, count));
+                let Some((&tag, &Unanswered { acked, .. })) = drawn else { break };
                 self.confirm_one(id, number, (tag, acked == Some(true)), now_us);
             }
         }

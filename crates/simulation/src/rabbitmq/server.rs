@@ -63,7 +63,7 @@ pub(crate) struct Round {
 }
 
 pub(crate) struct Server {
-    random: Random,
+    pub(super) random: Random,
     pub(super) connections: BTreeMap<u64, Connection>,
     ids: u64,
     /// When its last round was.
@@ -174,8 +174,7 @@ impl Server {
 
     /// Whether no message is under way to a queue.
     pub(crate) fn is_quiet(&self) -> bool {
-        let has_held = |it: &Connection| it.channels.values().any(|it| !it.held.is_empty());
-        let is_busy = |it: &Connection| !it.up.is_empty() || has_held(it);
+        let is_busy = |it: &Connection| !it.up.is_empty() || it.has_held();
         self.queues.values().all(|queue| queue.pending.is_empty())
             && !self.connections.values().any(is_busy)
     }

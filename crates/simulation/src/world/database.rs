@@ -21,11 +21,12 @@ impl World {
             }
             let number = self.report.events + 1;
             self.report.events = number;
-            let key = below(&mut self.random, KEYS + 1);
-            self.report.keys.push((key < KEYS).then_some(key as u8));
+            let key = below(&mut self.random, KEYS.len() as u64 + 1) as u8;
+            let key = Some(key).filter(|key| usize::from(*key) < KEYS.len());
+            self.report.keys.push(key);
             all.push(Change::Event(Event {
                 number,
-                key: (key < KEYS).then_some(key as u8),
+                key,
                 topic: below(&mut self.random, TOPICS.len() as u64) as u8,
                 poison: self.chance(self.rates.poison),
             }));

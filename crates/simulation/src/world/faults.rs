@@ -232,7 +232,7 @@ impl World {
             }
             FaultKind::Refusals => self.refuses_until_us = soon_us,
             _ => {
-                broker.silent_topic = Some(topic.to_owned());
+                broker.silent_topic = Some(topic);
                 broker.kafka.silence(topic, true);
                 broker.rabbitmq.trouble(topic, Some(Trouble::Silent));
                 self.silent_until_us = Some(soon_us);

@@ -28,7 +28,6 @@ impl World {
                 counts: &self.counts,
                 is_cut_off: self.script.cut_host == Some(index),
             };
-            let is_followed = site.is_cut_off && self.last_holder != Some(index);
             let Some(process) = &mut self.processes[index] else { continue };
             if let Some(since) = self.suspended_since_us[index].take() {
                 process.life.was_suspended(self.clock.us() - since);
@@ -45,37 +44,49 @@ impl World {
             if looks && !site.is_cut_off {
                 process.watch(&locked(&self.postgres), has_peer, unix_us);
             }
-            let steps = steps && process.wakes_us <= self.clock.us();
-            let (blocks, sent) = {
-                let broker = locked(&self.broker);
-                (broker.rabbitmq.is_known_to_block(index), broker.sent[index])
-            };
-            let must_not_send = steps && (is_followed || process.has_ended_session());
-            let ended = if steps { process.step() } else { None };
-            let has_sent = must_not_send && locked(&self.broker).sent[index] > sent;
-            let shown = locked(&process.shown).pass;
-            let died = process.life.is_dead();
-            if has_sent {
-                let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
-                self.violates(format!("fence: a relay sends events although {why}"));
-            }
-            self.judge_window(index, shown.in_flight_events);
-            let blocks = blocks && locked(&self.broker).rabbitmq.is_known_to_block(index);
-            if steps && blocks && shown.sink_reachable && !died {
-                let what = "status: the broker takes no messages, and is shown as one that does";
-                self.violates(what.to_owned());
-            }
-            if steps {
-                locked(&self.broker).freeze(index, false);
-                self.tell_step(index, &shown);
-            }
-            if died {
+            let is_dead = process.life.is_dead();
+            if steps && process.wakes_us <= self.clock.us() {
+                self.step(index);
+            } else if is_dead {
                 self.died(index);
-            } else if let Some(ended) = ended {
-                self.ended(index, ended);
             }
         }
         self.note_holder();
+    }
+
+    fn step(&mut self, index: usize) {
+        let is_cut_off = self.script.cut_host == Some(index);
+        let is_followed = is_cut_off && self.last_holder != Some(index);
+        let Some(process) = &mut self.processes[index] else { return };
+        let must_not_send = is_followed || process.has_ended_session();
+        let (blocked, sent) = {
+            let broker = locked(&self.broker);
+            (broker.rabbitmq.is_known_to_block(index), broker.sent[index])
+        };
+        let ended = process.step();
+        let shown = locked(&process.shown).pass;
+        let died = process.life.is_dead();
+        let (blocks, has_sent) = {
+            let mut broker = locked(&self.broker);
+            broker.freeze(index, false);
+            let blocks = blocked && broker.rabbitmq.is_known_to_block(index);
+            (blocks, broker.sent[index] > sent)
+        };
+        if must_not_send && has_sent {
+            let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
+            self.violates(format!("fence: a relay sends events although {why}"));
+        }
+        self.judge_window(index, shown.in_flight_events);
+        if blocks && shown.sink_reachable && !died {
+            let what = "status: the broker takes no messages, and is shown as one that does";
+            self.violates(what.to_owned());
+        }
+        self.tell_step(index, &shown);
+        if died {
+            self.died(index);
+        } else if let Some(ended) = ended {
+            self.ended(index, ended);
+        }
     }
 
     fn tell_step(&mut self, index: usize, shown: &Pass) {

@@ -271,7 +271,7 @@ impl World {
         if is_forbidden {
             broker.kafka.forbid(topic);
         } else {
-            broker.silent_topic = Some(topic.to_owned());
+            broker.silent_topic = Some(topic);
             broker.kafka.unlead(topic);
         }
         self.silent_until_us = Some(LATE);
@@ -347,7 +347,7 @@ impl World {
         let broker = locked(&self.broker);
         let mut keys: BTreeMap<&[u8], u32> = BTreeMap::new();
         let new = broker.stored[since..].iter().filter(|it| it.topic == topic);
-        for key in new.filter_map(|it| it.key.as_deref()) {
+        for key in new.filter_map(|it| it.key) {
             *keys.entry(key).or_default() += 1;
         }
         keys.values().any(|count| *count > 2)

@@ -110,11 +110,11 @@ impl SessionLease {
 
     /// When it expires without another sign of the session.
     pub(super) fn until(&self) -> Instant {
-        let by_signs = self.lived_at + self.length;
         if on(Mutant::LeaseByDeafWalsender) {
-            return by_signs;
+            return self.lived_at + self.length;
         }
-        by_signs.min(self.heard_at + self.length * 4 / 3)
+        // Two thirds of the timeout are four thirds of the lease.
+        self.lived_at.min(self.heard_at + self.length / 3) + self.length
     }
 
     pub(super) fn length(&self) -> Duration {
