@@ -31,11 +31,11 @@ pub(super) struct Event {
     pub(super) commit_unix_us: i64,
     /// The lane of its key.
     pub(super) lane: Option<u64>,
-    pub(super) state: EventState,
+    pub(super) state: SendState,
 }
 
 #[derive(Debug)]
-pub(super) enum EventState {
+pub(super) enum SendState {
     /// The producer has it.
     Sent(Destination),
     /// The partition is not warmed up. Later events of the key may follow it there.
@@ -47,14 +47,14 @@ pub(super) enum EventState {
 impl Event {
     pub(super) fn awaits_turn(record: Record) -> Event {
         let (commit_unix_us, lane) = (record.commit_unix_us, record.lane);
-        Event { commit_unix_us, lane, state: EventState::AwaitsTurn(Box::new(record)) }
+        Event { commit_unix_us, lane, state: SendState::AwaitsTurn(Box::new(record)) }
     }
 
     /// Where it was handed over to; with its partition, as far as that is known.
     pub(super) fn sent_to(&self) -> Option<Destination> {
         match self.state {
-            EventState::Sent(to) | EventState::AwaitsPartition(to, _) => Some(to),
-            EventState::AwaitsTurn(_) => None,
+            SendState::Sent(to) | SendState::AwaitsPartition(to, _) => Some(to),
+            SendState::AwaitsTurn(_) => None,
         }
     }
 
@@ -64,7 +64,7 @@ impl Event {
     }
 
     fn is_held(&self) -> bool {
-        !matches!(self.state, EventState::Sent(_))
+        !matches!(self.state, SendState::Sent(_))
     }
 }
 
@@ -102,8 +102,8 @@ impl Events {
         let event = self.remove(sequence)?;
         let lane_sent = event.lane_sent();
         match event.state {
-            EventState::Sent(_) => None,
-            EventState::AwaitsPartition(_, record) | EventState::AwaitsTurn(record) => {
+            SendState::Sent(_) => None,
+            SendState::AwaitsPartition(_, record) | SendState::AwaitsTurn(record) => {
                 Some((*record, lane_sent))
             }
         }

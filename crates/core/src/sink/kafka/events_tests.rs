@@ -2,7 +2,7 @@ use super::*;
 
 fn sent(lane: u64) -> Event {
     let to = Destination { topic: 0, partition: None, changes: 0 };
-    Event { commit_unix_us: 100, lane: Some(lane), state: EventState::Sent(to) }
+    Event { commit_unix_us: 100, lane: Some(lane), state: SendState::Sent(to) }
 }
 
 fn held(lane: u64) -> Event {
@@ -51,7 +51,7 @@ fn only_what_waits_can_be_taken_out_and_sent_again() {
     for (sequence, event) in [(5, held(1)), (6, sent(1)), (7, held(2)), (9, held(1))] {
         events.add(sequence, event);
     }
-    let state = EventState::AwaitsPartition(to, Box::default());
+    let state = SendState::AwaitsPartition(to, Box::default());
     events.add(10, Event { state, ..sent(1) });
     assert_eq!(events.held_behind(5, 1), [9, 10]);
     assert_eq!(events.held_behind(0, 2), [7]);

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::events::{Event, EventState};
+use super::super::events::{Event, SendState};
 use super::super::port::TopicId;
 use super::super::record::Record;
 use super::*;
@@ -12,7 +12,7 @@ fn to(topic: TopicId) -> Destination {
 }
 
 fn sent(lane: u64, to: Destination) -> Event {
-    Event { commit_unix_us: 0, lane: Some(lane), state: EventState::Sent(to) }
+    Event { commit_unix_us: 0, lane: Some(lane), state: SendState::Sent(to) }
 }
 
 /// The normal path of a sink; `sent` is in the order of sending.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
 use super::code::Code;
-use super::events::{Destination, Event, EventState, Events};
+use super::events::{Destination, Event, SendState, Events};
 use super::isolated_producer::IsolatedProducer;
 use super::key_order::KeyOrder;
 use super::learned::Learned;
@@ -151,13 +151,13 @@ impl<F: ProducerFactory> KafkaSink<F> {
         sequence: Sequence,
         event: &Outbound<'_>,
         lane: Option<u64>,
-    ) -> Result<EventState, Code> {
+    ) -> Result<SendState, Code> {
         let topic = to.topic;
         let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
         if self.warmup.is_open(topic) {
             // Events without a key have no order: librdkafka fills its batches best by itself.
             self.normal.send(topic, sequence, event, partition)?;
-            return Ok(EventState::Sent(Destination { partition, ..to }));
+            return Ok(SendState::Sent(Destination { partition, ..to }));
         }
         // During the warmup events without a key are spread by their number.
         let spread = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
@@ -166,13 +166,13 @@ impl<F: ProducerFactory> KafkaSink<F> {
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {
             self.warmup.wait(topic, partition, sequence);
-            return Ok(EventState::AwaitsPartition(to, Box::new(Record::copy(event, lane))));
+            return Ok(SendState::AwaitsPartition(to, Box::new(Record::copy(event, lane))));
         }
         self.normal.send(topic, sequence, event, partition)?;
         if state == PartitionState::Idle {
             self.warmup.sent_alone(topic, partition, event.key, sequence);
         }
-        Ok(EventState::Sent(to))
+        Ok(SendState::Sent(to))
     }
 
     /// The topic has fewer partitions than were counted. Other events of the key may fail for the
