@@ -208,6 +208,7 @@ impl Report {
         let header = [
             "relay",
             "committed",
+            "in the topic after the last fault",
             "lost",
             "out of order",
             "repeated",
@@ -235,6 +236,7 @@ impl Report {
                 grid.row(vec![
                     entry.name.into(),
                     numbers::count(own.committed),
+                    numbers::count(own.held_at_end),
                     numbers::count(own.lost),
                     numbers::count(own.out_of_order),
                     numbers::count(own.repeated),
