@@ -208,7 +208,7 @@ impl Report {
         let header = [
             "relay",
             "committed",
-            "in the topic after the last fault",
+            "there at the last fault",
             "lost",
             "out of order",
             "repeated",
