@@ -188,7 +188,13 @@ fn break_services(
         let (postgres, broker_kills) = (joined(postgres), joined(kafka)?);
         let (terminations, crashes) = postgres?;
         let held = end_offsets(&target.brokers, &target.topic)?.values().sum::<i64>();
-        Ok(Broken { report: report?, terminations, crashes, broker_kills, held_at_end: held.unsigned_abs() })
+        Ok(Broken {
+            report: report?,
+            terminations,
+            crashes,
+            broker_kills,
+            held_at_end: held.unsigned_abs(),
+        })
     })
 }
 
