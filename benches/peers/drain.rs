@@ -37,7 +37,7 @@ pub(crate) struct Run {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figures {
     pub(crate) events_per_s: f64,
-    /// Of the second half alone.
+    /// The rate of the second half alone.
     pub(crate) second_half_per_s: f64,
     pub(crate) cpu_s_per_million: f64,
     pub(crate) peak_rss_bytes: u64,

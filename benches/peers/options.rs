@@ -45,7 +45,7 @@ pub(crate) struct Options {
     /// Seconds over which they and the kills are spread
     #[arg(long, default_value_t = 60)]
     pub(crate) chaos_seconds: u64,
-    /// Of load and kills: the same plan for every contender
+    /// The seed of load and kills: the same plan for every contender
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// About 4 minutes: 100,000 rows once, 5 s at 100 and 1,000 events/s, 10,000 events in 20 s of kills

@@ -11,7 +11,7 @@ use walrelay_harness::{HarnessError, Kafka, Result};
 use crate::options::Options;
 use crate::peer::{Contender, Target};
 
-/// Of every topic, as the peers were measured before.
+/// The partitions of every topic, as the peers were measured before.
 const PARTITIONS: i32 = 8;
 const START_LIMIT: Duration = Duration::from_secs(60);
 

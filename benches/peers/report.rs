@@ -257,7 +257,7 @@ impl Report {
         grid
     }
 
-    /// Of the first contender: the plan is the same for all.
+    /// The kills of the first contender: the plan is the same for all.
     fn kills(&self) -> String {
         let mut measured = self.chaos.iter().filter_map(|kills| match &kills.outcome {
             Outcome::Measured(own) => Some(own),

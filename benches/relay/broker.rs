@@ -64,7 +64,7 @@ enum At {
 pub(crate) struct Target {
     at: At,
     prefix: String,
-    /// Of the topic; of the queue and of the routing key that leads to it.
+    /// The name of the topic; that of the queue and of the routing key that leads to it.
     name: String,
 }
 

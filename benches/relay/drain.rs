@@ -135,7 +135,7 @@ pub(crate) struct Run {
     pub(crate) contender: Contender,
     pub(crate) round: usize,
     pub(crate) events_per_s: f64,
-    /// Of the reader alone; per million events, its start included.
+    /// The CPU time of the reader alone; per million events, its start included.
     pub(crate) cpu_s_per_million: f64,
     pub(crate) walsender_cpu_s_per_million: f64,
     /// None for the reader that lives in this process.
@@ -143,7 +143,7 @@ pub(crate) struct Run {
     /// From the start of the process to the first event, confirmed if there is anything to confirm.
     pub(crate) first_event_ms: f64,
     pub(crate) load_average_before: f64,
-    /// Of the bare publisher: most messages unconfirmed.
+    /// The most unconfirmed messages of the bare publisher.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) window_events: Option<u64>,
 }
@@ -162,7 +162,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// Of `rows` in all.
+    /// The rate at which the events of `rows` in all have come.
     pub(crate) fn events_per_s(&self, rows: u64) -> f64 {
         (rows - self.first_events) as f64 / (self.done_at - self.first_at).as_secs_f64()
     }

@@ -111,7 +111,8 @@ impl Options {
         part != Part::Growth || self.growth || self.long
     }
 
-    /// Of the drain, on two cores: the fill, what does not count, then a round of all contenders.
+    /// The seconds of the drain, on two cores: the fill, what does not count, then a round
+    /// of all contenders.
     fn drain_seconds(&self) -> u64 {
         let runs = Contender::all(self).len() * self.runs;
         let (rate, uncounted) = match self.sink {

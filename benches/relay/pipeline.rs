@@ -26,7 +26,7 @@ const HEADERS: [(&str, &str); 4] = [
     ("commit_ts", "2026-01-01T00:00:00.000000Z"),
     ("lsn", "0/10000000"),
 ];
-/// Of the outbox table.
+/// The column of the outbox table that has the key.
 const KEY_COLUMN: usize = 2;
 const PAYLOAD_COLUMN: usize = 4;
 

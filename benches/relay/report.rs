@@ -92,7 +92,7 @@ impl Report {
         )
     }
 
-    /// Of the bare publisher.
+    /// Describes the windows of the bare publisher.
     fn windows(&self) -> String {
         let first = self.drain.iter().filter(|run| run.round == 1);
         let told = first.filter_map(|run| {

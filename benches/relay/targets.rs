@@ -53,7 +53,7 @@ fn ratio(runs: &[Run], above: Contender, below: Contender, figure: fn(&Run) -> f
     median(ratios.collect())
 }
 
-/// Of the drain.
+/// The targets of the drain.
 pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
     let mut targets = Vec::new();
     let mut add = |what: String, figure: Option<f64>, unit, limit| {
@@ -107,7 +107,7 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
     targets
 }
 
-/// Of the latencies: multiples of the sum of the two legs.
+/// The targets of the latencies: multiples of the sum of the two legs.
 pub(crate) fn latency(rates: &[Rate]) -> Vec<Target> {
     let mut targets = Vec::new();
     for rate in rates {
@@ -129,7 +129,7 @@ pub(crate) fn latency(rates: &[Rate]) -> Vec<Target> {
     targets
 }
 
-/// Of growth: the dearest event over the cheapest, along each axis.
+/// The targets of growth: the dearest event over the cheapest, along each axis.
 pub(crate) fn growth(costs: &[Cost]) -> Vec<Target> {
     let spread = |axis: Axis| {
         let own = costs.iter().filter(|cost| cost.case.axis == axis);

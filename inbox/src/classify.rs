@@ -27,7 +27,7 @@ pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
     sqlstate(error).is_some_and(|code| codes.contains(&code))
 }
 
-/// Of the first error of Postgres. A transparent wrapper shows its cause only.
+/// Finds the first error of Postgres. A transparent wrapper shows its cause only.
 fn sqlstate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SqlState> {
     let mut next = Some(error);
     while let Some(error) = next {

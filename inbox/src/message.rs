@@ -100,12 +100,13 @@ impl ReplayState {
 }
 
 impl Message {
-    /// Of no retry level: whatever it says of retries was not written here, and is ignored.
+    /// Reads a message of no retry level. Whatever it says of retries was not written
+    /// here, and is ignored.
     pub(crate) fn original(received: Received, trust: ReplayTrust) -> Message {
         Message::new(received, RetryState::default(), trust)
     }
 
-    /// Of a retry level of the consumer.
+    /// Reads a message of a retry level of the consumer.
     pub(crate) fn copy(mut received: Received) -> Message {
         let headers = &received.headers;
         let copy = number::<u32>(headers, retry_header::COPY).unwrap_or_default();

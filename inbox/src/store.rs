@@ -92,8 +92,8 @@ const KEY_BYTES_MAX: usize = 512;
 /// The claim of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// To be handled: the row of `processed_messages` is inserted. `attempts` have failed
-    /// according to the message's row of `deferred_messages`.
+    /// The message is to be handled: the row of `processed_messages` is inserted.
+    /// `attempts` have failed according to the message's row of `deferred_messages`.
     First {
         attempts: Option<u32>,
     },
@@ -235,7 +235,7 @@ struct Found {
     is_inserted: bool,
     is_processed: bool,
     earlier_level: Option<i32>,
-    /// Of the message's own row of `deferred_messages`.
+    /// The attempts of the message's own row of `deferred_messages`.
     attempts: Option<u32>,
     copy_known: Option<i32>,
     copy: i32,

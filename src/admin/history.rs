@@ -102,7 +102,7 @@ pub(super) struct LatencyMs {
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Of the last looks, oldest first.
+    /// The counters of the last looks, oldest first.
     recent: VecDeque<Counters>,
     samples: VecDeque<HistorySample>,
     looks: usize,
@@ -138,7 +138,8 @@ impl History {
         self.samples.iter().filter(|sample| sample.gauges.at > unix_seconds).collect()
     }
 
-    /// Of the last so many looks, or of as many as there are.
+    /// Returns rates and latency over the last so many looks, or over as many as there
+    /// are.
     fn over(&self, looks: usize) -> (Rates, Option<LatencyMs>) {
         let earlier = self.recent.len().saturating_sub(looks + 1);
         match (self.recent.get(earlier), self.recent.back()) {

@@ -22,7 +22,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::text::escaped;
 
 const UNDER_ANY_NAME: [&str; 3] = ["/metrics", "/livez", "/readyz"];
-/// Of a refused name so much is repeated.
+/// A message repeats so much of a refused name.
 const SHOWN_CHARS_MAX: usize = 253;
 
 /// Names beside `localhost` and IP addresses.

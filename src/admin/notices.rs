@@ -27,7 +27,8 @@ impl Notices {
         Notices { manager, is_ready: false, last_sign_ms: None, status: String::new() }
     }
 
-    /// To be called once a second. `note` says more of why the relay is in its state.
+    /// Looks at the state; the caller does this once a second. `note` says more of why the
+    /// relay is in its state.
     pub(super) fn look(&mut self, health: &Health, note: &str, now_ms: u64) {
         if !self.manager.listens() {
             return;

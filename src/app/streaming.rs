@@ -36,6 +36,7 @@ pub(super) fn run(
         source: Arc::clone(&control.source),
         delivery: config.delivery.clone(),
         database: Box::new(control),
+        sightings: Arc::clone(&sightings),
         stops: Arc::clone(stops) as Arc<dyn StopKeeper>,
         flags: Arc::clone(flags),
         meters: Arc::clone(metrics) as Arc<dyn Meters>,

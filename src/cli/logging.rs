@@ -77,7 +77,7 @@ pub(super) fn prepare_reloading<'a>(
 
 /// Reads the level of the log again, for SIGHUP.
 pub(super) struct LogReload<'a> {
-    /// By a flag or `WALRELAY_LOG`, which cannot change.
+    /// The filter that a flag or `WALRELAY_LOG` gives, which cannot change.
     given: Option<&'a str>,
     request: &'a Request,
     /// The configuration of this process.

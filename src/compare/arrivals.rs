@@ -39,7 +39,7 @@ struct SeenEvents {
     distinct: u64,
     duplicated: u64,
     out_of_order: u64,
-    /// By key: the highest number that has arrived, plus one.
+    /// The highest number that has arrived of each key, plus one.
     highest: Vec<u64>,
     first_and_last: Option<(Instant, Instant)>,
     recent_us: VecDeque<u32>,

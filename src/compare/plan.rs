@@ -49,9 +49,9 @@ pub(crate) struct ComparisonRequest<'a> {
 pub(crate) struct ComparisonPlan {
     /// Events per second.
     pub(crate) rates: Vec<u32>,
-    /// Of polling; empty when only the slot is measured.
+    /// The intervals of polling; empty when only the slot is measured.
     pub(crate) intervals_ms: Vec<u64>,
-    /// Of each run, without its warm-up.
+    /// The length of each run, without its warm-up.
     pub(crate) duration: Duration,
     /// Events of a backlog; 0 for none.
     pub(crate) backlog: u64,

@@ -42,9 +42,9 @@ const LOG_LINES_MAX: usize = 30;
 pub(crate) struct RelayOrder {
     /// Where the user's configuration is.
     pub(super) config: Request,
-    /// Of schema, slot, publication and topic.
+    /// The name of schema, slot, publication and topic.
     pub(super) name: String,
-    /// Of polling; none for the slot.
+    /// The interval of polling; none for the slot.
     pub(super) interval_ms: Option<u64>,
     /// Removed by the comparison.
     pub(super) state_file: PathBuf,

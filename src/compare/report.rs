@@ -32,7 +32,7 @@ pub(crate) struct ComparisonReport {
 pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
-    /// Of the last minute before the first run.
+    /// The load average of the last minute before the first run.
     pub(crate) load_average: f64,
     /// Only then is the CPU time of Postgres known.
     pub(crate) database_is_local: bool,
@@ -101,7 +101,7 @@ pub(crate) struct Second {
     pub(crate) delivered: u64,
     /// Written and not yet delivered at its end.
     pub(crate) backlog: u64,
-    /// Of the events delivered in this second; 0 when there are none.
+    /// The median of the events delivered in this second; 0 when there are none.
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
 }
@@ -116,7 +116,8 @@ pub(crate) struct PostgresCost {
     /// Created in the outbox table, whether or not vacuum has removed them.
     pub(crate) dead_tuples: u64,
     pub(crate) wal_bytes: u64,
-    /// Of the backends that worked for the relay; none when they are on another machine.
+    /// The CPU time of the backends that worked for the relay; none when they are on
+    /// another machine.
     pub(crate) cpu_s: Option<f64>,
 }
 

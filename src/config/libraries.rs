@@ -36,7 +36,7 @@ fn parsed(library: &Library) -> DeTable<'static> {
     DeTable::parse(library.text).map(toml::Spanned::into_inner).unwrap_or_default()
 }
 
-/// By what the table of a library is recognised.
+/// The columns by which the table of a library is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LibrarySignature {
     pub(crate) columns: Vec<String>,

@@ -10,12 +10,13 @@ pub(crate) struct Destinations {
 }
 
 impl Destinations {
-    /// Of routes, each with its exchange, where the sink has exchanges, and its topic.
+    /// Collects the destinations of routes, each with its exchange, where the sink has
+    /// exchanges, and its topic.
     pub(crate) fn of(routes: impl Iterator<Item = (Option<Template>, Template)>) -> Destinations {
         Destinations { routes: routes.collect() }
     }
 
-    /// Of a configuration that leads everywhere.
+    /// The destinations of a configuration that leads everywhere.
     #[cfg(test)]
     pub(crate) fn anywhere() -> Destinations {
         let any = Template::column("any");

@@ -81,8 +81,9 @@ impl ReplayGuard {
         }
     }
 
-    /// Of two replays at once, each skips what the other one has resolved; but an event that both
-    /// have published before that arrives twice.
+    /// Whether another replay has published the same event. Two replays at once skip what
+    /// the other one has resolved; but an event that both have published before that
+    /// arrives twice.
     fn is_replayed_twice(&self, resolution: &Resolution) -> bool {
         resolution.kind == ResolutionKind::Replayed
             && resolution.relay != self.by

@@ -16,7 +16,7 @@ use crate::sink::log::ReadFrom;
 
 /// Most dead letters per event id that are returned: several tables may use the same ids.
 const FOUND_MAX: usize = 16;
-/// Of a longer history only the newest records are kept.
+/// The most records of a history. A longer one has only the newest.
 const HISTORY_MAX: usize = 100;
 
 /// A dead letter without its payload.

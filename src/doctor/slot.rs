@@ -132,7 +132,7 @@ fn idle_timeout(slot: &SlotFacts) -> Option<Finding> {
     })
 }
 
-/// Of a slot on a standby, as 19 says.
+/// Warns of a slot on a standby that was not synchronized, as 19 says.
 fn not_synchronized(slot: &SlotFacts) -> Option<Finding> {
     let reason = slot.slotsync_skip_reason()?;
     Some(Finding::warn(

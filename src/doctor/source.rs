@@ -15,7 +15,7 @@ use crate::source::slot_state::slot_state;
 #[derive(Clone, Debug)]
 pub(crate) struct SourceReport {
     pub(crate) facts: SourceFacts,
-    /// Of server, role, tables, publication and slot, in this order.
+    /// The findings about server, role, tables, publication and slot, in this order.
     pub(crate) findings: Vec<Finding>,
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct FoundEvent {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
     pub(crate) row: Option<OutboxRow>,
-    /// Of the commit record.
+    /// The LSN of the commit record.
     pub(crate) lsn: Option<Lsn>,
     pub(crate) commit_unix_us: Option<i64>,
     pub(crate) slot_passed: Option<bool>,
@@ -178,7 +178,8 @@ impl FoundEvent {
         known.unwrap_or_default()
     }
 
-    /// By time; of one transaction by the place in the partition, or else by when the row was made.
+    /// The order is that of time; within a transaction that of the place in the partition,
+    /// or else of when the row was made.
     pub(super) fn order(&self) -> (i64, Option<i64>, Option<i64>) {
         let created = self.row.as_ref().and_then(|row| row.created_unix_us);
         (self.unix_us(), self.records.iter().map(|record| record.offset).min(), created)

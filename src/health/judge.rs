@@ -68,7 +68,8 @@ impl Judge {
         Judge { limits, wal_growth, state: HealthState::Starting, since_ms: now_ms }
     }
 
-    /// To be called regularly: what has not been seen cannot be remembered.
+    /// Judges the facts. The caller does this regularly, because what has not been seen
+    /// cannot be remembered.
     pub fn judge(&mut self, facts: &Snapshot, now_ms: u64) -> (Health, Option<StateChange>) {
         let mut causes = against_readiness(facts, self.limits, now_ms);
         // Every other cause explains it better.

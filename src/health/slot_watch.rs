@@ -45,7 +45,7 @@ pub(crate) struct SlotWatch {
     pub(crate) settings: SourceSettings,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) facts: Arc<Facts>,
-    /// Of the clock of the facts.
+    /// The origin of the facts' clock.
     pub(crate) origin: Instant,
     /// The publication as this process met it.
     pub(crate) known: Arc<KnownPublication>,

@@ -77,13 +77,13 @@ settings! {
     /// Values of the status column.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct StatusValues {
-        /// To be published.
+        /// The value of a row that is to be published.
         pub pending: String = text(FILLED).default("pending"),
-        /// Claimed.
+        /// The value of a row that a process has claimed.
         pub in_progress: String = text(FILLED).default("in_progress"),
-        /// Confirmed by the broker.
+        /// The value of a row that the broker has confirmed.
         pub published: String = text(FILLED).default("published"),
-        /// Given up.
+        /// The value of a row that was given up.
         pub failed: String = text(FILLED).default("failed"),
     }
 }

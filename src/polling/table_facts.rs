@@ -51,7 +51,7 @@ pub(crate) struct PolledTableFacts {
     pub(crate) may_select: bool,
     pub(crate) may_update: bool,
     pub(crate) may_delete: bool,
-    /// Of the server, as text.
+    /// The version of the server, as text.
     pub(crate) version: String,
     pub(crate) columns: Vec<PolledColumn>,
     pub(crate) indexes: Vec<PolledIndex>,
@@ -75,7 +75,7 @@ pub(crate) struct PolledColumn {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct PolledIndex {
-    /// Of a partial one.
+    /// The condition of a partial index.
     pub(crate) condition: Option<String>,
     /// Its first column, if that is one.
     pub(crate) leads: Option<String>,
@@ -99,7 +99,7 @@ pub(crate) async fn gather(
 }
 
 impl PolledTableFacts {
-    /// Of the server; 0 if it cannot be read.
+    /// The major version of the server; 0 if it cannot be read.
     pub(crate) fn major_version(&self) -> u32 {
         let digits = self.version.split(|it: char| !it.is_ascii_digit()).next();
         digits.and_then(|digits| digits.parse().ok()).unwrap_or_default()

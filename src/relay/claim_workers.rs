@@ -21,7 +21,7 @@ use crate::polling::worker::{PassedBatch, PollingShared};
 pub(crate) struct Workers {
     shared: Arc<PollingShared>,
     batches: Receiver<PassedBatch>,
-    /// Of the workers that wait, by claim.
+    /// The senders of verdicts to the workers that wait, by claim.
     answers: HashMap<String, oneshot::Sender<Verdicts>>,
     /// To maintenance.
     late: mpsc::Sender<Verdicts>,

@@ -16,6 +16,7 @@ use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome, R
 use walrelay_core::relay::feed::{Downstream, Feed as _};
 use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
 use walrelay_core::relay::state_file::StateFile;
+use walrelay_core::relay::state_file::marks::SlotSession;
 use walrelay_core::source::progress::Signature;
 use walrelay_core::trace::event_spans::EventSpans;
 
@@ -116,6 +117,7 @@ impl Fixture {
             source: Arc::new(config.source.clone()),
             delivery: config.delivery.clone(),
             database: Box::new(no_database(&config.source)),
+            sightings: Arc::default(),
             stops: Arc::clone(&stops),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
@@ -146,7 +148,7 @@ impl Fixture {
         };
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
-        let claim = down.admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
+        let claim = down.admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
         claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
@@ -227,7 +229,7 @@ impl Fixture {
 
     pub(crate) fn restart_state_file(&mut self) {
         self.reopen_state_file();
-        self.down().admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
+        self.down().admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
     }
 
     /// The process is killed; the next one has its state file and its broker.

@@ -1,10 +1,10 @@
 //! Tests with events that a process has marked as confirmed, and that the next one receives again.
 
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
+use walrelay_core::relay::state_file::marks::SlotSession;
 
 use super::fixture::{Fixture, failure, held, pairs};
 use crate::base::event::Position;
-use crate::base::lsn::Lsn;
 use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::STEP;
 use crate::metrics::{IntakeHold, KnownFrom};
@@ -180,7 +180,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
-        admitter.takes_over("1", 1, "walrelay", 0, Lsn::ZERO);
+        admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
         assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }

@@ -56,7 +56,7 @@ pub struct StoredRecord<'a> {
     pub topic: &'a str,
     pub partition: i32,
     pub offset: i64,
-    /// By the record's own timestamp; microseconds since the Unix epoch.
+    /// The record's own timestamp; microseconds since the Unix epoch.
     pub written_unix_us: i64,
     pub key: Option<&'a [u8]>,
     pub headers: &'a [(String, Vec<u8>)],

@@ -9,7 +9,7 @@ use super::json_row::document;
 /// A kind of table, which is recognised by its columns: it has all of these.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct WantedColumns {
-    /// Of the kind, for [`FoundTable::name`].
+    /// The name of the kind, for [`FoundTable::name`].
     pub(crate) name: String,
     pub(crate) columns: Vec<String>,
 }

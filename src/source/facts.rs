@@ -57,7 +57,7 @@ pub(crate) struct ServerFacts {
     #[serde(deserialize_with = "lsn")]
     pub(crate) current_lsn: Lsn,
     clock_unix_us: i64,
-    /// By how much the clock of this host is ahead of Postgres', when the answer came.
+    /// The lead of this host's clock over that of Postgres, when the answer came.
     #[serde(skip)]
     pub(crate) host_ahead_us: i64,
     /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.

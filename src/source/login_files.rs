@@ -1,7 +1,7 @@
 //! User and passwords that come from files: a `source.url` that is one, and the passfile. They are
 //! read again for each connection, so that a password which was changed needs no restart.
 //!
-//! Of another URL only the login is taken; where Postgres is stays as it was at the start.
+//! Only the login of another URL is taken; where Postgres is stays as it was at the start.
 
 use std::borrow::Cow;
 

@@ -23,7 +23,8 @@ pub(crate) struct OldestTransaction {
     pub(crate) pid: Option<i32>,
     /// The backend's `application_name`, or the id of a prepared transaction.
     name: String,
-    /// Of the backend; hidden from a role without `pg_read_all_stats`, as is the age.
+    /// The state of the backend; hidden from a role without `pg_read_all_stats`, as is the
+    /// age.
     state: Option<String>,
     database: Option<String>,
     pub(crate) age_ms: Option<u64>,

@@ -98,6 +98,7 @@ pub(crate) struct SlotState {
     pub(crate) slot: Option<SlotFacts>,
     pub(crate) holder: Option<SlotHolder>,
     decoded: Option<i64>,
+    stats_reset_unix_us: Option<i64>,
     has_peer: bool,
     at_unix_us: i64,
 }
@@ -114,8 +115,16 @@ impl SlotState {
 
     pub(crate) fn held(&self) -> Option<HeldSlot> {
         let confirmed_flush = self.slot.as_ref()?.confirmed_flush;
-        let SlotState { holder, decoded, has_peer, at_unix_us, .. } = self.clone();
-        Some(HeldSlot { confirmed_flush, holder, decoded, has_peer, at_unix_us })
+        let SlotState { holder, decoded, stats_reset_unix_us, .. } = self.clone();
+        let (has_peer, at_unix_us) = (self.has_peer, self.at_unix_us);
+        Some(HeldSlot {
+            confirmed_flush,
+            holder,
+            decoded,
+            stats_reset_unix_us,
+            has_peer,
+            at_unix_us,
+        })
     }
 
     /// WAL that `slot` has not confirmed.
@@ -175,7 +184,7 @@ pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
 }
 
 /// `to_jsonb` includes the columns that only newer servers have. `pg_stat_activity` shows role and
-/// application of every process to every role. Before 15, statistics of slots are read from a file:
+/// application of every process to every role. Before 15, statistics are read from a file:
 /// they are left out there. The time is that after the slot was read. `greatest` passes over NULL, so
 /// a slot that is read would have an idle time of 0.
 ///
@@ -200,6 +209,8 @@ pg_catalog.json_build_object(
   'decoded', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
       THEN (SELECT t.total_txns FROM pg_catalog.pg_stat_replication_slots t
             WHERE t.slot_name = s.slot_name) END,
+  'stats_reset_unix_us', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
+      THEN (extract(epoch FROM pg_catalog.pg_stat_get_bgwriter_stat_reset_time()) * 1000000)::pg_catalog.int8 END,
   'has_peer', EXISTS (SELECT FROM pg_catalog.pg_stat_activity p
       WHERE p.usename = session_user AND p.datname = pg_catalog.current_database()
       AND p.application_name = pg_catalog.current_setting('application_name')

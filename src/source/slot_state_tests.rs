@@ -86,3 +86,32 @@ fn the_age_counts_from_the_last_move() {
     assert_eq!(age.observe(one, at(11)), Duration::ZERO);
     assert_eq!(age.observe(one, at(12)), Duration::from_secs(1));
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_crash_that_the_postmaster_outlives_begins_another_run() {
+    let server = testing::alone();
+    let (client, settings) = server.database("crashed").await;
+    testing::prepare(&client, &settings).await;
+    // Postgres saves the slot now, and not when it moves again.
+    let advance = "SELECT pg_logical_emit_message(true, 'x', 'x');
+        SELECT pg_replication_slot_advance('crashed', pg_current_wal_lsn())";
+    client.batch_execute(&format!("{advance}; CHECKPOINT")).await.unwrap();
+    client.batch_execute(advance).await.unwrap();
+    let look = async |client: &Client| {
+        let start = "SELECT pg_postmaster_start_time()::text, pg_backend_pid()";
+        let row = client.query_one(start, &[]).await.unwrap();
+        let held = slot_state(client, "crashed").await.unwrap().held().unwrap();
+        (row.get::<_, String>(0), row.get::<_, i32>(1), held)
+    };
+    let (start, pid, before) = look(&client).await;
+    let (_, _, again) = look(&client).await;
+    assert_eq!(again.stats_reset_unix_us, before.stats_reset_unix_us);
+    let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(killed.unwrap().success());
+    let client = server.connect_again("postgres", "crashed").await;
+    let (start_after, _, after) = look(&client).await;
+    assert_eq!(start_after, start);
+    assert!(after.confirmed_flush < before.confirmed_flush, "{after:?} {before:?}");
+    assert!(after.stats_reset_unix_us > before.stats_reset_unix_us, "{after:?} {before:?}");
+}

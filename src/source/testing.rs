@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, Error, NoTls};
 
 use super::settings::{ConnInfo, PostgresHost, SourceSettings, SslMode};
 use crate::outbox::settings::OutboxTable;
@@ -86,11 +87,27 @@ impl Server {
     }
 
     pub(crate) async fn connect(&self, user: &str, database: &str) -> Client {
+        self.try_connect(user, database).await.unwrap()
+    }
+
+    async fn try_connect(&self, user: &str, database: &str) -> Result<Client, Error> {
         let mut config = tokio_postgres::Config::new();
         config.host_path(&self.dir).user(user).dbname(database);
-        let (client, connection) = config.connect(NoTls).await.unwrap();
+        let (client, connection) = config.connect(NoTls).await?;
         tokio::spawn(connection);
-        client
+        Ok(client)
+    }
+
+    /// A connection to a server that has crashed, once it has recovered.
+    pub(crate) async fn connect_again(&self, user: &str, database: &str) -> Client {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.try_connect(user, database).await {
+                Ok(client) => return client,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// An empty database named `name`, a superuser's connection to it, and settings whose slot and

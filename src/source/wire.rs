@@ -18,7 +18,7 @@ use crate::base::transport::{Transport, wait_for};
 
 /// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
 const LOW_WATER_BYTES: i32 = 64;
-/// Of a message: its kind and its length.
+/// The bytes of a message that hold its kind and its length.
 const HEADER_BYTES: usize = 5;
 
 /// `transport` is in copy mode.
@@ -46,7 +46,7 @@ impl Wire for Transport {
         Transport::is_closed(self)
     }
 
-    /// Of TLS it may be one record of several.
+    /// Reads all there is. A read of TLS may return one record of several.
     fn reads_all(&self) -> bool {
         !self.is_tls()
     }

@@ -22,7 +22,7 @@ const USER_AGENT: &str = concat!("walrelay/", env!("CARGO_PKG_VERSION"));
 
 pub(super) struct OtlpClient {
     pub(super) endpoint: OtlpEndpoint,
-    /// Of the configuration.
+    /// The headers that the configuration has.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     /// None without TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,

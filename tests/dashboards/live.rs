@@ -19,9 +19,9 @@ use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::polling;
 use crate::support::{Fixture, LIMIT, metric, until};
 
-/// Of scrapes, and of evaluations of the rules.
+/// The interval of scrapes, and of evaluations of the rules.
 const INTERVAL: &str = "500ms";
-/// Of Grafana's variables; at least four scrapes, as its manual says.
+/// The values of Grafana's variables; at least four scrapes, as its manual says.
 const VARIABLES: [(&str, &str); 3] =
     [("$__rate_interval", "4s"), ("$job", "walrelay"), ("$instance", ".*")];
 

@@ -13,11 +13,12 @@ use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, until, volume,
 };
 
-/// Of Kafka, whatever the volume: a new process reads the topics.
+/// The limit of Kafka, whatever the volume: a new process reads the topics.
 const KAFKA_REPEATED: u64 = 20;
 const KAFKA_REPEATED_WITH_STATE_FILE: u64 = 5;
-/// Of RabbitMQ by kill: 1 % of 100,000 events with 20 kills; one kill alone may find more under way.
-/// Nobody can ask a queue what it holds, so without the file nothing is promised.
+/// The limits of RabbitMQ for each kill: 1 % of 100,000 events with 20 kills; one kill alone
+/// may find more under way. A queue cannot be asked what it holds, so without the file nothing
+/// is promised.
 const RABBITMQ_REPEATED: u64 = 50;
 const RABBITMQ_REPEATED_ONCE: u64 = 150;
 

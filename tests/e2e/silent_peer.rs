@@ -7,7 +7,7 @@ use crate::support::{Fixture, LIMIT, metric, on_both_brokers, start, until};
 
 const KEYS: u64 = 50;
 const EVENTS: u64 = 1_000;
-/// Of another key, so that the keys get no later event while the transaction lasts.
+/// The events of another key, so that the keys get no later event while the transaction lasts.
 const REST: u64 = 4_000;
 
 on_both_brokers!(a_peer_that_repeats_events_and_confirms_none_leaves_a_trace, rabbitmq in soak);

@@ -18,7 +18,7 @@ const KEYS: u64 = 50;
 const KILLS: u64 = 4;
 /// Small, so that the broker confirms while most of a transaction is still to come.
 const WINDOW_EVENTS: u64 = 200;
-/// Of the word that counts the marks.
+/// The offset of the word that counts the marks.
 const WRITTEN_OFFSET: u64 = 8 * 8;
 
 on_both_brokers!(what_was_confirmed_before_a_kill_is_not_repeated, rabbitmq in soak);

@@ -144,7 +144,7 @@ fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
     assert!(verdict.out_of_order.count > 1_000 && verdict.altered.count == 0);
 }
 
-/// By key, `seq` and `pad`, wherever they stand.
+/// Reads `key`, `seq` and `pad`, wherever they stand.
 fn read_backlog(key: &str, value: &[u8]) -> (String, u128) {
     let text = std::str::from_utf8(value).unwrap();
     let after = |name: &str| text.split_once(name).unwrap().1;

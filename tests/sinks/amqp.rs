@@ -90,7 +90,7 @@ pub(crate) struct Peer {
     wire: Wire,
     /// The channels in confirm mode, and how many messages came on each.
     confirming: Vec<(u16, u64)>,
-    /// By number on the connection, the channel and the delivery tag of each message.
+    /// The channel and the delivery tag of each message, by its number on the connection.
     tags: Vec<(u16, u64)>,
     /// The channel was closed by us: what comes on it is passed over.
     closed: bool,

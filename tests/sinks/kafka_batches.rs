@@ -16,7 +16,8 @@ use crate::support::shared_kafka;
 /// When the transaction of every event here was committed.
 const COMMITTED_UNIX_US: i64 = 1_700_000_000_000_000;
 const VALUE_BYTES: usize = 20_000;
-/// Of a batch: a few events fit, and a batch of the size that the producer makes does not.
+/// The limit of a batch: a few events fit, and a batch of the size that the producer makes
+/// does not.
 const BATCH_BYTES_MAX: &str = "300000";
 /// As many as make a batch that is too large, and one behind it that is not.
 const EVENTS: usize = 55;

@@ -75,7 +75,7 @@ fn a_host_that_accepts_and_never_greets_costs_one_deadline() {
 /// The log of a broker that hangs up.
 #[derive(Default)]
 struct Log {
-    /// By key, the numbers in the order in which they came.
+    /// The numbers of each key in the order in which they came.
     came: BTreeMap<String, Vec<u64>>,
     /// The problem, if there was one.
     wrong: Vec<String>,

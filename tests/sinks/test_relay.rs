@@ -98,12 +98,12 @@ pub(crate) struct TestRelay {
     sink: Option<Box<dyn Sink>>,
     next: Sequence,
     events: BTreeMap<Sequence, Event>,
-    /// Of these, not yet given to the sink that is in use.
+    /// The events that were not yet given to the sink that is in use.
     backlog: BTreeSet<Sequence>,
-    /// Of these, to be published alone.
+    /// The events that are to be published alone.
     suspects: BTreeSet<Sequence>,
     pub(crate) refused: BTreeMap<Sequence, Failure>,
-    /// Of these, what the sink did not even take.
+    /// The events that the sink did not even take.
     untaken: BTreeSet<Sequence>,
     /// Every failure that was told, in order.
     pub(crate) failures: Vec<(Sequence, Failure)>,

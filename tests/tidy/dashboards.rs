@@ -10,7 +10,7 @@ use serde_json::Value;
 use walrelay::metrics::MetricSpec;
 
 const DATA_SOURCE: &str = "${datasource}";
-/// Of Grafana 10 and later.
+/// The schema version of Grafana 10 and later.
 const SCHEMA_VERSION_MIN: u64 = 36;
 const COLUMNS: u64 = 24;
 const PANELS: &[&str] = &["heatmap", "row", "stat", "state-timeline", "timeseries"];

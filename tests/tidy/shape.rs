@@ -123,7 +123,7 @@ fn public_type(code: &str) -> Option<&str> {
 }
 
 /// Words with which no doc comment begins: each stands in the place of a noun.
-const VAGUE_WORDS: &[&str] = &["What", "Those", "Whoever", "Nothing"];
+const VAGUE_WORDS: &[&str] = &["What", "Those", "Whoever", "Nothing", "Of"];
 
 /// Doc comments whose first word does not name what they document.
 pub(crate) fn vague_docs(source: &Source) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::frame::{self, FrameKind};
 use crate::wire::{Malformed, Reader, find_string, put_length, put_numbers, put_short, put_string};
 
-/// Of the properties with which a server introduces itself.
+/// The name of a property with which a server introduces itself.
 const CLUSTER_NAME: &str = "cluster_name";
 const LOCALE: &[u8] = b"en_US";
 /// The capabilities that let the server send more to this client: the reason of a refused login,

@@ -88,6 +88,8 @@ mutants! {
     MarksOfOtherBroker: "marks are believed that another broker has confirmed",
     MarksAfterPeer: "marks are believed although another relay has had the slot",
     MarksAfterRestore: "marks are believed although a restore of Postgres may have taken back a peer's trace",
+    MarksAfterCrash: "marks are believed although a crash of Postgres may have taken back a peer's trace",
+    RunByPostmaster: "a crash of Postgres that the postmaster outlives is not noticed",
     MarksAfterReboot: "marks are believed after a restart of the machine",
     MarksOutOfOrder: "a mark counts although an earlier event of its key was published after it",
     MarkOverrulesTopic: "a mark counts although the topic does not hold the event",

@@ -64,7 +64,7 @@ impl Latencies {
 }
 
 impl FromIterator<u32> for Latencies {
-    /// Of microseconds; sorted once, so that each percentile is a look-up.
+    /// Collects microseconds; sorted once, so that each percentile is a look-up.
     fn from_iter<I: IntoIterator<Item = u32>>(micros: I) -> Latencies {
         let mut micros: Vec<u32> = micros.into_iter().collect();
         micros.sort_unstable();

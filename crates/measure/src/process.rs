@@ -31,7 +31,7 @@ impl std::error::Error for ProcError {}
 pub struct Memory {
     pub rss_bytes: u64,
     pub peak_rss_bytes: u64,
-    /// Of it now, pages of files: mostly the program's own code.
+    /// The part of it that is pages of files: mostly the program's own code.
     pub file_bytes: u64,
 }
 

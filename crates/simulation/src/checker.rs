@@ -38,7 +38,7 @@ struct End {
 #[derive(Clone, Copy, Debug)]
 struct Parked {
     event: u64,
-    /// Of the dead letter.
+    /// The sink that wrote the dead letter.
     sink: u64,
 }
 
@@ -51,8 +51,9 @@ pub(crate) struct Checker {
     dead: Numbers,
     /// The newest event of each key that is stored.
     newest: BTreeMap<Vec<u8>, u64>,
-    /// By key and topic: the last record, and the newest event. Of two topics of a key one may end with
-    /// a repetition that a relay has not completed: the next one judges each topic by itself.
+    /// The last record and the newest event of each key and topic. If a key has two
+    /// topics, one may end with a repetition that a relay has not completed: the next one
+    /// judges each topic by itself.
     ends: BTreeMap<Vec<u8>, [End; TOPICS.len()]>,
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.

@@ -121,7 +121,7 @@ pub const FAULTS: [FaultKind; 35] = [
 ];
 
 impl FaultKind {
-    /// Of several destinations it concerns one.
+    /// Whether it concerns one of several destinations.
     pub(crate) fn leaves_others(self) -> bool {
         matches!(
             self,

@@ -95,8 +95,11 @@ impl Walsender {
 pub(crate) struct Postgres {
     pub(crate) system_id: String,
     pub(crate) timeline: u32,
-    start: u32,
+    /// How often it has begun to run.
+    runs_begun: u32,
     pub(crate) started: ServerStart,
+    /// It crashes, and its postmaster starts it again.
+    postmaster_lives: bool,
     pub(crate) runs: bool,
     pub(crate) wal: Vec<Transaction>,
     pub(crate) end: u64,
@@ -114,7 +117,7 @@ pub(crate) struct Postgres {
     pub(crate) clock_ahead_us: i64,
     /// The relays of the sessions that have begun, and where each began.
     pub(crate) begun: Vec<(usize, u64)>,
-    /// Of sessions that begin, no status update arrives behind the trace.
+    /// No status update of a session that begins arrives behind the trace.
     pub(crate) loses_reports: bool,
     /// Where the WAL ended when the table was put back into the publication, until somebody has
     /// acknowledged that.
@@ -132,8 +135,9 @@ impl Postgres {
         Postgres {
             system_id: "7000000000000000001".to_owned(),
             timeline: 1,
-            start: 1,
+            runs_begun: 1,
             started: started(1),
+            postmaster_lives: false,
             runs: true,
             wal: Vec::new(),
             end,
@@ -183,6 +187,7 @@ impl Postgres {
             confirmed_flush: Lsn::from_wire(slot.confirmed),
             holder,
             decoded: Some(slot.decoded),
+            stats_reset_unix_us: Some(i64::from(self.runs_begun)),
             has_peer,
             at_unix_us: now_unix_us + self.clock_ahead_us,
         })
@@ -342,6 +347,7 @@ impl Postgres {
     /// written are.
     pub(crate) fn crash(&mut self) {
         self.runs = false;
+        self.postmaster_lives = self.next_xid.is_multiple_of(2);
         self.drop_walsenders();
         if let Some(slot) = &mut self.slot {
             (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
@@ -350,13 +356,16 @@ impl Postgres {
     }
 
     pub(crate) fn start_again(&mut self) {
-        (self.start, self.runs) = (self.start + 1, true);
-        self.started = started(self.start);
+        (self.runs_begun, self.runs) = (self.runs_begun + 1, true);
+        if !std::mem::take(&mut self.postmaster_lives) {
+            self.started = started(self.runs_begun);
+        }
     }
 
     /// The standby has all of the WAL, and the slot as it was synchronized last.
     pub(crate) fn fail_over(&mut self) {
         self.drop_walsenders();
+        self.postmaster_lives = false;
         (self.timeline, self.runs) = (self.timeline + 1, false);
         let synced = self.synced;
         if let Some(slot) = &mut self.slot {
@@ -368,7 +377,7 @@ impl Postgres {
     /// farther than that.
     pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
         self.drop_walsenders();
-        self.runs = false;
+        (self.runs, self.postmaster_lives) = (false, false);
         let kept = self.wal.len().saturating_sub(transactions);
         let gone = self.wal.split_off(kept);
         if let Some(first) = gone.first() {
@@ -405,8 +414,8 @@ impl Postgres {
     }
 }
 
-fn started(start: u32) -> ServerStart {
-    ServerStart::from(format!("start {start}").as_str())
+fn started(run: u32) -> ServerStart {
+    ServerStart::from(format!("start {run}").as_str())
 }
 
 fn has_rows(transaction: &Transaction) -> bool {

@@ -218,10 +218,12 @@ impl Process {
         let stops = standing_stops(machine, site, &life, &system);
         let flags = Arc::<StopFlags>::default();
         let meters: Arc<dyn Meters> = Arc::new(MetersOf(Arc::clone(site.counts)));
+        let sightings = Arc::<Sightings>::default();
         let feed = SlotFeed::new(SlotParts {
             source: Arc::clone(source),
             delivery: delivery.clone(),
             database: Box::new(database(site, &life, &ends)),
+            sightings: Arc::clone(&sightings),
             stops: stops.clone(),
             flags: Arc::clone(&flags),
             meters: Arc::clone(&meters),
@@ -250,7 +252,6 @@ impl Process {
             source: SourceSettings::clone(source),
             delivery,
         };
-        let sightings = Arc::<Sightings>::default();
         let known = Arc::new(stops.known_publication());
         Ok(Process {
             found: None,
@@ -455,7 +456,7 @@ struct Opener {
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
     in_doubt: Option<(Fault, String)>,
-    /// Of the newest session.
+    /// The connection of the newest session.
     connection: Connection,
 }
 

@@ -140,7 +140,7 @@ pub(crate) enum Act {
     Slow(u64),
     /// The server has noticed that the sessions are over.
     EndSessions,
-    /// Of the sessions that begin, nothing arrives at the server behind the trace.
+    /// No bytes of the sessions that begin arrive at the server behind the trace.
     LosesReports(bool),
     Commits(u64),
     Read(Reading),
@@ -166,7 +166,7 @@ pub(crate) struct Stage {
     pub(crate) policy: Option<OnDeadLetter>,
     pub(crate) reads_topics: Option<bool>,
     pub(crate) has_file: Option<bool>,
-    /// Of 256 events, so many are refused for ever.
+    /// How many of 256 events are refused for ever.
     pub(crate) poison: Option<u64>,
     pub(crate) burst: Option<(usize, Duration)>,
     pub(crate) reads_letters_late: bool,

@@ -42,7 +42,7 @@ impl fmt::Display for State {
 pub struct Sometimes(BTreeMap<State, u64>);
 
 impl Sometimes {
-    /// Of one run.
+    /// Adds what one run has reached.
     pub fn add(&mut self, report: &Report) {
         for fault in FAULTS.into_iter().filter(|it| it.happens_with(report.sink)) {
             self.count(State::Fault(fault), 0);

@@ -43,10 +43,10 @@ const STORE: u64 = 4;
 const LAZY: u64 = 5;
 const KAFKA: u64 = 6;
 const RABBITMQ: u64 = 7;
-/// Of each session, and of each relay.
+/// The random numbers of each session, and of each relay.
 const WALSENDER: u64 = 16;
 const RELAY: u64 = 32;
-/// Of each step of a script.
+/// The random numbers of each step of a script.
 const SCRIPT: u64 = 64;
 
 const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
@@ -54,7 +54,7 @@ const WAL_SENDER_TIMEOUT_US: u64 = 10_000_000;
 const UNDER_WAY_MAX_US: u64 = 30_000;
 /// Postgres does not come back sooner.
 const DOWN_MIN_US: u64 = 200_000;
-/// Of one schedule.
+/// The most faults of one schedule.
 const FAULTS_MAX: u32 = 14;
 /// The last event that a sink takes may exceed its window.
 const SLACK: u64 = 1;
@@ -122,7 +122,7 @@ struct Rates {
 
 pub struct World {
     options: Options,
-    /// Of one part of one round: what a fault changes shifts no others.
+    /// The random numbers of one part of one round: what a fault changes shifts no others.
     random: Random,
     of_seed: u64,
     /// Faults that were planned, whether they happen or not.
@@ -170,11 +170,11 @@ pub struct World {
     violation: Option<Violation>,
     /// The first event that should go on.
     standing: Option<Standing>,
-    /// By relay.
+    /// The request of each relay.
     asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its last sink.
     clean_end: Option<(usize, u64)>,
-    /// Of the present process of each relay.
+    /// The first sink of the present process of each relay.
     first_sinks: Vec<u64>,
     published_again_us: Option<u64>,
     /// There was a gap in the publication that every machine can find, when so many stops had been.

@@ -63,7 +63,7 @@ pub(super) fn producer(kafka: &Kafka, plan: &Plan) -> ClientConfig {
     client(kafka, plan, PRODUCER_DEFAULTS, PRODUCER_FIXED)
 }
 
-/// Of a client that makes topics.
+/// The properties of a client that makes topics.
 pub(super) fn admin(kafka: &Kafka, plan: &Plan) -> ClientConfig {
     client(kafka, plan, &[], &[("allow.auto.create.topics", "false")])
 }

@@ -51,7 +51,8 @@ pub(super) async fn create_topics(kafka: &Kafka, plan: &Plan) -> Result<(), Inbo
     Ok(())
 }
 
-/// Of the first of the user's topics. All of them must exist: the relay's `init` makes them.
+/// Counts the partitions of the first of the user's topics. All of them must exist: the
+/// relay's `init` makes them.
 async fn partitions(
     admin: AdminClient<DefaultClientContext>,
     kafka: &Kafka,

@@ -43,7 +43,7 @@ impl LostBrokers {
         self.set(None);
     }
 
-    /// To be called now and then.
+    /// Names the brokers again if all are lost. The caller does this now and then.
     pub(super) fn name_again_if_lost<C: ClientContext>(&self, client: &Client<C>) {
         let Ok(mut lost_at) = self.lost_at.lock() else { return };
         if lost_at.take_if(|at| at.elapsed() > SILENCE).is_some() {

@@ -13,7 +13,8 @@ use crate::base::time::rfc3339;
 
 /// Target of audit lines, which say who did what.
 pub(crate) const AUDIT: &str = "audit";
-/// Of a longer line only the beginning of its message is written, and its code.
+/// The most bytes of a line. A longer line has the beginning of its message only, and its
+/// code.
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// Most bytes of a message that stands for a longer one, or for lines that were not written.
 const SAMPLE_BYTES_MAX: usize = 120;

@@ -1,6 +1,6 @@
 //! `walrelay status --live`: whether processes are alive, for a health check where there is no shell.
 //!
-//! Of the configuration it needs `admin.listen` alone: a file that somebody is changing must not make a
+//! It needs of the configuration `admin.listen` alone: a file that somebody is changing must not make a
 //! process that works look dead.
 
 use futures_util::future::join_all;

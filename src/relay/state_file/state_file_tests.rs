@@ -1,4 +1,5 @@
 use walrelay_core::delivery::known::Mark;
+use walrelay_core::relay::state_file::marks::SlotSession;
 use walrelay_core::relay::state_file::memory::Remembered;
 
 use super::testing::OwnPath;
@@ -15,6 +16,11 @@ fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
 }
 
+/// A session in which the slot stands there.
+fn at(confirmed: u64) -> Option<SlotSession> {
+    Some(SlotSession { confirmed: lsn(confirmed), ..SlotSession::default() })
+}
+
 fn mark(commit: u64, ordinal: u64) -> Mark {
     let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 3 };
     let is_dead_letter = ordinal % 2 == 1;
@@ -24,7 +30,7 @@ fn mark(commit: u64, ordinal: u64) -> Mark {
 /// A process that has marked these events, reported `reported`, and died.
 fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     let mut process = path.open();
-    process.takes_over(SYSTEM, 1, "slot", 0, Some(lsn(40)));
+    process.takes_over((SYSTEM, 1), "slot", 0, at(40));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -32,7 +38,7 @@ fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
 
 /// The marks that the next process believes.
 fn left(path: &OwnPath, confirmed: u64) -> Vec<Mark> {
-    path.open().takes_over(SYSTEM, 1, "slot", 0, Some(lsn(confirmed))).iter().collect()
+    path.open().takes_over((SYSTEM, 1), "slot", 0, at(confirmed)).iter().collect()
 }
 
 fn stopped(code: &str) -> Remembered {
@@ -70,9 +76,9 @@ fn a_file_that_is_cut_off_or_of_another_version_is_begun_anew() {
 fn a_second_process_at_once_does_without() {
     let path = OwnPath::new();
     let mut first = path.open();
-    first.takes_over(SYSTEM, 1, "slot", 0, Some(lsn(0)));
+    first.takes_over((SYSTEM, 1), "slot", 0, at(0));
     let mut second = path.open();
-    assert!(second.takes_over(SYSTEM, 1, "slot", 0, Some(lsn(0))).iter().next().is_none());
+    assert!(second.takes_over((SYSTEM, 1), "slot", 0, at(0)).iter().next().is_none());
     assert!(!second.marks.is_on());
     first.marks.push(mark(100, 0));
     first.marks.write();

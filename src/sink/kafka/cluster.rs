@@ -23,8 +23,8 @@ use crate::sink::broker::NOT_PURGED;
 
 /// How long the cluster may take to create or delete topics.
 pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
-/// Of the topic of dead letters: they are kept until somebody has dealt with them, whatever the
-/// brokers' defaults are.
+/// The properties of the topic of dead letters: they are kept until somebody has dealt with
+/// them, whatever the brokers' defaults are.
 const KEPT_FOR_EVER: [(&str, &str); 3] =
     [("retention.ms", "-1"), ("retention.bytes", "-1"), ("cleanup.policy", "delete")];
 /// How long one look for the leaders of a new topic may take, and how long after it is the next.

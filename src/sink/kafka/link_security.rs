@@ -39,7 +39,7 @@ pub(super) fn warnings(settings: &KafkaSettings) -> Vec<Finding> {
     found.into_iter().map(|text| Finding::warn(TOPIC, text)).collect()
 }
 
-/// Of the names of the mechanism, librdkafka knows two.
+/// Reads a property. The mechanism has two names in librdkafka.
 fn property<'a>(properties: &'a BTreeMap<String, Secret>, name: &str) -> &'a str {
     let plural = (name == "sasl.mechanism").then_some("sasl.mechanisms");
     let names = [Some(name), plural];

@@ -22,7 +22,8 @@ const HURRY_FOR: Duration = Duration::from_millis(500);
 const HURRY_EVERY: Duration = Duration::from_millis(1);
 /// librdkafka's limit of a batch, before it is compressed; the first record may be larger.
 const BATCH_SIZE: &str = "batch.size";
-/// Of the isolated producer. They override the defaults and the user's properties.
+/// The properties of the isolated producer. They override the defaults and the user's
+/// properties.
 const ISOLATED: &[(&str, &str)] = &[
     ("batch.num.messages", "1"),
     ("max.in.flight", "1"),

@@ -50,7 +50,8 @@ type Partitioner = unsafe extern "C" fn(
 ) -> i32;
 
 impl Producer {
-    /// Of two values of a property the later one wins. The error names the property.
+    /// Makes a producer. If a property has two values the later one counts. The error
+    /// names the property.
     pub(super) fn new(properties: &[(String, String)]) -> Result<Producer, String> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `conf` is fresh; strings are NUL-terminated; `message` outlives each call; on

@@ -27,7 +27,7 @@ use crate::source::tls;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const USER_TIMEOUT_MS: u32 = 60_000;
-/// Of an error that the server sends instead of its answer to the TLS request.
+/// The most bytes of an error that the server sends instead of its answer to the TLS request.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// The first statement of every session. From then on names and operators mean those of `pg_catalog`,

@@ -9,9 +9,9 @@ struct Case {
     name: &'static str,
     table: &'static str,
     rows: &'static str,
-    /// Of Debezium Server.
+    /// The properties of Debezium Server.
     properties: &'static [&'static str],
-    /// Of the relay.
+    /// The route of the relay.
     route: &'static str,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Causes {
     pub(super) source: u64,
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,
-    /// By kill of the relay and commit LSN, where Postgres had not crashed: how many.
+    /// How many, by kill of the relay and commit LSN, where Postgres had not crashed.
     by_kill: BTreeMap<(i64, Option<u64>), u64>,
 }
 

@@ -18,7 +18,7 @@ pub struct Installed {
     pub program: PathBuf,
     /// Where it is installed.
     pub home: PathBuf,
-    /// Of what it runs on, if it does not stand alone.
+    /// The version of what it runs on, if it does not stand alone.
     pub runtime: Option<String>,
     /// Why it cannot be started.
     pub missing: Option<String>,

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use crate::install::{self, User};
 use crate::{HarnessError, Result};
 
-/// Of `nobody`, the one unprivileged user that every Debian has.
+/// The ids of `nobody`, the one unprivileged user that every Debian has.
 const NOBODY: User = User { uid: 65_534, gid: 65_534 };
 
 /// $1 = root, $2 = run folder, $3 = user and group, $4 = working folder, then program and arguments.

@@ -60,7 +60,7 @@ impl Process {
         &self.folder
     }
 
-    /// Of the running process, or of the last one.
+    /// The id of the running process, or of the last one.
     pub fn pid(&self) -> u32 {
         self.pid
     }

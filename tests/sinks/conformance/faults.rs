@@ -210,7 +210,7 @@ fn keys_that_go_to_two_destinations_flow_in_order_also_after_the_sink_was_lost()
     });
 }
 
-/// Of each key, what is there is what was published first, without a gap.
+/// Asserts that each key has what was published first, without a gap.
 #[track_caller]
 fn is_prefix(published: &[Event], arrived: &[super::Arrived]) {
     let keys: std::collections::BTreeSet<_> = published.iter().map(|it| it.key.clone()).collect();

@@ -45,7 +45,7 @@ impl Fate {
 pub(super) struct Plan {
     pub(super) rounds: Vec<BTreeMap<usize, Fate>>,
     rng: Rng,
-    /// Of ten steps, how many read another message, and how many send one back early.
+    /// How many of ten steps read another message, and how many send one back early.
     reads: u64,
     early_returns: u64,
 }

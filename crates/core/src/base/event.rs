@@ -35,9 +35,9 @@ pub struct Outbound<'a> {
     /// Value; `None` is a Kafka tombstone.
     pub value: Option<&'a [u8]>,
     pub id: &'a str,
-    /// Of the row, if it has one: a property of an AMQP message.
+    /// The type that the row has, if it has one: a property of an AMQP message.
     pub event_type: Option<&'a str>,
-    /// Of the value, if it is known: a property of an AMQP message.
+    /// The media type of the value, if it is known: a property of an AMQP message.
     pub content_type: Option<&'a str>,
     /// In order, with `id` if the preset has it.
     pub headers: &'a [(&'a str, &'a [u8])],

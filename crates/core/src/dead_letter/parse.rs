@@ -25,7 +25,8 @@ const KEY_BYTES_MAX: usize = 1 << 20;
 /// Most headers of an event, and most bytes of all.
 const HEADERS_MAX: usize = 1024;
 const HEADERS_BYTES_MAX: usize = 2 << 20;
-/// By how much a dead letter may have failed later than its record was written: clocks differ.
+/// The most by which a dead letter may have failed later than its record was written: clocks
+/// differ.
 const AHEAD_MAX_US: i64 = 60_000_000;
 
 pub fn parse(entry: LogEntry) -> LogRecord {

@@ -66,7 +66,7 @@ impl ReadRequests {
     }
 }
 
-/// By how much the clock of a relay that has just written may be ahead of this one.
+/// The most by which the clock of a relay that has just written may be ahead of this one.
 const AHEAD_MAX_US: i64 = 60_000_000;
 /// Most events that one pass of the loop takes.
 const PASS_MAX: usize = 256;

@@ -71,7 +71,7 @@ fn key() -> KeyHash {
     KeyHash::of(b"k")
 }
 
-/// By the letter that stands there.
+/// The dead letter at this offset parks its key.
 fn parked(offset: u64) -> TailEvent {
     TailEvent::Parked(key(), Position { commit_lsn: Lsn::from_wire(0x64), ordinal: offset })
 }

@@ -183,7 +183,7 @@ impl KeyHash {
         KeyHash(first_words(&Sha256::digest(key).into()))
     }
 
-    /// Of a key that was cut, from its [`KEY_SHA256`].
+    /// Reads the hash of a key that was cut from its [`KEY_SHA256`].
     pub fn of_sha256(hex: &str) -> Option<KeyHash> {
         read_sha256(hex).map(|hash| KeyHash(first_words(&hash)))
     }

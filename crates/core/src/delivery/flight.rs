@@ -18,7 +18,7 @@ pub struct Flight {
     pub state: FlightState,
     /// The failed attempts of the event, or of its dead letter.
     pub attempts: Option<Attempts>,
-    /// Of a sampled event.
+    /// The span of a sampled event.
     pub span: Option<Box<PublishSpan>>,
 }
 

@@ -44,7 +44,8 @@ pub struct PrefixRefuted;
 pub struct Prefixes {
     /// The event behind those.
     next: Position,
-    /// Of the events before; none if one of them was not identified, or not admitted here.
+    /// The digest of the events before; none if one of them was not identified, or not
+    /// admitted here.
     digest: Option<u64>,
     /// Its first events were confirmed by another broker: nothing is claimed of it.
     is_unclaimed: bool,

@@ -41,7 +41,7 @@ struct Life {
     is_peer: bool,
     /// How many events it comes to before it dies.
     reaches: usize,
-    /// Of each event: whether it becomes a dead letter, arrives, and is confirmed.
+    /// Whether each event becomes a dead letter, arrives, and is confirmed.
     fates: Vec<(bool, bool, bool)>,
     /// How far the slot's position moves, at most.
     reports: usize,

@@ -87,7 +87,8 @@ pub(super) struct MemberSlot {
 /// A route whose columns are slots.
 #[derive(Debug)]
 pub(super) struct CompiledRoute {
-    /// By slot: the name of a column, or that of a member as the template has it.
+    /// The name of each slot: that of a column, or that of a member as the template has
+    /// it.
     pub(super) names: Vec<String>,
     /// How each slot is written in an envelope.
     pub(super) json_forms: Vec<JsonForm>,

@@ -44,7 +44,7 @@ pub struct Outboxes {
     /// Outboxes and their partitions as the catalog has them: object id, schema, name, and the
     /// place of the outbox in the settings.
     known: Vec<(u32, String, String, usize)>,
-    /// By oid, sorted. `None` is a published table that is no outbox.
+    /// The plans by oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
 }
 

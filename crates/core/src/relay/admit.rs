@@ -11,6 +11,7 @@ use super::faults;
 use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
+use super::state_file::marks::SlotSession;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
@@ -102,18 +103,17 @@ impl Admitter {
         }
     }
 
-    /// There is a new session, in which everything before `confirmed` is confirmed. An earlier
-    /// process has marked what else it knew to be confirmed. Returns what it claims of a transaction.
+    /// There is a new session. An earlier process has marked what it knew to be confirmed beyond the
+    /// position of the slot. Returns what it claims of a transaction.
     pub fn takes_over(
         &mut self,
-        system_id: &str,
-        timeline: u32,
+        system: (&str, u32),
         slot: &str,
         restores: u64,
-        confirmed: Lsn,
+        session: SlotSession,
     ) -> Option<ConfirmedPrefix> {
-        let left = self.state_file.takes_over(system_id, timeline, slot, restores, Some(confirmed));
-        self.earlier.load(&left, confirmed)
+        let left = self.state_file.takes_over(system, slot, restores, Some(session));
+        self.earlier.load(&left, session.confirmed)
     }
 
     /// Before what was confirmed is marked: marks that a topic has overruled go first.
@@ -329,7 +329,7 @@ struct Handover<'a> {
     is_marked: bool,
     /// None where events are not marked.
     fingerprint: Fingerprint,
-    /// Of a sampled event that is handed over for the first time.
+    /// The span of a sampled event that is handed over for the first time.
     span: Option<Box<PublishSpan>>,
     adds_context: bool,
     policy: &'a mut FailurePolicy,

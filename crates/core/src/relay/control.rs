@@ -56,8 +56,8 @@ pub struct OpenedSession {
     pub wal_end: Lsn,
     /// Since the last session.
     pub seen: Seen,
-    /// By what Postgres says, rows may be missing, and nothing is known of the time before. And what
-    /// names this state of the publication.
+    /// Postgres says that rows may be missing, and nothing is known of the time before.
+    /// The text names this state of the publication.
     pub in_doubt: Option<(Fault, String)>,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,

@@ -100,7 +100,8 @@ impl DeadLetterGate {
         !needs || !self.awaits_history() || on(Mutant::LettersUnreadAtStart)
     }
 
-    /// By what Postgres says, rows may be missing, and no earlier process has left what it knew.
+    /// Postgres says that rows may be missing, and no earlier process has left what it
+    /// knew.
     pub fn publication_in_doubt(&mut self, doubt: PublicationInDoubt) -> Result<(), Fault> {
         match self.stops.place_of_gaps() {
             _ if on(Mutant::DoubtForgotten) => Ok(()),

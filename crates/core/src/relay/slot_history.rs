@@ -17,7 +17,7 @@
 //!   committed.
 //!
 //! Statistics that go down show another slot of the same name. They end in a crash of Postgres, and
-//! are compared only on the server, as it was started, on which they were read. Positions count only
+//! are compared only within the run of the server in which they were read. Positions count only
 //! on the system and timeline on which they were seen.
 
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::source::progress::{self, TRACE_BYTES_MAX};
-use crate::source::server::ServerStart;
+use crate::source::server::{ServerRun, ServerStart};
 use crate::source::sightings::Sighting;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
@@ -71,7 +71,7 @@ pub struct SystemTimeline {
 struct LastLook {
     at: Instant,
     holder: Option<SlotHolder>,
-    server: ServerStart,
+    run: ServerRun,
     decoded: Option<i64>,
 }
 
@@ -164,8 +164,8 @@ impl SlotHistory {
         if let Some(holder) = &holder {
             self.peer_at = holder.peer.then_some(now);
         }
-        let server = self.server.clone();
-        self.last = Some(LastLook { at: now, holder, server, decoded });
+        let run = slot.run_of(&self.server);
+        self.last = Some(LastLook { at: now, holder, run, decoded });
     }
 
     /// Checks whether a peer moved the slot since the last look; returns the gap between the two
@@ -183,13 +183,14 @@ impl SlotHistory {
         if let Some(other) = holder {
             return Err(program(other));
         }
-        let (before, before_server) = match (&self.last, &self.held) {
-            (Some(last), _) => (last.decoded, Some(&last.server)),
+        let (before, run_before) = match (&self.last, &self.held) {
+            (Some(last), _) => (last.decoded, Some(&last.run)),
             (None, held) => {
-                (held.as_ref().and_then(|it| it.decoded), held.as_ref().map(|it| &it.server))
+                (held.as_ref().and_then(|it| it.decoded), held.as_ref().map(|it| &it.run))
             }
         };
-        let is_comparable = before_server == Some(&self.server) && slot.decoded.is_some();
+        let is_comparable =
+            run_before == Some(&slot.run_of(&self.server)) && slot.decoded.is_some();
         if is_comparable && slot.decoded < before {
             return Err(Mover::Recreated);
         }
@@ -222,14 +223,15 @@ impl SlotHistory {
     }
 
     /// Whether a peer that is there may have had the slot, and nobody saw it. It leaves a trace, so the
-    /// slot has moved, unless Postgres was started anew since and has lost that, or no position was
+    /// slot has moved, unless Postgres was restarted or has crashed since and has lost that, or no position was
     /// free for it: the latter counts only where the slot was out of sight for long, because a standby
     /// relay is there at every new session.
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
-        let is_same_server = self.held.as_ref().is_some_and(|held| held.server == self.server);
+        let is_same_run =
+            self.held.as_ref().is_some_and(|held| held.run == slot.run_of(&self.server));
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
         let was_out_of_sight = self.last_sight().0.is_none_or(unseen);
-        slot.confirmed_flush > self.ours || !is_same_server || was_out_of_sight
+        slot.confirmed_flush > self.ours || !is_same_run || was_out_of_sight
     }
 
     /// Whether a peer had a session when the slot was seen last.

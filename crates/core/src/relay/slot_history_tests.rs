@@ -25,6 +25,10 @@ fn program(name: &str) -> Option<SlotHolder> {
 }
 
 /// A server, by when it was started.
+fn run(name: &str) -> ServerRun {
+    ServerRun { start: server(name), stats_reset_unix_us: None }
+}
+
 fn server(name: &str) -> ServerStart {
     ServerStart::from(name)
 }
@@ -158,7 +162,7 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
     let (mut history, start) = history();
     let at = start + Duration::from_secs(100);
     let peer_at = peer_before.map(|before| at - before);
-    let held = Sighting { at, server: server("a"), decoded: Some(9), peer_at };
+    let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at };
     history.begins(lsn(100), Some(held));
     (history, at + Duration::from_secs(30))
 }
@@ -190,6 +194,8 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
     assert_eq!(judged(Some(1), "a", recreated.clone()), (None, Mover::Recreated));
     assert_eq!(judged(Some(1), "b", recreated), peers);
     assert_eq!(judged(Some(1), "b", decoded(0)), peers);
+    let crashed = HeldSlot { stats_reset_unix_us: Some(5), ..decoded(0) };
+    assert_eq!(judged(Some(1), "a", crashed), peers);
     // WHEN another program holds it THEN that is who moved it
     let read = HeldSlot { has_peer: true, ..slot(150, program("psql")) };
     assert_eq!(judged(Some(1), "a", read), (None, Mover::Program("psql".to_owned())));
@@ -197,21 +203,25 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
 
 #[test]
 fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
-    let is_takeover = |server_now: &str, confirmed: u64, blind_for: Duration| {
+    let peer_at = |confirmed| HeldSlot { has_peer: true, ..slot(confirmed, None) };
+    let is_takeover_of = |look: HeldSlot, server_now: &str, blind_for: Duration| {
         let (mut history, _) = history();
         let at = Instant::now();
-        let held = Sighting { at, server: server("a"), decoded: Some(9), peer_at: Some(at) };
+        let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at) };
         history.begins(lsn(100), Some(held));
         history.connected(place(1), server(server_now));
-        let look = HeldSlot { has_peer: true, ..slot(confirmed, None) };
         history.look(&look, at + blind_for);
         history.ends(&place(1)).peer_may_have_held
+    };
+    let is_takeover = |server_now: &str, confirmed: u64, blind_for: Duration| {
+        is_takeover_of(peer_at(confirmed), server_now, blind_for)
     };
     let short = Duration::from_secs(1);
     assert!(!is_takeover("a", 100, short));
     // A trace, or what could have removed it, or a position that left no room for one.
     assert!(is_takeover("a", 101, short));
     assert!(is_takeover("b", 100, short));
+    assert!(is_takeover_of(HeldSlot { stats_reset_unix_us: Some(5), ..peer_at(100) }, "a", short));
     assert!(is_takeover("a", 100, GAP_MAX * 2));
 }
 
@@ -220,7 +230,7 @@ fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
     let beside = |peer: bool, position: u64, decoded: i64| {
         let (mut history, now) = history();
         let peer_at = peer.then_some(now);
-        let held = Sighting { at: now, server: server("a"), decoded: Some(9), peer_at };
+        let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at };
         history.begins(lsn(100), Some(held));
         let confirmed_flush = Lsn::from_wire(position);
         let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..HeldSlot::default() };

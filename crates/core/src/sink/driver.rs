@@ -64,7 +64,7 @@ impl SinkDriver {
         Ok(SinkDriver { next: Some(NextSink { factory, due_at: now, backoff }), ..driver })
     }
 
-    /// Of one sink, behind which no other is built.
+    /// Makes the driver of one sink, behind which no other is built.
     pub fn of(sink: Box<dyn Sink>, now: Instant) -> SinkDriver {
         SinkDriver {
             sink: Some(sink),

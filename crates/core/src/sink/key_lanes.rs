@@ -78,7 +78,7 @@ pub struct KeyLanes<T> {
     in_flight: BTreeSet<Sequence>,
     /// Events in flight for which [`KeyLanes::unanswered`] was called.
     unanswered: BTreeSet<Sequence>,
-    /// Of those in flight that may still be answered soon.
+    /// The bytes of those in flight that may still be answered soon.
     in_flight_bytes: usize,
     /// The unique names of what is in flight.
     names: BTreeSet<String>,

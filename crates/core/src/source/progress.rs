@@ -82,7 +82,8 @@ impl Signature {
     }
 }
 
-/// By which a process tells its own positions of a slot from those of another relay.
+/// The positions by which a process tells its own positions of a slot from those of another
+/// relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnPositions {
     pub signature: Signature,

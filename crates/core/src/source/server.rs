@@ -7,10 +7,28 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::fingerprint::fingerprint;
+
 /// When a server was started, to the microsecond: another server, also one that goes on from a copy
 /// of the same data, and the same one after a restart have another time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerStart(Arc<str>);
+
+/// The time in which a server forgets nothing: it ends with a restart, and with a crash, which the
+/// postmaster may outlive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerRun {
+    pub start: ServerStart,
+    /// When the statistics were reset last, as a crash does; unknown before 15.
+    pub stats_reset_unix_us: Option<i64>,
+}
+
+impl ServerRun {
+    /// The same in every process.
+    pub fn fingerprint(&self) -> u64 {
+        fingerprint(&format!("{}/{:?}", self.start.0, self.stats_reset_unix_us))
+    }
+}
 
 impl From<&str> for ServerStart {
     fn from(text: &str) -> ServerStart {

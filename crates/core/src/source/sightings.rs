@@ -7,7 +7,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::server::ServerStart;
+use super::server::{ServerRun, ServerStart};
 use super::slot_state::HeldSlot;
 
 #[derive(Debug, Default)]
@@ -30,17 +30,24 @@ pub struct OwnHolder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
     pub at: Instant,
-    pub server: ServerStart,
+    pub run: ServerRun,
     pub decoded: Option<i64>,
     /// When another relay of this slot was seen last.
     pub peer_at: Option<Instant>,
+}
+
+impl Sighting {
+    /// Another relay of this slot was seen beside the session.
+    pub fn has_peer(&self) -> bool {
+        self.peer_at.is_some()
+    }
 }
 
 impl Sightings {
     /// A session holds the slot.
     pub fn opened(&self, holder: OwnHolder) {
         let mut noted = self.noted();
-        noted.last = noted.last.take().filter(|last| last.server == holder.server);
+        noted.last = noted.last.take().filter(|last| last.run.start == holder.server);
         noted.holder = Some(holder);
     }
 
@@ -59,7 +66,8 @@ impl Sightings {
         }
         let before = noted.last.as_ref().and_then(|last| last.peer_at);
         let peer_at = slot.has_peer.then_some(at).or(before);
-        noted.last = Some(Sighting { at, server: server.clone(), decoded: slot.decoded, peer_at });
+        let run = slot.run_of(server);
+        noted.last = Some(Sighting { at, run, decoded: slot.decoded, peer_at });
     }
 
     pub fn last(&self) -> Option<Sighting> {

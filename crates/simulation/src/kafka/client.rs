@@ -16,7 +16,7 @@ use crate::life::Life;
 /// Before a request is sent again.
 const RETRY_US: u64 = 50_000;
 const NORMAL_IN_FLIGHT_MAX: usize = 2;
-/// Of a batch, beside its records.
+/// The bytes of a batch beside its records.
 const FRAME_BYTES: usize = 60;
 
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ pub(super) struct Client {
     pub(super) counts: Vec<Option<usize>>,
     /// Topics whose partitions it wants to know again.
     stale: Vec<bool>,
-    /// Of topics whose partitions are not known.
+    /// The messages to topics whose partitions are not known.
     unassigned: Vec<VecDeque<(Message, Option<i32>)>>,
     lanes: BTreeMap<Place, Lane>,
     sent: VecDeque<Sent>,

@@ -42,7 +42,7 @@ pub(super) struct Topic {
     pub(super) name: &'static str,
     /// It was made anew, and a client may not know that.
     is_anew: bool,
-    /// Of a topic that is not there, none.
+    /// The partitions; none if the topic is not there.
     partitions: Vec<Partition>,
     pub(super) batch_bytes_max: Option<usize>,
 }
@@ -100,8 +100,8 @@ pub(crate) struct Cluster {
     pub(crate) has_refused: bool,
     /// The login may not write this topic.
     forbidden: Option<&'static str>,
-    /// By relay: its processes stand still; and until when it does not send, because it may not know
-    /// that a peer has the slot.
+    /// Whether the processes of each relay stand still; and until when it does not send,
+    /// because it may not know that a peer has the slot.
     frozen: Vec<bool>,
     muted_until_us: Vec<u64>,
     /// The acts of the cluster, if a story is written.

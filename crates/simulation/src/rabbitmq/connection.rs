@@ -57,7 +57,7 @@ enum Fate {
     Returned,
 }
 
-/// Of what happens to the messages of a connection without the knowledge of its relay.
+/// The events of a connection that happen to its messages without the knowledge of its relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unknown {
     /// Stored, and the relay may send them again.

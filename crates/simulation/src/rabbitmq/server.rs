@@ -78,7 +78,7 @@ pub(crate) struct Server {
     /// The channels of all connections of the user.
     pub(super) user_channels_max: usize,
     hides_exchanges: bool,
-    /// By relay: its processes stand still.
+    /// Whether the processes of each relay stand still.
     frozen: Vec<bool>,
     /// Stored since they were taken out last.
     pub(super) stored: Vec<Record>,
@@ -87,12 +87,13 @@ pub(crate) struct Server {
     pub(super) counts: RabbitCounts,
     /// Events that it has refused.
     pub(super) refused: BTreeSet<String>,
-    /// By sink and routing key: the last connection on which the relay has heard that the login may not
-    /// publish there, and when.
+    /// The last connection on which the relay has heard that the login may not publish
+    /// there, and when, by sink and routing key.
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
-    /// By sink: how often its connection was closed because the user had opened too many channels.
+    /// How often the connection of each sink was closed because the user had opened too
+    /// many channels.
     over_channels: BTreeMap<(usize, u64), u64>,
     /// The first complaint about a dead letter, or about a relay.
     pub(super) complaint: Option<String>,

@@ -110,7 +110,8 @@ pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     ends(&consumer, topic, &partitions)
 }
 
-/// Of every partition: the broker that leads it, if one does, and how many replicas are in sync.
+/// Returns the leader of every partition, if it has one, and how many of its replicas are in
+/// sync.
 pub fn leaders(brokers: &str, topic: &str) -> Result<Vec<(Option<i32>, usize)>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let metadata = consumer.fetch_metadata(Some(topic), REQUEST_TIMEOUT)?;

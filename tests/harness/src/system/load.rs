@@ -33,7 +33,7 @@ pub struct OrderReport {
     pub orders: u64,
     /// Requests that were repeated because they had no answer, or a failure.
     pub repeated: u64,
-    /// Of them, those whose first request had been done after all.
+    /// The part of them whose first request had been done after all.
     pub done_before: u64,
     pub elapsed: Duration,
 }

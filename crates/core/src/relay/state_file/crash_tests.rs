@@ -66,7 +66,7 @@ fn another_system_or_timeline_means_other_events() {
         die(&place, 100, 0);
     }
     let mut process = place.process("1");
-    process.takes_over("1", 2, "slot", 0, None);
+    process.takes_over(("1", 2), "slot", 0, None);
     process.crash.begins(lsn(100));
     assert_eq!(process.crash.takes(0), None);
 }

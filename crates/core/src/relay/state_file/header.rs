@@ -15,7 +15,7 @@ pub const BYTES: usize = WORDS * 8;
 pub const MAGIC: usize = 0;
 /// Fingerprint of slot, timeline and system.
 pub const WHERE: usize = 1;
-/// Of the transaction that is being read.
+/// The commit LSN of the transaction that is being read.
 pub const COMMIT_LSN: usize = 2;
 /// One more than the ordinal of the event in hand; 0 for none.
 pub const IN_HAND: usize = 3;
@@ -34,7 +34,11 @@ pub const BROKER: usize = 10;
 /// The positions that were reported to Postgres last, and how many there were in all.
 pub const REPORTS: Range<usize> = 11..27;
 pub const REPORTS_MADE: usize = 27;
-// The words 28 to 32 are not used.
+/// Fingerprint of the run of the server in which the last session began.
+pub const SERVER_RUN: usize = 28;
+/// 1 if another relay of the slot was seen in that run.
+pub const PEER_SEEN: usize = 29;
+// The words 30 to 32 are not used.
 /// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1
 /// or 2, or 0 for none.
 pub const PREFIXES: [usize; 2] = [33, 36];

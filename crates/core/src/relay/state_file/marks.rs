@@ -6,7 +6,10 @@
 
 use std::io;
 
-use super::header::{self, BOOT, BROKER, MARK_BYTES, MARKS, PREFIX_COPY, PREFIXES, WRITTEN, Words};
+use super::header::{
+    self, BOOT, BROKER, MARK_BYTES, MARKS, PEER_SEEN, PREFIX_COPY, PREFIXES, SERVER_RUN, WRITTEN,
+    Words,
+};
 use super::reports::Reports;
 use crate::base::event::{Position, give_back};
 use crate::base::lsn::Lsn;
@@ -43,8 +46,18 @@ pub struct Successor {
     pub same_place: bool,
     /// Fingerprint of the machine's start, if it is known.
     pub boot: Option<u64>,
+    pub session: SlotSession,
+}
+
+/// A session that holds the slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SlotSession {
     /// Everything committed before this position is confirmed.
     pub confirmed: Lsn,
+    /// Fingerprint of the run of the server.
+    pub run: u64,
+    /// Another relay of the slot was seen.
+    pub peer_seen: bool,
 }
 
 impl MarkRing {
@@ -70,9 +83,27 @@ impl MarkRing {
         let prefix = ring.prefix();
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
-        Reports(&ring.words).begin(successor.confirmed, self.signature);
+        let session = successor.session;
+        Reports(&ring.words).begin(session.confirmed, self.signature);
         self.ring = Some(ring);
+        self.holds(session);
         (left, prefix)
+    }
+
+    /// This process holds the slot in this session from here on.
+    pub fn holds(&self, session: SlotSession) {
+        let Some(Ring { words, .. }) = &self.ring else { return };
+        // A process that dies in between leaves a run in which another relay was seen.
+        words.store(PEER_SEEN, 1);
+        words.store(SERVER_RUN, session.run);
+        words.store(PEER_SEEN, u64::from(session.peer_seen));
+    }
+
+    /// Another relay of the slot was seen beside this one.
+    pub fn peer_seen(&self) {
+        if let Some(Ring { words, .. }) = &self.ring {
+            words.store(PEER_SEEN, 1);
+        }
     }
 
     /// Another relay was seen to hold the slot. Its trace may be missing: Postgres had not read it when
@@ -183,7 +214,8 @@ impl Ring {
 
     /// Marks of an earlier process. After a restart of the machine they are not believed, because
     /// the broker may have lost what it had not written to disk; nor after another relay has
-    /// had the slot, because it may have repeated some of the events.
+    /// had the slot, because it may have repeated some of the events; nor where Postgres may have lost
+    /// the position that shows it.
     fn left_by_others(&self, successor: &Successor, broker: u64) -> Result<Vec<u8>, &'static str> {
         let written = self.words.load(WRITTEN);
         if written == 0 {
@@ -199,7 +231,13 @@ impl Ring {
         if !is_same_boot && !on(Mutant::MarksAfterReboot) {
             return Err("the machine has been restarted since");
         }
-        let is_after_peer = Reports(&self.words).show_another_relay(successor.confirmed);
+        let SlotSession { confirmed, run, peer_seen } = successor.session;
+        let is_same_run = run == self.words.load(SERVER_RUN);
+        let had_peer = peer_seen || self.words.load(PEER_SEEN) != 0;
+        if !is_same_run && had_peer && !on(Mutant::MarksAfterCrash) {
+            return Err("postgres was restarted or has crashed since, and there is another relay");
+        }
+        let is_after_peer = Reports(&self.words).show_another_relay(confirmed);
         if is_after_peer && !on(Mutant::MarksAfterPeer) {
             return Err("another relay has had the slot since");
         }

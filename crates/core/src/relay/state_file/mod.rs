@@ -13,10 +13,9 @@ pub mod reports;
 
 use self::crash::CrashGuard;
 use self::header::{MAGIC, MAGIC_WORD, MARK_BYTES, WHERE, Words};
-use self::marks::{MarkRing, Successor};
+use self::marks::{MarkRing, SlotSession, Successor};
 use super::ports::StateFileSource;
 use crate::base::fingerprint::fingerprint;
-use crate::base::lsn::Lsn;
 use crate::delivery::known::Mark;
 use crate::delivery::prefix::ConfirmedPrefix;
 
@@ -51,31 +50,29 @@ impl StateFile {
     }
 
     /// This process holds the slot now, so the process that wrote the file before is dead. Called
-    /// for each session. With the position up to which everything is `confirmed` by the slot, the
-    /// first call returns the marks that the other process left. A database that has gone back may
-    /// have lost what shows that another relay has had the slot, so marks from before the last of these
-    /// `restores` are ignored.
+    /// for each session of a slot. The first call returns the marks that the other process left. A
+    /// database that has gone back may have lost what shows that another relay has had the slot, so marks
+    /// from before the last of these `restores` are ignored.
     pub fn takes_over(
         &mut self,
-        system_id: &str,
-        timeline: u32,
+        (system_id, timeline): (&str, u32),
         slot: &str,
         restores: u64,
-        confirmed: Option<Lsn>,
+        session: Option<SlotSession>,
     ) -> LeftMarks {
         let place = fingerprint(&format!("{system_id}/{timeline}/{slot}/{restores}"));
-        self.takes_over_at(place, confirmed)
+        self.takes_over_at(place, session)
     }
 
-    fn takes_over_at(&mut self, place: u64, confirmed: Option<Lsn>) -> LeftMarks {
+    fn takes_over_at(&mut self, place: u64, session: Option<SlotSession>) -> LeftMarks {
         let mut left = LeftMarks::default();
         if let Some(file) = self.file.take() {
             let boot = file.boot();
             match file.hold() {
                 Ok(words) => {
                     let same_place = words.load(MAGIC) == MAGIC_WORD && words.load(WHERE) == place;
-                    if let Some(confirmed) = confirmed {
-                        let successor = Successor { same_place, boot, confirmed };
+                    if let Some(session) = session {
+                        let successor = Successor { same_place, boot, session };
                         let words = Words::clone(&words);
                         let (marks, prefix) = self.marks.takes_over(words, successor);
                         left = LeftMarks { marks, prefix };
@@ -86,8 +83,9 @@ impl StateFile {
                     tracing::warn!(code = "state-file.unused", error = %error, "the state file is not used: is it another relay's?");
                 }
             }
-        } else if let Some(confirmed) = confirmed {
-            self.marks.reported(confirmed);
+        } else if let Some(session) = session {
+            self.marks.reported(session.confirmed);
+            self.marks.holds(session);
         }
         if let Some(words) = &self.words {
             self.crash.takes_over(words, place);

@@ -6,7 +6,8 @@
 //! ([`crate::source::progress::Signature`]). The slot is as this file's processes have left it if it
 //! stands at one of their last reports, or at an earlier one that has their signature: Postgres may not
 //! have read the last ones. A Postgres that was restarted sets the slot back to an older position: to one
-//! that no other relay has signed. What a crash has undone of another relay is not seen.
+//! that no other relay has signed. A crash may have undone what another relay has reported: so after
+//! a crash no marks count where another relay was seen ([`super::marks`]).
 
 use super::header::{REPORTS, REPORTS_MADE, SIGNATURE, Words};
 use crate::base::lsn::Lsn;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::event::Position;
+use crate::base::lsn::Lsn;
 use crate::delivery::known::Fingerprint;
 use crate::relay::testing::MemoryFile;
 
@@ -8,6 +9,11 @@ const BOOT: Option<u64> = Some(1);
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
+}
+
+/// A session in which the slot stands there.
+fn at(confirmed: u64) -> Option<SlotSession> {
+    Some(SlotSession { confirmed: lsn(confirmed), run: 1, peer_seen: false })
 }
 
 fn mark(commit: u64, ordinal: u64) -> Mark {
@@ -20,7 +26,7 @@ fn mark(commit: u64, ordinal: u64) -> Mark {
 fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
     file.set_boot(BOOT);
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(40)));
+    process.takes_over_at(PLACE, at(40));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -29,7 +35,7 @@ fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
 /// The marks that the next process believes.
 fn left(file: &MemoryFile, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Mark> {
     file.set_boot(boot);
-    file.open().takes_over_at(place, Some(lsn(confirmed))).iter().collect()
+    file.open().takes_over_at(place, at(confirmed)).iter().collect()
 }
 
 #[test]
@@ -42,7 +48,7 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     assert_eq!(left(&file, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(16)));
+    process.takes_over_at(PLACE, at(16));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
@@ -53,7 +59,7 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
 fn what_was_pushed_and_not_written_is_no_mark() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.takes_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     drop(process);
     assert!(left(&file, PLACE, BOOT, 0).is_empty());
@@ -80,7 +86,7 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
     file.set_boot(BOOT);
     let taken = |restores| {
         let mut process = file.open();
-        let left = process.takes_over("1", 1, "slot", restores, Some(lsn(0)));
+        let left = process.takes_over(("1", 1), "slot", restores, at(0));
         (process, left.iter().count())
     };
     let (mut process, _) = taken(0);
@@ -92,16 +98,57 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
 }
 
 #[test]
+fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was_seen() {
+    let last = SlotSession { confirmed: lsn(40), run: 1, peer_seen: false };
+    let next = SlotSession { confirmed: lsn(40), ..last };
+    let restarted = SlotSession { run: 2, ..next };
+    for (seen_at_begin, seen_later, next, believed) in [
+        (false, false, next, true),
+        (true, true, next, true),
+        (false, false, restarted, true),
+        (true, false, restarted, false),
+        (false, true, restarted, false),
+        (false, false, SlotSession { peer_seen: true, ..restarted }, false),
+    ] {
+        let file = MemoryFile::default();
+        marked(&file, &[mark(100, 0)], 40);
+        let mut process = file.open();
+        process.takes_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
+        if seen_later {
+            process.marks.peer_seen();
+        }
+        drop(process);
+        let left = file.open().takes_over_at(PLACE, Some(next));
+        let seen = (seen_at_begin, seen_later);
+        assert_eq!(left.iter().count() == 1, believed, "{seen:?} {next:?}");
+    }
+}
+
+#[test]
+fn a_further_session_begins_with_what_is_seen_there() {
+    let file = MemoryFile::default();
+    marked(&file, &[mark(100, 0)], 40);
+    let mut process = file.open();
+    let session = SlotSession { confirmed: lsn(40), run: 1, peer_seen: true };
+    process.takes_over_at(PLACE, Some(session));
+    process.takes_over_at(PLACE, Some(SlotSession { run: 2, peer_seen: false, ..session }));
+    drop(process);
+    let left =
+        file.open().takes_over_at(PLACE, Some(SlotSession { run: 3, peer_seen: false, ..session }));
+    assert_eq!(left.iter().count(), 1);
+}
+
+#[test]
 fn a_timeline_change_forgets_what_this_process_has_marked() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.takes_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     process.marks.write();
     process.marks.push(mark(200, 0));
     process.marks.forget();
     process.marks.write();
-    process.takes_over_at(PLACE + 1, Some(lsn(0)));
+    process.takes_over_at(PLACE + 1, at(0));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
@@ -112,7 +159,7 @@ fn a_timeline_change_forgets_what_this_process_has_marked() {
 fn marks_that_a_full_disk_does_not_take_are_gone_with_all_before_them() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, Some(lsn(0)));
+    process.takes_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     process.marks.write();
     file.set_full(true);

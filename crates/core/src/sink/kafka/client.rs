@@ -29,7 +29,7 @@ pub(super) struct ProducerClient<P> {
     /// A topic that was missing or forbidden, and whether the answers were collected since.
     missing: Option<(TopicId, bool)>,
     lost_brokers: LostBrokers,
-    /// Of the last poll.
+    /// The time of the last poll.
     now: Instant,
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
 use super::code::Code;
+use super::events::Events;
 use super::fault;
-use super::in_flight::InFlight;
 use super::learned::Learned;
 use super::port::{ProducerFactory, ProducerKind, ProducerPort as _};
 use super::record::Record;
@@ -39,8 +39,16 @@ pub(super) struct IsolatedProducer<F: ProducerFactory> {
     /// the same poll, and must be reported first.
     unreported: BTreeMap<Sequence, Failure>,
     pub(super) reports: Vec<SinkReport>,
+}
+
+/// The outcome of a poll.
+#[derive(Default)]
+pub(super) struct Polled {
+    pub(super) confirmed_any: bool,
     /// Events that the normal producer may send again.
     pub(super) recovered: Vec<(Sequence, Record)>,
+    /// The errors of the client.
+    pub(super) errors: Vec<(Code, String)>,
 }
 
 impl<F: ProducerFactory> IsolatedProducer<F> {
@@ -54,7 +62,6 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
             behind: BTreeMap::new(),
             unreported: BTreeMap::new(),
             reports: Vec::new(),
-            recovered: Vec::new(),
         }
     }
 
@@ -119,7 +126,7 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
 
     /// Sends what may be sent, except what has an older event of its key in flight at the normal
     /// producer.
-    pub(super) fn send(&mut self, now: Instant, normal: &InFlight) {
+    pub(super) fn send(&mut self, now: Instant, normal: &Events) {
         if !self.unreported.is_empty() {
             return;
         }
@@ -166,18 +173,17 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
         Ok(self.client.insert(client))
     }
 
-    /// Collects answers, waiting at most `patience` for the first. Returns whether anything was
-    /// confirmed, and the errors of the client.
-    pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
-        let Some(client) = &mut self.client else { return (false, Vec::new()) };
+    /// Collects answers, waiting at most `patience` for the first.
+    pub(super) fn poll(&mut self, now: Instant, patience: Duration) -> Polled {
+        let Some(client) = &mut self.client else { return Polled::default() };
         let answers = client.poll(now, patience);
+        let mut recovered = Vec::new();
         for (sequence, _) in &answers.confirmed {
             let record = self.events.item(*sequence);
             record.iter().for_each(|it| self.learned.forbidden.confirmed(&it.topic, now));
             let lane = record.and_then(|record| record.lane);
             self.events.confirmed(*sequence);
-            let recovered = lane.map(|lane| self.events.take_recovered(lane));
-            self.recovered.extend(recovered.unwrap_or_default());
+            recovered.extend(lane.into_iter().flat_map(|lane| self.events.take_recovered(lane)));
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
         let failed_any = !answers.failed.is_empty();
@@ -190,7 +196,8 @@ impl<F: ProducerFactory> IsolatedProducer<F> {
         if self.events.is_empty() && now.duration_since(self.used_at) > KEEP_FOR {
             self.client = None;
         }
-        (!answers.confirmed.is_empty(), answers.errors)
+        let confirmed_any = !answers.confirmed.is_empty();
+        Polled { confirmed_any, recovered, errors: answers.errors }
     }
 
     /// Reports the failure of an event. A dead letter that is too large is cut and sent again

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use super::in_flight::{Destination, InFlight};
+use super::events::{Destination, Events};
 use crate::base::event::Sequence;
 use crate::base::hash::HashMap;
 use crate::mutants::{Mutant, on};
@@ -47,18 +47,18 @@ impl KeyOrder {
         sequence: Sequence,
         lane: Option<u64>,
         to: Destination,
-        in_flight: &InFlight,
+        events: &Events,
     ) -> bool {
         if on(Mutant::KafkaTwoTopics) || !self.is_recording && self.only == Some(to) {
             return false;
         }
-        if in_flight.is_empty() {
+        if events.is_empty() {
             (self.only, self.is_recording) = (Some(to), false);
             self.unconfirmed.clear();
             return false;
         }
         if !self.is_recording {
-            self.start_recording(in_flight);
+            self.start_recording(events);
         }
         let Some(lane) = lane else { return false };
         let first_waiting = self.waiting.get(&lane).and_then(|waiting| waiting.first_key_value());
@@ -68,10 +68,10 @@ impl KeyOrder {
 
     /// There is a second destination, so it matters where the unconfirmed events of a key go.
     #[cold]
-    fn start_recording(&mut self, in_flight: &InFlight) {
+    fn start_recording(&mut self, events: &Events) {
         self.is_recording = true;
         let Some(to) = self.only else { return };
-        for lane in in_flight.lanes() {
+        for lane in events.lanes() {
             self.handed_over(Some(lane), to);
         }
     }

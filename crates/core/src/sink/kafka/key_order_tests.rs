@@ -2,18 +2,23 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::in_flight::EventInFlight;
+use super::super::events::{Event, EventState};
 use super::super::port::TopicId;
+use super::super::record::Record;
 use super::*;
 
 fn to(topic: TopicId) -> Destination {
     Destination { topic, partition: None, changes: 0 }
 }
 
+fn sent(lane: u64, to: Destination) -> Event {
+    Event { commit_unix_us: 0, lane: Some(lane), state: EventState::Sent(to) }
+}
+
 /// The normal path of a sink; `sent` is in the order of sending.
 #[derive(Default)]
 struct NormalPath {
-    in_flight: InFlight,
+    events: Events,
     order: KeyOrder,
     held: BTreeMap<Sequence, (u64, TopicId)>,
     sent: Vec<Sequence>,
@@ -22,15 +27,13 @@ struct NormalPath {
 
 impl NormalPath {
     fn offer(&mut self, sequence: Sequence, lane: u64, topic: TopicId) {
-        if self.order.must_wait(sequence, Some(lane), to(topic), &self.in_flight) {
-            self.in_flight.add(sequence, EventInFlight::default());
+        if self.order.must_wait(sequence, Some(lane), to(topic), &self.events) {
+            self.events.add(sequence, Event::awaits_turn(Record::default()));
             self.order.wait(sequence, lane, to(topic));
             self.held.insert(sequence, (lane, topic));
             return;
         }
-        let sent_to = Some(to(topic));
-        self.in_flight
-            .add(sequence, EventInFlight { lane: Some(lane), sent_to, commit_unix_us: 0 });
+        self.events.add(sequence, sent(lane, to(topic)));
         self.order.handed_over(Some(lane), to(topic));
         self.sent.push(sequence);
         self.unanswered.insert(sequence, (lane, topic));
@@ -38,11 +41,11 @@ impl NormalPath {
 
     fn answer(&mut self, sequence: Sequence) {
         self.unanswered.remove(&sequence);
-        let lane = self.in_flight.remove(sequence).and_then(|event| event.lane);
+        let lane = self.events.remove(sequence).and_then(|event| event.lane);
         let mut released: BTreeSet<_> = self.order.answered(lane).into_iter().collect();
         while let Some(sequence) = released.pop_first() {
             let (lane, topic) = self.held.remove(&sequence).unwrap();
-            let event = self.in_flight.remove(sequence);
+            let event = self.events.remove(sequence);
             self.order.taken_back(event.and_then(|event| event.lane));
             self.offer(sequence, lane, topic);
             released.extend(self.order.release(Some(lane)));
@@ -72,7 +75,7 @@ fn an_event_waits_for_those_of_its_key_at_another_destination_and_for_no_others(
     assert_eq!(path.sent, [0, 1, 2, 5, 3, 4]);
     // WHEN nothing is unconfirmed any more THEN nothing is recorded
     [1, 4, 5].into_iter().for_each(|sequence| path.answer(sequence));
-    assert!(path.in_flight.is_empty() && path.order.is_idle());
+    assert!(path.events.is_empty() && path.order.is_idle());
     path.offer(6, 7, 2);
     path.offer(7, 7, 2);
     assert!(!path.order.is_recording && path.order.unconfirmed.is_empty());
@@ -82,15 +85,15 @@ fn an_event_waits_for_those_of_its_key_at_another_destination_and_for_no_others(
 fn an_event_without_a_key_waits_for_nothing() {
     let mut path = NormalPath::default();
     path.offer(0, 7, 1);
-    assert!(!path.order.must_wait(1, None, to(2), &path.in_flight));
+    assert!(!path.order.must_wait(1, None, to(2), &path.events));
 }
 
 #[test]
 fn another_partition_that_an_event_asks_for_is_another_destination() {
-    let (mut order, mut flight) = (KeyOrder::default(), InFlight::default());
+    let (mut order, mut flight) = (KeyOrder::default(), Events::default());
     let asks = |partition| Destination { topic: 1, partition: Some(partition), changes: 0 };
     assert!(!order.must_wait(0, Some(7), asks(0), &flight));
-    flight.add(0, EventInFlight { lane: Some(7), sent_to: Some(asks(0)), commit_unix_us: 0 });
+    flight.add(0, sent(7, asks(0)));
     order.handed_over(Some(7), asks(0));
     assert!(!order.must_wait(1, Some(7), asks(0), &flight));
     assert!(order.must_wait(1, Some(7), asks(1), &flight));
@@ -131,6 +134,6 @@ proptest! {
                 }
             }
         }
-        prop_assert!(path.in_flight.is_empty() && path.order.is_idle());
+        prop_assert!(path.events.is_empty() && path.order.is_idle());
     }
 }

@@ -9,9 +9,9 @@
 
 mod client;
 pub mod code;
+mod events;
 pub mod fault;
 mod forbidden_topics;
-mod in_flight;
 mod isolated_producer;
 mod key_order;
 mod learned;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
 use super::code::Code;
-use super::in_flight::{Destination, EventInFlight, InFlight};
+use super::events::{Destination, Event, EventState, Events};
 use super::isolated_producer::IsolatedProducer;
 use super::key_order::KeyOrder;
 use super::learned::Learned;
@@ -41,12 +41,12 @@ pub struct KafkaSink<F: ProducerFactory> {
     key_hasher: KeyHasher,
     normal: ProducerClient<F::Producer>,
     learned: Arc<Learned>,
-    in_flight: InFlight,
+    /// Those of the normal producer.
+    events: Events,
     key_order: KeyOrder,
     warmup: PartitionWarmup,
-    /// The events that wait in `key_order`, in `warmup` or in `released`.
-    held: BTreeMap<Sequence, Record>,
-    /// Events that may be sent now. `publish` accepts no other event before they are sent.
+    /// Events that have waited and may be sent now. `publish` accepts no other event before they are
+    /// sent.
     released: BTreeSet<Sequence>,
     isolated: IsolatedProducer<F>,
     reports: Vec<SinkReport>,
@@ -76,10 +76,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
             key_hasher: KeyHasher::new(seed),
             normal,
             learned: Arc::clone(&learned),
-            in_flight: InFlight::default(),
+            events: Events::default(),
             key_order: KeyOrder::default(),
             warmup: PartitionWarmup::default(),
-            held: BTreeMap::new(),
             released: BTreeSet::new(),
             isolated: IsolatedProducer::new(producers, learned, now),
             reports: Vec::new(),
@@ -117,18 +116,17 @@ impl<F: ProducerFactory> KafkaSink<F> {
         let topic = self.normal.producer.topic(event.topic)?;
         let changes = self.warmup.changes(topic);
         let to = Destination { topic, partition: event.partition, changes };
-        if self.key_order.must_wait(sequence, lane, to, &self.in_flight)
+        if self.key_order.must_wait(sequence, lane, to, &self.events)
             && let Some(lane) = lane
         {
             self.key_order.wait(sequence, lane, to);
-            self.hold(sequence, Record::copy(event, Some(lane)));
+            self.events.add(sequence, Event::awaits_turn(Record::copy(event, Some(lane))));
             return Ok(());
         }
-        match self.send(topic, sequence, event, lane) {
-            Ok(partition) => {
+        match self.send(to, sequence, event, lane) {
+            Ok(state) => {
                 let commit_unix_us = event.commit_unix_us;
-                let sent_to = Some(Destination { topic, partition, changes });
-                self.in_flight.add(sequence, EventInFlight { commit_unix_us, lane, sent_to });
+                self.events.add(sequence, Event { commit_unix_us, lane, state });
                 self.key_order.handed_over(lane, to);
             }
             Err(code) if is_missing_partition(code, event.partition) => {
@@ -139,41 +137,42 @@ impl<F: ProducerFactory> KafkaSink<F> {
         Ok(())
     }
 
-    fn hold(&mut self, sequence: Sequence, record: Record) {
-        let lane = record.lane;
-        self.in_flight.add(sequence, EventInFlight { lane, ..EventInFlight::default() });
-        self.held.insert(sequence, record);
+    /// The event may be sent as soon as there is room in the queue.
+    fn hold_released(&mut self, sequence: Sequence, record: Record) {
+        self.events.add(sequence, Event::awaits_turn(record));
+        self.released.insert(sequence);
     }
 
     /// Sends an event by the normal producer, or keeps it until its partition has been warmed up.
-    /// Returns its partition, unless librdkafka chooses that.
+    /// Its state has its partition, unless librdkafka chooses that.
     fn send(
         &mut self,
-        topic: TopicId,
+        to: Destination,
         sequence: Sequence,
         event: &Outbound<'_>,
         lane: Option<u64>,
-    ) -> Result<Option<i32>, Code> {
+    ) -> Result<EventState, Code> {
+        let topic = to.topic;
         let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
         if self.warmup.is_open(topic) {
             // Events without a key have no order: librdkafka fills its batches best by itself.
-            return self.normal.send(topic, sequence, event, partition).map(|()| partition);
+            self.normal.send(topic, sequence, event, partition)?;
+            return Ok(EventState::Sent(Destination { partition, ..to }));
         }
         // During the warmup events without a key are spread by their number.
         let spread = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
         let partition = partition.or_else(|| self.warmup.partitions(topic).map(spread));
+        let to = Destination { partition, ..to };
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {
-            let record = Record::copy(event, lane);
             self.warmup.wait(topic, partition, sequence);
-            self.held.insert(sequence, record);
-            return Ok(partition);
+            return Ok(EventState::AwaitsPartition(to, Box::new(Record::copy(event, lane))));
         }
         self.normal.send(topic, sequence, event, partition)?;
         if state == PartitionState::Idle {
             self.warmup.sent_alone(topic, partition, event.key, sequence);
         }
-        Ok(partition)
+        Ok(EventState::Sent(to))
     }
 
     /// The topic has fewer partitions than were counted. Other events of the key may fail for the
@@ -194,16 +193,12 @@ impl<F: ProducerFactory> KafkaSink<F> {
     /// Admits the released events, as far as there is room in the queue.
     fn admit_released(&mut self) {
         while let Some(sequence) = self.released.pop_first() {
-            let Some(record) = self.held.remove(&sequence) else { continue };
+            let Some((record, lane_sent)) = self.events.remove_held(sequence) else { continue };
             let lane = record.lane;
-            let held = self.in_flight.remove(sequence).unwrap_or_default();
-            self.key_order.taken_back(held.lane_sent());
+            self.key_order.taken_back(lane_sent);
             match record.with_outbound(|event| self.admit(sequence, event)) {
                 Ok(()) => {}
-                Err(Code::QueueFull | Code::Fatal) => {
-                    self.released.insert(sequence);
-                    return self.hold(sequence, record);
-                }
+                Err(Code::QueueFull | Code::Fatal) => return self.hold_released(sequence, record),
                 Err(code) => {
                     let failure = record.failure(code);
                     self.isolated.add_failed(sequence, record, failure);
@@ -219,12 +214,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
     fn park(&mut self, sequence: Sequence) {
         let record = self.isolated.events.item(sequence);
         let Some(lane) = record.and_then(|record| record.lane) else { return };
-        let of_lane = |(_, record): &(&Sequence, &Record)| record.lane == Some(lane);
-        let held = self.held.range(sequence + 1..).filter(of_lane);
-        for behind in held.map(|(behind, _)| *behind).collect::<Vec<_>>() {
-            let Some(record) = self.held.remove(&behind) else { continue };
-            let event = self.in_flight.remove(behind).unwrap_or_default();
-            self.key_order.taken_back(event.lane_sent());
+        for behind in self.events.held_behind(sequence, lane) {
+            let Some((record, lane_sent)) = self.events.remove_held(behind) else { continue };
+            self.key_order.taken_back(lane_sent);
             self.released.remove(&behind);
             self.isolated.events.add(behind, record);
         }
@@ -237,7 +229,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     fn poll_normal(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
         let answers = self.normal.poll(now, patience);
         for (sequence, partition) in &answers.confirmed {
-            let lane = self.in_flight.remove(*sequence).and_then(|event| event.lane_sent());
+            let lane = self.events.remove(*sequence).and_then(|event| event.lane_sent());
             self.released.extend(self.key_order.answered(lane));
             if !self.warmup.is_idle() {
                 self.released.extend(self.warmup.answered(*sequence, Some(*partition)));
@@ -281,9 +273,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
     ) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
         for (sequence, code, mut record) in failed {
-            let event = self.in_flight.remove(sequence).unwrap_or_default();
-            let lane = event.lane_sent();
-            record.commit_unix_us = event.commit_unix_us;
+            let event = self.events.remove(sequence);
+            let lane = event.as_ref().and_then(Event::lane_sent);
+            record.commit_unix_us = event.map_or(0, |event| event.commit_unix_us);
             record.lane = record.key.as_deref().map(|key| self.key_hasher.lane(key));
             self.released.extend(self.warmup.answered(sequence, None));
             if fatal.is_none()
@@ -328,14 +320,13 @@ impl<F: ProducerFactory> KafkaSink<F> {
     }
 
     /// Sends what waits in the sink, as far as it may be sent now.
-    fn send_waiting(&mut self, now: Instant) {
-        for (sequence, record) in std::mem::take(&mut self.isolated.recovered) {
-            self.hold(sequence, record);
-            self.released.insert(sequence);
+    fn send_waiting(&mut self, recovered: Vec<(Sequence, Record)>, now: Instant) {
+        for (sequence, record) in recovered {
+            self.hold_released(sequence, record);
         }
         self.admit_released();
         self.isolated.report_failed();
-        self.isolated.send(now, &self.in_flight);
+        self.isolated.send(now, &self.events);
     }
 
     fn report_client_error(&mut self, code: Code, text: String, now: Instant) {
@@ -401,7 +392,7 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.ending.is_none() {
-            self.isolated.send(now, &self.in_flight);
+            self.isolated.send(now, &self.events);
         }
         self.reports.append(&mut self.isolated.reports);
         let isolated_any = self.isolated.in_flight() > 0;
@@ -410,15 +401,15 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         let (mut confirmed_any, mut errors) = self.poll_normal(now, wait);
         let short = if self.normal.in_flight > 0 { patience.min(SHORT_WAIT) } else { patience };
         let wait = if isolated_any && self.reports.is_empty() { short } else { Duration::ZERO };
-        let (isolated_confirmed, isolated_errors) = self.isolated.poll(now, wait);
-        if isolated_confirmed {
+        let isolated = self.isolated.poll(now, wait);
+        if isolated.confirmed_any {
             confirmed_any = true;
             // A topic that was missing may exist now.
             self.normal.ask_again();
         }
-        errors.extend(isolated_errors);
+        errors.extend(isolated.errors);
         if self.ending.is_none() {
-            self.send_waiting(now);
+            self.send_waiting(isolated.recovered, now);
         }
         self.reports.append(&mut self.isolated.reports);
         // Before the errors, which may be newer than these confirms.
@@ -457,10 +448,10 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
     }
 
     fn destination(&self, sequence: Sequence) -> Option<String> {
-        let Some(event) = self.in_flight.get(sequence) else {
+        let Some(event) = self.events.get(sequence) else {
             return self.isolated.destination(sequence);
         };
-        let Destination { topic, partition, .. } = event.sent_to?;
+        let Destination { topic, partition, .. } = event.sent_to()?;
         let topic = self.normal.producer.topic_name(topic)?;
         Some(match partition {
             Some(partition) => format!("partition {partition} of topic {topic}"),

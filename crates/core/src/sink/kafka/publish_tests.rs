@@ -226,7 +226,7 @@ fn writer() -> DeadLetterWriter {
     DeadLetterWriter { settings, relay: "walrelay".to_owned(), system: Default::default() }
 }
 
-/// Of a dead letter that parks its key.
+/// The cause of a dead letter that parks its key.
 fn parks() -> DeadLetterCause {
     DeadLetterCause {
         class: "kafka.invalid-record".to_owned(),

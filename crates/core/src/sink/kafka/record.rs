@@ -15,7 +15,8 @@ pub struct Record {
     /// The event id; of a failed delivery, what the header `id` says.
     pub id: String,
     pub headers: Headers,
-    /// Of the event, for its dead letter. Microseconds since the Unix epoch.
+    /// When the event was committed, for its dead letter. Microseconds since the Unix
+    /// epoch.
     pub commit_unix_us: i64,
     /// The partition that the event asks for.
     pub partition: Option<i32>,

@@ -33,7 +33,7 @@ pub(super) struct RecordLimit {
 struct TopicLimit {
     /// The limit that the cluster names, or half of a dead letter that was refused.
     bytes_max: Option<usize>,
-    /// Of the batches of events that were refused, the smallest.
+    /// The bytes of the smallest batch of events that was refused.
     refused_bytes: Option<usize>,
 }
 

@@ -89,7 +89,7 @@ pub(super) struct PublishChannels {
     channels: Vec<PublishChannel>,
     /// The indexes of the channels of what was sent and is not written, in its order.
     unwritten: VecDeque<usize>,
-    /// Of the hashes of destinations.
+    /// The salt of the hashes of destinations.
     salt: Salt,
     waiting: BTreeMap<Destination, Waiting>,
     /// Destinations that found no channel. Some have found one since.

@@ -12,9 +12,9 @@ struct Fixture {
     channels: PublishChannels,
     now: Instant,
     next: Sequence,
-    /// By message, its destination, and where it was published.
+    /// The destination of each message, and where it was published.
     sent: HashMap<Sequence, (&'static str, u16, u64)>,
-    /// By channel, how many messages were published on it.
+    /// How many messages were published on each channel.
     tags: HashMap<u16, u64>,
     routing_keys: HashMap<Sequence, &'static str>,
 }

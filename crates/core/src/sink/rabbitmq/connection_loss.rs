@@ -204,8 +204,8 @@ impl ConnectionLoss {
             || self.meaning().is_some_and(|meaning| refused.contains(&meaning))
     }
 
-    /// Of a connection that could not be opened: true if the broker does not accept user or
-    /// password, the certificate, or the virtual host.
+    /// Whether the broker does not accept user or password, the certificate, or the
+    /// virtual host of a connection that could not be opened.
     pub fn is_login_refused(&self) -> bool {
         self.code == Some(ACCESS_REFUSED) || self.meaning() == Some(CloseMeaning::LoginRefused)
     }

@@ -36,7 +36,7 @@ struct PublishInFlight {
 
 #[derive(Debug, Default)]
 pub(super) struct PublishesInFlight {
-    /// By delivery tag, which begins with 1.
+    /// The publishes by delivery tag, which begins with 1.
     publishes: BTreeMap<u64, PublishInFlight>,
     /// How many were sent.
     sent: u64,

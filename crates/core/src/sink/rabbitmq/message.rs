@@ -47,7 +47,7 @@ pub struct AmqpMessage {
     /// Each part behind its length (4 bytes).
     bytes: Box<[u8]>,
     commit_unix_us: i64,
-    /// Of the frame with its properties, at most.
+    /// The most bytes of the frame with its properties.
     pub properties_bytes: usize,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,

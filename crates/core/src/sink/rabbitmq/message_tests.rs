@@ -24,7 +24,7 @@ fn event<'a>() -> Outbound<'a> {
     }
 }
 
-/// Of the largest frame that the relay asks for.
+/// The limits of the largest frame that the relay asks for.
 fn limits() -> Limits {
     Limits::default()
 }
@@ -113,7 +113,7 @@ fn a_payload_is_not_for_logs() {
     assert!(shown.contains("e-1") && !shown.contains("canary"), "{shown}");
 }
 
-/// Of our own texts in a letter that is cut.
+/// The most bytes of our own texts in a dead letter that is cut.
 const TEXT_BYTES_MAX: usize = 2000;
 
 type Headers = Vec<(String, Vec<u8>)>;

@@ -162,7 +162,7 @@ impl Feed for ClaimFeed {
 
     fn ensure_session(&mut self, down: &mut Downstream, _now: Instant) -> Result<(), Fault> {
         if std::mem::take(&mut self.opens_state_file) {
-            down.admitter.state_file.takes_over("polling", 0, &self.table, 0, None);
+            down.admitter.state_file.takes_over(("polling", 0), &self.table, 0, None);
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ struct OpenBatch {
 pub(super) struct ClaimedRows {
     /// Rows without a verdict.
     rows: BTreeMap<Sequence, ClaimedRow>,
-    /// By the number of their first row.
+    /// The batches by the number of their first row.
     batches: BTreeMap<Sequence, OpenBatch>,
     /// Number of the next row that comes in.
     pub(super) next: Sequence,

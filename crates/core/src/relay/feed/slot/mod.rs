@@ -1,6 +1,7 @@
 //! Events from a replication slot: opens one session after another, checks that each continues the
 //! same slot, reads its stream, and reports confirmed positions to it.
 
+mod adopt;
 mod intake;
 mod lease;
 pub mod replication;
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use self::lease::SessionLease;
 use self::replication::{PacketOutcome, Replication};
+use self::session::KnownSlot;
 pub use self::session::not_the_last;
-use self::session::{Continuation, KnownSlot, SessionStart};
 use self::stall::{StallDetector, StreamState};
 use self::status_updates::StatusUpdates;
 use self::trace::TraceCheck;
@@ -33,12 +34,12 @@ use crate::metrics::Stage;
 use crate::mutants::{Mutant, on};
 use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
-use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
 use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::sink::{PublishLimits, Sink};
 use crate::source::progress::Signature;
 use crate::source::settings::SourceSettings;
+use crate::source::sightings::Sightings;
 use crate::source::stream::{Stream, StreamError};
 
 /// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
@@ -58,6 +59,7 @@ pub struct SlotFeed {
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
     database: Box<dyn Database>,
+    sightings: Arc<Sightings>,
     source: Arc<SourceSettings>,
     stops: Arc<dyn StopKeeper>,
     sessions: SessionLink,
@@ -73,6 +75,7 @@ pub struct SlotParts {
     pub source: Arc<SourceSettings>,
     pub delivery: DeliverySettings,
     pub database: Box<dyn Database>,
+    pub sightings: Arc<Sightings>,
     pub stops: Arc<dyn StopKeeper>,
     pub flags: Arc<StopFlags>,
     pub meters: Arc<dyn Meters>,
@@ -95,8 +98,8 @@ enum Connection {
 impl SlotFeed {
     /// Requests the first session at once: it can open while the sink connects to its broker.
     pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
-        let SlotParts { source, delivery, database, stops, flags, meters, clock, signature } =
-            parts;
+        let SlotParts { source, delivery, database, sightings, stops, .. } = parts;
+        let SlotParts { flags, meters, clock, signature, .. } = parts;
         let now = clock.instant();
         let mut feed = SlotFeed {
             replication: Replication::new(&source, &delivery, signature)?,
@@ -112,6 +115,7 @@ impl SlotFeed {
             withdrawal: None,
             sessions: database.sessions(),
             database,
+            sightings,
             source,
             stops,
             catalog: None,
@@ -131,97 +135,6 @@ impl SlotFeed {
 
     fn is_connected(&self) -> bool {
         matches!(self.connection, Connection::Open(_))
-    }
-
-    /// Checks that a session is of the same slot of the same system, and that the publication is not in
-    /// doubt.
-    fn judge(
-        &self,
-        opened: &OpenedSession,
-        policy: &mut FailurePolicy,
-    ) -> Result<SessionStart, Fault> {
-        let (source, stops) = (&self.source, &self.stops);
-        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let seen = self.replication.progress.seen();
-        let last = stops.last_place();
-        stops.meets(&opened.place.system_id);
-        let start = session::judge(source, known, seen, opened, last.as_ref())?;
-        if let Some((fault, digest)) = opened.in_doubt.clone() {
-            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
-        }
-        stops.reads_at(&opened.place);
-        Ok(start)
-    }
-
-    /// Begins to use a session, after checking that it is of the same slot of the same system.
-    fn adopt(
-        &mut self,
-        opened: OpenedSession,
-        down: &mut Downstream,
-        now: Instant,
-    ) -> Result<(), Fault> {
-        self.connection = Connection::Lost;
-        self.stopping_since = None;
-        self.flags.source_stopping.store(false, Ordering::Relaxed);
-        let start = self.judge(&opened, &mut down.policy)?;
-        let source = Arc::clone(&self.source);
-        let seen = self.replication.progress.seen();
-        let Downstream { admitter, policy, driver, .. } = down;
-        let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
-        let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
-        match start.continuation {
-            Continuation::OtherTimeline => self.replication.forget(admitter, policy),
-            _ if is_takeover && !on(Mutant::PeerConfirmsOnly) => {
-                self.replication.taken_over(floor, admitter, policy)
-            }
-            Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
-        }
-        if start.reads_topics(is_takeover) {
-            admitter.earlier.look_for(floor..opened.wal_end);
-        }
-        if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
-            policy.gate.read_again();
-        }
-        // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor, until_us, seen);
-        if is_takeover || start.continuation != Continuation::Same {
-            self.replication.untraced = Some(floor);
-            self.replication.signs_unlike(opened.slot_confirmed);
-        } else if !on(Mutant::TraceNotRepeated) {
-            // A Postgres that has crashed may not have the trace any more.
-            let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);
-            self.replication.trace_again(found, opened.slot_confirmed);
-        }
-        let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
-        let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
-        admitter.state_file.marks.signature(self.replication.signature());
-        if admitter.state_file.marks.broker(driver.broker()) {
-            self.replication.prefixes.forget_prefix();
-        }
-        if peer_held {
-            admitter.state_file.marks.peer_held();
-        }
-        let restores = if on(Mutant::MarksAfterRestore) { 0 } else { self.stops.restores() };
-        let (system_id, timeline) = (&place.system_id, place.timeline);
-        let claim = admitter.takes_over(system_id, timeline, &source.slot, restores, floor);
-        claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
-        policy.gate.learn_system(&place.system_id);
-        let own_pid = walsender.pid;
-        let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
-        let found = found.unwrap_or(slot_confirmed);
-        self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
-        self.status_updates.connected(wal_sender_timeout);
-        self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
-        self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
-        self.trace.connected(walsender.clone());
-        let host = walsender.host.name.clone();
-        self.stall.connected(walsender);
-        tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
-        self.connection = Connection::Open(Stream::new(wire, now));
-        down.recorder.note(down.driver.outage());
-        // After a crash Postgres may have an older position than this relay knows.
-        self.send_status(down, false);
-        Ok(())
     }
 
     /// Whether the session is over, which the stream shows only behind what was not read yet. A relay
@@ -265,24 +178,6 @@ impl SlotFeed {
         }
     }
 
-    /// Whether the slot stands where another relay has left it.
-    fn is_left_by_another(&self, opened: &OpenedSession) -> bool {
-        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
-        known.is_some_and(|slot| {
-            self.replication.own_positions(slot.found).exclude(opened.slot_confirmed)
-        })
-    }
-
-    /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
-    /// has moved shows it, also when the peer was not seen and has left no more than its trace.
-    fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
-        let ours = self.replication.progress.reported();
-        let OpenedSession { slot_confirmed, seen, .. } = opened;
-        let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
-        let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
-        follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
-    }
-
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
@@ -290,7 +185,11 @@ impl SlotFeed {
         match stream.report(lsn, reporting, reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
-                down.admitter.state_file.marks.reported(lsn);
+                let marks = &down.admitter.state_file.marks;
+                marks.reported(lsn);
+                if self.sightings.last().is_some_and(|it| it.has_peer()) {
+                    marks.peer_seen();
+                }
                 down.policy.forget_suspects(lsn);
                 let sent = self.clock.instant();
                 self.status_updates.sent(sent);

@@ -74,7 +74,7 @@ pub struct Replication {
     catalog_is_fresh: bool,
     /// Where the slot stood when this relay took it, until a transaction comes behind that.
     pub untraced: Option<Lsn>,
-    /// Of this process.
+    /// The signature of this process.
     signature: Signature,
     source: SourceSettings,
 }

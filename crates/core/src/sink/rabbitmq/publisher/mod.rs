@@ -90,7 +90,7 @@ pub struct Publisher {
     doubtful_since: Option<Instant>,
     backoff: Backoff,
     connection: Connection,
-    /// Of the connection, as the next two.
+    /// The channels belong to the connection, as the next two fields do.
     channels: PublishChannels,
     exchanges: KnownExchanges,
     /// A question has had no answer for longer than [`patience::ANSWER_WITHIN`].
@@ -103,7 +103,7 @@ pub struct Publisher {
     channels_max: usize,
     /// The host that is tried first.
     next_host: usize,
-    /// Of the channels' hashes.
+    /// The salt of the channels' hashes.
     salt: Salt,
     reports: Vec<SinkReport>,
 }

@@ -1,0 +1,146 @@
+//! Begins to use a session that was opened.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::session::{self, Continuation, KnownSlot, SessionStart};
+use super::{Connection, SlotFeed};
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::mutants::{Mutant, on};
+use crate::relay::control::{OpenedSession, SystemTimeline};
+use crate::relay::dead_letter_gate::PublicationInDoubt;
+use crate::relay::failure_policy::FailurePolicy;
+use crate::relay::feed::Downstream;
+use crate::relay::state_file::marks::SlotSession;
+use crate::source::stream::Stream;
+
+impl SlotFeed {
+    /// Checks that a session is of the same slot of the same system, and that the publication is not in
+    /// doubt.
+    fn judge(
+        &self,
+        opened: &OpenedSession,
+        policy: &mut FailurePolicy,
+    ) -> Result<SessionStart, Fault> {
+        let (source, stops) = (&self.source, &self.stops);
+        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
+        let seen = self.replication.progress.seen();
+        let last = stops.last_place();
+        stops.meets(&opened.place.system_id);
+        let start = session::judge(source, known, seen, opened, last.as_ref())?;
+        if let Some((fault, digest)) = opened.in_doubt.clone() {
+            policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
+        }
+        stops.reads_at(&opened.place);
+        Ok(start)
+    }
+
+    /// Begins to use a session, after checking that it is of the same slot of the same system.
+    pub(super) fn adopt(
+        &mut self,
+        opened: OpenedSession,
+        down: &mut Downstream,
+        now: Instant,
+    ) -> Result<(), Fault> {
+        self.connection = Connection::Lost;
+        self.stopping_since = None;
+        self.flags.source_stopping.store(false, Ordering::Relaxed);
+        let start = self.judge(&opened, &mut down.policy)?;
+        let source = Arc::clone(&self.source);
+        let seen = self.replication.progress.seen();
+        let Downstream { admitter, policy, .. } = &mut *down;
+        let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
+        let (is_takeover, peer_held) = (start.is_takeover(&opened), opened.seen.peer_held);
+        match start.continuation {
+            Continuation::OtherTimeline => self.replication.forget(admitter, policy),
+            _ if is_takeover && !on(Mutant::PeerConfirmsOnly) => {
+                self.replication.taken_over(floor, admitter, policy)
+            }
+            Continuation::First | Continuation::Same | Continuation::AfterPeers => {}
+        }
+        if start.reads_topics(is_takeover) {
+            admitter.earlier.look_for(floor..opened.wal_end);
+        }
+        if is_takeover && !on(Mutant::LettersUnreadAfterPeer) {
+            policy.gate.read_again();
+        }
+        // Also after a rewind, which may have set the position back behind the floor.
+        self.replication.starts_at(floor, until_us, seen);
+        if is_takeover || start.continuation != Continuation::Same {
+            self.replication.untraced = Some(floor);
+            self.replication.signs_unlike(opened.slot_confirmed);
+        } else if !on(Mutant::TraceNotRepeated) {
+            // A Postgres that has crashed may not have the trace any more.
+            let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);
+            self.replication.trace_again(found, opened.slot_confirmed);
+        }
+        let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
+        let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
+        let sighting = self.sightings.last();
+        let session = SlotSession {
+            confirmed: floor,
+            run: sighting.as_ref().map_or(0, |it| it.run.fingerprint()),
+            peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
+        };
+        self.take_over_marks(&place, session, peer_held, down);
+        down.policy.gate.learn_system(&place.system_id);
+        let (own_pid, timeline) = (walsender.pid, place.timeline);
+        let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
+        let found = found.unwrap_or(slot_confirmed);
+        self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
+        self.status_updates.connected(wal_sender_timeout);
+        self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
+        self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
+        self.trace.connected(walsender.clone());
+        let host = walsender.host.name.clone();
+        self.stall.connected(walsender);
+        tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
+        self.connection = Connection::Open(Stream::new(wire, now));
+        down.recorder.note(down.driver.outage());
+        // After a crash Postgres may have an older position than this relay knows.
+        self.send_status(down, false);
+        Ok(())
+    }
+
+    /// Takes over the marks of the state file, and what they claim of a transaction.
+    fn take_over_marks(
+        &mut self,
+        place: &SystemTimeline,
+        session: SlotSession,
+        peer_held: bool,
+        Downstream { admitter, driver, .. }: &mut Downstream,
+    ) {
+        let marks = &mut admitter.state_file.marks;
+        marks.signature(self.replication.signature());
+        if marks.broker(driver.broker()) {
+            self.replication.prefixes.forget_prefix();
+        }
+        if peer_held {
+            marks.peer_held();
+        }
+        let restores = if on(Mutant::MarksAfterRestore) { 0 } else { self.stops.restores() };
+        let system = (place.system_id.as_str(), place.timeline);
+        let claim = admitter.takes_over(system, &self.source.slot, restores, session);
+        claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
+    }
+
+    /// Whether the slot stands where another relay has left it.
+    pub(super) fn is_left_by_another(&self, opened: &OpenedSession) -> bool {
+        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
+        known.is_some_and(|slot| {
+            self.replication.own_positions(slot.found).exclude(opened.slot_confirmed)
+        })
+    }
+
+    /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
+    /// has moved shows it, also when the peer was not seen and has left no more than its trace.
+    pub(super) fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
+        let ours = self.replication.progress.reported();
+        let OpenedSession { slot_confirmed, seen, .. } = opened;
+        let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
+        let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
+        follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
+    }
+}
