@@ -110,7 +110,7 @@ fn run(options: &Options) -> Result<()> {
         })?);
     }
     println!("{}", table(options, &bare, &inboxed));
-    println!("load average {:.1}", walrelay_measure::process::load_average());
+    println!("commit {} · load {:.1}", bench::commit(), walrelay_measure::process::load_average());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use walrelay_harness::bench::Progress;
-use walrelay_harness::consumer::Consumer;
+use walrelay_harness::consumer::{Consumer, end_offsets};
 use walrelay_harness::faults::{Counts, Plan};
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
@@ -55,6 +55,9 @@ pub(crate) struct Chaos {
     pub(crate) terminations: u64,
     pub(crate) crashes: u64,
     pub(crate) broker_kills: u64,
+    /// Records that the topic held when the load and the faults were over. A relay that had published few by then was
+    /// mostly killed while it started, and could repeat few.
+    pub(crate) held_at_end: u64,
     /// Until all that was committed had come; none when it never did.
     pub(crate) caught_up_s: Option<f64>,
     /// Until the slot was confirmed up to the end of the load; none when it was not in time.
@@ -69,6 +72,7 @@ struct Broken {
     terminations: u64,
     crashes: u64,
     broker_kills: u64,
+    held_at_end: u64,
 }
 
 /// The outcome of the faults.
@@ -136,6 +140,7 @@ fn one(place: &mut Place, contender: &Contender, options: &Options) -> Result<Ch
         terminations: broken.terminations,
         crashes: broken.crashes,
         broker_kills: broken.broker_kills,
+        held_at_end: broken.held_at_end,
         caught_up_s: after.caught_up_s,
         confirmed_s: after.confirmed_s,
         load_average_before,
@@ -182,7 +187,14 @@ fn break_services(
         let report = writers.run();
         let (postgres, broker_kills) = (joined(postgres), joined(kafka)?);
         let (terminations, crashes) = postgres?;
-        Ok(Broken { report: report?, terminations, crashes, broker_kills })
+        let held = end_offsets(&target.brokers, &target.topic)?.values().sum::<i64>();
+        Ok(Broken {
+            report: report?,
+            terminations,
+            crashes,
+            broker_kills,
+            held_at_end: held.unsigned_abs(),
+        })
     })
 }
 

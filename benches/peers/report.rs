@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{CpuSeconds, markdown, terminal, unix_seconds, write_report};
+use walrelay_harness::bench::{CpuSeconds, commit, markdown, terminal, unix_seconds, write_report};
 use walrelay_harness::{HarnessError, Result};
 use walrelay_measure::numbers;
 use walrelay_measure::numbers::median;
@@ -33,6 +33,8 @@ pub(crate) struct Entry {
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) command: String,
+    pub(crate) commit: String,
+    pub(crate) seed: u64,
     pub(crate) machine: String,
     pub(crate) server_version: String,
     pub(crate) broker_version: String,
@@ -61,6 +63,8 @@ impl Report {
         let all = [Part::Drain, Part::Latency, Part::Chaos];
         Report {
             command: command(),
+            commit: commit(),
+            seed: options.seed,
             machine: machine(),
             server_version: String::new(),
             broker_version: String::new(),
@@ -105,8 +109,10 @@ impl Report {
             Some(format!(" · {} on {runtime}", entry.name))
         });
         format!(
-            "`{}` · PostgreSQL {} · {}{} · {} · load {:.1} at the start · {:.0} s",
+            "`{}` · commit {} · seed {} · PostgreSQL {} · {}{} · {} · load {:.1} at the start · {:.0} s",
             self.command,
+            self.commit,
+            self.seed,
             self.server_version,
             self.broker_version,
             runtimes.collect::<String>(),
@@ -208,6 +214,7 @@ impl Report {
         let header = [
             "relay",
             "committed",
+            "there at the last fault",
             "lost",
             "out of order",
             "repeated",
@@ -235,6 +242,7 @@ impl Report {
                 grid.row(vec![
                     entry.name.into(),
                     numbers::count(own.committed),
+                    numbers::count(own.held_at_end),
                     numbers::count(own.lost),
                     numbers::count(own.out_of_order),
                     numbers::count(own.repeated),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{CpuSeconds, markdown, terminal, unix_seconds, write_report};
+use walrelay_harness::bench::{CpuSeconds, commit, markdown, terminal, unix_seconds, write_report};
 use walrelay_harness::{HarnessError, Result};
 use walrelay_measure::numbers;
 use walrelay_measure::process::load_average;
@@ -21,6 +21,7 @@ use walrelay_measure::latency::Percentiles;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) relay_version: &'static str,
+    pub(crate) commit: String,
     pub(crate) server_version: String,
     pub(crate) broker_version: String,
     pub(crate) started_unix_s: u64,
@@ -39,6 +40,7 @@ impl Report {
     pub(crate) fn new(options: &Options) -> Result<Report> {
         Ok(Report {
             relay_version: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
             server_version: String::new(),
             broker_version: String::new(),
             started_unix_s: unix_seconds(),
@@ -78,8 +80,9 @@ impl Report {
 
     fn conditions(&self) -> String {
         format!(
-            "walrelay {} · PostgreSQL {} · {}{} · {} cores · load {:.1} at the start · {:.0} s",
+            "walrelay {} · commit {} · PostgreSQL {} · {}{} · {} cores · load {:.1} at the start · {:.0} s",
             self.relay_version,
+            self.commit,
             self.server_version,
             self.broker_version,
             self.windows(),

@@ -15,7 +15,7 @@ use crate::base::finding::faults;
 use crate::base::text::escaped;
 use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
-use crate::outbox::settings::OutboxTable;
+use crate::outbox::settings::{OutboxTable, POLLED_KEY, POLLED_TOPIC};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
 use crate::polling::handover::{self, TableHandover};
 use crate::polling::settings::PollingSettings;
@@ -25,8 +25,6 @@ use crate::source::faults::query_fault;
 use crate::source::init::{self, InitStep};
 use crate::source::settings::SourceSettings;
 
-/// The default of `columns.key` where the table is polled.
-const POLLED_KEY: &str = "event_key";
 /// How often it is checked whether polling has published the rows that are left to it.
 const CHECK_EVERY: Duration = Duration::from_millis(200);
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
@@ -232,10 +230,9 @@ fn next_steps(outbox: &OutboxTable, polling: &PollingSettings) -> String {
         "now, in the configuration: source.mode = \"cdc\"; remove the sections [source.polling...]\n\
          source.polling.columns.order becomes columns.order of the table: columns.order = {order:?}\n"
     );
-    let topic = format!("${{{POLLED_KEY}}}");
     let defaults = [
         (outbox.columns.key == POLLED_KEY, format!("columns.key = {POLLED_KEY:?}")),
-        (outbox.route.topic.to_string() == topic, format!("route.topic = {topic:?}")),
+        (outbox.route.topic.to_string() == POLLED_TOPIC, format!("route.topic = {POLLED_TOPIC:?}")),
     ];
     let set: Vec<_> = defaults.into_iter().filter_map(|(is, set)| is.then_some(set)).collect();
     if !set.is_empty() {

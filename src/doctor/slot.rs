@@ -155,8 +155,8 @@ fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
         None => "idle".to_owned(),
     };
     let limit = match facts.server.max_slot_wal_keep_size.as_str() {
-        "-1" => "without limit (max_slot_wal_keep_size = -1)".to_owned(),
-        size => format!("at most {size}"),
+        "-1" => "without limit (max_slot_wal_keep_size = -1): if no relay confirms for long, the disk fills".to_owned(),
+        size => format!("at most {size}, then the slot is lost (max_slot_wal_keep_size)"),
     };
     Finding::ok(
         "slot",

@@ -516,6 +516,20 @@ async fn what_a_slot_without_a_reader_has_to_expect() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn the_effect_of_the_limit_of_the_wal_is_stated() {
+    let (client, settings) = prepared(testing::logical(), "limited").await;
+    let mut facts = report(&client, &settings).await.facts;
+    for (limit, says) in [("-1", "without limit"), ("20GB", "at most 20GB, then the slot is lost")]
+    {
+        facts.server.max_slot_wal_keep_size = limit.to_owned();
+        let found = super::slot::judge(&facts, &settings);
+        let position = found.iter().find(|finding| finding.topic == "slot").unwrap();
+        assert!(position.text.contains(says), "{}", position.text);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_clock_that_is_wrong_is_warned_of() {
     let (client, settings) = prepared(testing::logical(), "clocks").await;
     let mut facts = report(&client, &settings).await.facts;

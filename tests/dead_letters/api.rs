@@ -71,7 +71,7 @@ fn job(relay: &RelayProcess, action: &str, body: &str) -> Value {
 }
 
 fn listed(relay: &RelayProcess, query: &str) -> Vec<String> {
-    ids(get(relay, &format!("/api/dlq{query}"))["letters"].as_array().unwrap())
+    ids(get(relay, &format!("/api/dlq{query}"))["dead_letters"].as_array().unwrap())
 }
 
 /// Lines of the target `audit` that the relay has written: all but when.
@@ -95,7 +95,7 @@ fn dead_letters_are_listed_replayed_and_discarded_over_http(kind: BrokerKind) {
     let of_key = ids(&case.list(&["--key", "k1"]));
     assert_eq!(listed(&relay, &format!("?key=k1&topic={lost}")), of_key);
     let shown = get(&relay, &format!("/api/dlq/{}?payload=true", of_key[0]));
-    let letter = &shown["letters"][0];
+    let letter = &shown["dead_letters"][0];
     assert_eq!(
         (&letter["event_id"], &letter["state"]),
         (&of_key[0].as_str().into(), &"open".into())

@@ -114,7 +114,7 @@ fn letters_of_any_size_do_not_grow_the_process() {
     let relay = case.relay();
     let lists = |count: usize| {
         let (code, body) = request(&relay, "GET /api/dlq?limit=1000", Some(TOKEN), "");
-        (code == 200 && body["letters"].as_array().unwrap().len() == count).then_some(())
+        (code == 200 && body["dead_letters"].as_array().unwrap().len() == count).then_some(())
     };
     until("the list", LIMIT, || lists(LETTERS));
     let memory = proc::memory(relay.pid()).unwrap();

@@ -185,7 +185,7 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
             Ok(letters.len() < limit && bytes < LIST_BYTES_MAX)
         })?;
         Ok(json!({
-            "letters": letters,
+            "dead_letters": letters,
             "matched": index.count_selected(filter.states()),
             "read": { "records": index.records, "foreign": index.foreign },
             "job": job,
@@ -210,7 +210,7 @@ async fn show(
         let found = view::find(topic, &ids)?;
         found.missing(&ids).map_or(Ok(()), Err)?;
         let letters: Vec<Value> = found.letters.iter().map(|found| found.detail(payload)).collect();
-        Ok(json!({ "letters": letters }))
+        Ok(json!({ "dead_letters": letters }))
     })
     .await
 }
@@ -288,7 +288,7 @@ async fn release_keys(
     let (request::ReleaseBody { key, force, dry_run, .. }, reason) =
         request::release(request).await?;
     let request = ReleaseRequest { key, force, by: who(&client) };
-    let answer = move |ReleasedKeys { keys, meanwhile }| json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
+    let answer = move |ReleasedKeys { keys, meanwhile }| json!({ "dry_run": dry_run, "keys": keys, "dead_letters_meanwhile": meanwhile });
     if dry_run {
         let parked = move |topic: &DeadLetterTopic<'_>| {
             let keys = parked_keys(topic, request.key.as_deref())?;

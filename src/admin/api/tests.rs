@@ -124,7 +124,7 @@ pub(super) fn bearer(token: &str) -> String {
 }
 
 fn ids(body: &Value) -> Vec<&str> {
-    body["letters"]
+    body["dead_letters"]
         .as_array()
         .unwrap()
         .iter()
@@ -199,7 +199,7 @@ fn letters_are_listed_with_the_filters_of_the_command_line() {
     let (code, body) = fixture.get("/api/dlq");
     assert_eq!((code, ids(&body)), (200, vec!["e0", "e1", "e2", "e3", "e4", "e5"]));
     assert_eq!((&body["matched"], &body["read"]["records"]), (&Value::from(6), &Value::from(6)));
-    assert_eq!(body["letters"][0]["error_class"], "unroutable");
+    assert_eq!(body["dead_letters"][0]["error_class"], "unroutable");
     assert!(!body.to_string().contains("payload\""), "payloads are not listed");
     let (_, body) = fixture.get("/api/dlq?key=k1&since=1970-01-01T00%3A00%3A02Z");
     assert_eq!((ids(&body), &body["matched"]), (vec!["e4"], &Value::from(1)));
@@ -214,11 +214,11 @@ fn a_letter_is_shown_with_its_history_and_its_payload_on_request() {
     fixture.write(2, false);
     let (code, body) = fixture.get("/api/dlq/e1");
     assert_eq!((code, ids(&body)), (200, vec!["e1"]));
-    let letter = &body["letters"][0];
+    let letter = &body["dead_letters"][0];
     assert_eq!(letter["history"][0]["what"], "dead-lettered");
     assert_eq!(letter.get("payload"), None);
     let (_, body) = fixture.get("/api/dlq/e1?payload=true");
-    assert_eq!(body["letters"][0]["payload"], "payload");
+    assert_eq!(body["dead_letters"][0]["payload"], "payload");
     let (code, body) = fixture.get("/api/dlq/nothing");
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.unknown")));
     assert_eq!(fixture.get("/api/dlq/e1?payload=perhaps").0, 400);
@@ -245,7 +245,7 @@ fn a_replay_is_a_job_and_ends_with_its_outcome() {
     let (_, body) = fixture.get("/api/dlq");
     assert_eq!(ids(&body), ["e1", "e2", "e4", "e5"]);
     let (_, body) = fixture.get("/api/dlq/e0");
-    let step = &body["letters"][0]["history"][1];
+    let step = &body["dead_letters"][0]["history"][1];
     assert_eq!(step["what"], "replayed");
     assert!(step["by"].as_str().unwrap().starts_with("token@127.0.0.1"), "{step}");
     // WHEN everything is given up

@@ -123,7 +123,7 @@ async function load() {
     const answer = await get("/api/dlq", { ...applied, limit: LIMIT });
     if (turn !== asked) return;
     // In the order of the topic's partitions; the newest are what people look for.
-    letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
+    letters = answer.dead_letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
     [matching, pages] = [answer.matched, 1];
     problem.hidden = true;
     draw();
@@ -222,7 +222,7 @@ function act(action, what, title) {
     if (turn !== logouts) return "";
     if (action === "release") {
       await load();
-      const late = answer.letters_meanwhile;
+      const late = answer.dead_letters_meanwhile;
       return late ? `${plural(late, "dead letter")} of it came meanwhile: replay and release once more` : "";
     }
     showJob(answer);

@@ -22,7 +22,7 @@ export async function showRecord(summary, act) {
   const body = el("div", { class: "record-body" }, el("p", { class: "dim" }, "Reading the dead-letter topic…"));
   open(dialog, title("record-title", `Event ${summary.event_id}`, dialog), body);
   const read = async (query) => {
-    const { letters } = await get(`/api/dlq/${encoded(summary.event_id)}`, query);
+    const { dead_letters: letters } = await get(`/api/dlq/${encoded(summary.event_id)}`, query);
     const isIt = (letter) => letter.partition === summary.partition && letter.offset === summary.offset;
     return letters.find(isIt) ?? letters[0];
   };

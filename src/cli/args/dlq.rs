@@ -16,7 +16,7 @@ Example:
   walrelay dlq show 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10 --payload";
 
 const REPLAY_HELP: &str = "\
-A replay publishes events in the order of their keys. It stops at the first event that is refused
+A replay keeps the order of the events of each key. It stops at the first event that is refused
 again, and when new dead letters arrive. Events that were delivered are resolved; run the command
 again for the rest. Replayed events have the header dlq-replay-count.
 

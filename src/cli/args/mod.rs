@@ -196,7 +196,7 @@ pub(crate) enum Command {
         listen: ListenArg,
     },
     /// Create what is missing in Postgres and at the broker: table, publication, slot, topics.
-    #[command(after_help = INIT_HELP)]
+    #[command(visible_alias = "setup", after_help = INIT_HELP)]
     Init(InitArgs),
     /// Show the state of running relays: lag, rates, latency, dead letters, WAL.
     Status(StatusArgs),

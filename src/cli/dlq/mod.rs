@@ -287,7 +287,7 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
         ));
     }
     let would = if dry_run { "would be " } else { "" };
-    let value = || json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile });
+    let value = || json!({ "dry_run": dry_run, "keys": keys, "dead_letters_meanwhile": meanwhile });
     let lines = || keys.iter().map(|key| format!("key {key} {would}released\n")).collect();
     print_as(args.output.format(), value, lines)
 }

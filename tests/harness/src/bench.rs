@@ -12,7 +12,7 @@ pub use progress::Progress;
 pub use source::{PUBLICATION, Source};
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{HarnessError, Result};
@@ -39,6 +39,19 @@ pub fn exit(outcome: Result<()>) -> ExitCode {
 
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The commit of this tree, with `-dirty` behind it where files differ.
+pub fn commit() -> String {
+    let arguments = ["describe", "--always", "--dirty", "--abbrev=8", "--exclude=*"];
+    let described =
+        Command::new("git").args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+    match described {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// Writes `<name>.json` and `<name>.md`; tells where.

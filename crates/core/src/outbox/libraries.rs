@@ -75,6 +75,6 @@ pub const UNFIT_TABLES: &[UnfitTable] = &[
     UnfitTable {
         library: "Spring Modulith",
         recognised_by: &["id", "listener_id", "event_type", "serialized_event", "publication_date"],
-        why: "there is a row for each listener, and none names a destination; docs/existing-outbox.md has the way that works",
+        why: "there is a row for each listener, and no row names a destination; docs/existing-outbox.md describes a listener that inserts into an outbox",
     },
 ];

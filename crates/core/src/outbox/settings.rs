@@ -28,6 +28,9 @@ const CONDITION: TextRule =
 
 /// The key that says whether the table is polled, and its value then.
 const POLLED: (&[&str], &str) = (&["source", "mode"], "polling");
+/// The default of `columns.key` where the table is polled, and of the topic.
+pub const POLLED_KEY: &str = "event_key";
+pub const POLLED_TOPIC: &str = "${event_key}";
 
 settings! {
     /// `[[source.outbox]]`.
@@ -150,7 +153,7 @@ settings! {
         /// polled.
         pub key: String = text(IDENTIFIER)
             .default("aggregateid")
-            .default_when(POLLED.0, POLLED.1, "event_key"),
+            .default_when(POLLED.0, POLLED.1, POLLED_KEY),
         /// Column of the event type; the header `event_type`.
         pub event_type ["type"]: String = text(IDENTIFIER).default("type"),
         /// Column of the payload. Required in the table.
@@ -196,7 +199,7 @@ settings! {
         /// Kafka topic or RabbitMQ routing key. `${event_key}` where the table is polled.
         pub topic: Template = template()
             .default("outbox.event.${aggregatetype}")
-            .default_when(POLLED.0, POLLED.1, "${event_key}"),
+            .default_when(POLLED.0, POLLED.1, POLLED_TOPIC),
         /// Ordering key and Kafka record key.
         pub key: Option<Template> = template().or_none("the key column"),
         /// Further headers: name and template. A NULL leaves the header out.

@@ -14,9 +14,9 @@ use self::billing::Billing;
 struct Options {
     #[command(flatten)]
     consumer: ConsumerOptions,
-    /// Takes the payments that are otherwise refused ("poison"): the version in which the bug is mended.
+    /// Accepts the payments that are otherwise refused ("poison"), as a version without the bug does
     #[arg(long)]
-    mended: bool,
+    fixed: bool,
     /// How long the payment provider is down, from the first payment after the start on.
     #[arg(long, value_parser = duration, default_value = "0s")]
     down_for: Duration,
@@ -26,6 +26,6 @@ struct Options {
 async fn main() -> Result<(), Failed> {
     let options = Options::parse();
     let _telemetry = Telemetry::start("billing-service")?;
-    let billing = Billing::new(options.mended, options.down_for);
+    let billing = Billing::new(options.fixed, options.down_for);
     consume("billing", &options.consumer, billing).await
 }

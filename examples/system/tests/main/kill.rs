@@ -28,7 +28,7 @@ const POLL: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_millis(500);
 /// More levels than a flaky payment can use up.
 const LEVELS: &str = "1s,2s,4s,8s";
-/// How the billing service is started before it is mended.
+/// How the billing service is started before it is fixed.
 const PROVIDER_IS_DOWN: [&str; 2] = ["--down-for", "1500ms"];
 
 /// How often each part is killed.
@@ -107,8 +107,8 @@ fn every_order_has_one_effect(broker: BrokerKind) {
     system.wait_settled(LIMIT).unwrap();
     assert!(!found.poison.is_empty());
     assert_eq!(dead_letters(&system), found.poison);
-    // WHEN the billing service is mended, and its dead letters are replayed
-    system.billing.start_with(&["--mended"]).unwrap();
+    // WHEN the billing service is fixed, and its dead letters are replayed
+    system.billing.start_with(&["--fixed"]).unwrap();
     system.billing.wait_ready(LIMIT).unwrap();
     let repeated = duplicates(&system.notifications);
     let said =

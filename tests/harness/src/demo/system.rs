@@ -99,8 +99,8 @@ impl Show<'_> {
         };
         self.screen.command(&format!("walrelay dlq list {}", OF_BILLING.join(" ")));
         self.screen.say(listed.trim_end());
-        self.screen.head("billing is mended and started again, and the dead letter replayed");
-        self.screen.command("billing-service --mended");
+        self.screen.head("billing is fixed and started again, and the dead letter replayed");
+        self.screen.command("billing-service --fixed");
         self.mend()?;
         self.replay()?;
         self.wait_invoice("eve-1")?;
@@ -218,7 +218,7 @@ impl Show<'_> {
     }
 
     fn mend(&mut self) -> Result<()> {
-        self.system.billing.start_with(&["--mended"])?;
+        self.system.billing.start_with(&["--fixed"])?;
         self.system.billing.wait_ready(LIMIT)
     }
 
