@@ -34,9 +34,24 @@ mod text;
 #[path = "tidy/tiers.rs"]
 mod tiers;
 
-/// Where the files of the program are, and those of its core. The program re-exports the core's modules.
-const PROGRAM: &str = "src/";
+/// A crate of the program.
+struct Crate {
+    folder: &'static str,
+    name: &'static str,
+    /// The path of its modules in the program, which names them as if they were its own.
+    modules: &'static str,
+}
+
 const CORE: &str = "crates/core/src/";
+
+const CRATES: &[Crate] = &[
+    Crate { folder: "src/", name: "walrelay", modules: "" },
+    Crate { folder: CORE, name: "walrelay_core", modules: "" },
+    Crate { folder: "crates/base/src/", name: "walrelay_base", modules: "base/" },
+    Crate { folder: "crates/sink/src/", name: "walrelay_sink", modules: "sink/" },
+    Crate { folder: "crates/kafka/src/", name: "walrelay_kafka", modules: "sink/kafka/" },
+    Crate { folder: "crates/rabbitmq/src/", name: "walrelay_rabbitmq", modules: "sink/rabbitmq/" },
+];
 
 /// A file of the tree: its path from the root, its text, and its text without comments and strings.
 struct Source {
@@ -102,7 +117,8 @@ fn sources() -> &'static Sources {
         let all = paths.map(|path| Source::new(&path, &read(&path)));
         let is_below =
             |it: &Source, folders: &[&str]| folders.iter().any(|at| it.path.starts_with(at));
-        let (src, rest): (Vec<_>, Vec<_>) = all.partition(|it| is_below(it, &[PROGRAM, CORE]));
+        let program: Vec<&str> = CRATES.iter().map(|it| it.folder).collect();
+        let (src, rest): (Vec<_>, Vec<_>) = all.partition(|it| is_below(it, &program));
         let (inbox, others): (Vec<_>, Vec<_>) =
             rest.into_iter().partition(|it| is_below(it, &["inbox/src/"]));
         assert!(src.len() > 300 && inbox.len() > 20, "the tree was not found");
@@ -110,7 +126,7 @@ fn sources() -> &'static Sources {
     })
 }
 
-/// The files of the program and of its core.
+/// The files of the program and of its crates.
 fn src() -> &'static [Source] {
     &sources().src
 }

@@ -102,9 +102,7 @@ pub(crate) fn undeclared(manifest: &str, known: &[(&str, bool)]) -> Vec<String> 
     let declared: BTreeSet<&str> = declared.filter(|name| *name != "default").collect();
     let known: BTreeSet<&str> = known.iter().map(|(name, _)| *name).collect();
     let differ = declared.symmetric_difference(&known);
-    differ
-        .map(|name| format!("feature {name}: Cargo.toml and src/base/features.rs differ"))
-        .collect()
+    differ.map(|name| format!("feature {name}: Cargo.toml and src/features.rs differ")).collect()
 }
 
 /// The table of docs/dependencies.md.

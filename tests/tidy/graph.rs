@@ -1,14 +1,11 @@
-//! Which file of the program and its core imports which, and the circles among them.
+//! Which file of the program and its crates imports which, and the circles among them.
 //!
 //! Paths are followed to the file that defines what they name, through re-exports. A module's
 //! declaration of a child, and a re-export of what it does not use itself, import nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{CORE, PROGRAM, Source, is_test_file, text};
-
-/// The name of the core in paths.
-const CORE_CRATE: &str = "walrelay_core";
+use crate::{CRATES, Crate, Source, is_test_file, text};
 
 /// Longest chain of re-exports that is followed.
 const HOPS_MAX: usize = 8;
@@ -80,8 +77,8 @@ impl Tree {
                 at.truncate(1);
                 rest
             }
-            CORE_CRATE => {
-                at = vec![CORE_CRATE.to_owned()];
+            name if CRATES.iter().any(|it| it.name == name) => {
+                at = vec![name.to_owned()];
                 rest
             }
             "self" => rest,
@@ -227,18 +224,25 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// `src/sink/kafka/mod.rs` as `["walrelay", "sink", "kafka"]`, the crate root as its name.
+/// `src/sink/file/mod.rs` as `["walrelay", "sink", "file"]`, the crate root as its name.
 fn module_path(file: &str) -> Vec<String> {
-    let crate_name = if file.starts_with(CORE) { CORE_CRATE } else { "walrelay" };
-    let inner = inner_path(file).trim_end_matches(".rs");
+    let (of, inner) = crate_of(file);
+    let inner = inner.trim_end_matches(".rs");
     let inner = inner.strip_suffix("/mod").unwrap_or(inner);
     let parts = inner.split('/').filter(|part| !matches!(*part, "lib" | "mod"));
-    std::iter::once(crate_name).chain(parts).map(str::to_owned).collect()
+    std::iter::once(of.name).chain(parts).map(str::to_owned).collect()
 }
 
-/// The path of a file within its crate.
-pub(crate) fn inner_path(file: &str) -> &str {
-    file.strip_prefix(CORE).or_else(|| file.strip_prefix(PROGRAM)).unwrap_or(file)
+/// The path of a file as the program names its module.
+pub(crate) fn inner_path(file: &str) -> String {
+    let (of, inner) = crate_of(file);
+    format!("{}{inner}", of.modules)
+}
+
+/// The crate of a file, the program if it is in none, and the path of the file in the crate.
+fn crate_of(file: &str) -> (&'static Crate, &str) {
+    let mut found = CRATES.iter().filter_map(|it| Some((it, file.strip_prefix(it.folder)?)));
+    found.next().unwrap_or((&CRATES[0], file))
 }
 
 /// Files that import each other, however long the way: each circle with all of its files.

@@ -3,7 +3,7 @@
 use walrelay::metrics::{MetricKind, MetricSpec};
 
 use crate::graph::inner_path;
-use crate::{CORE, PROGRAM, Source};
+use crate::{CRATES, Source};
 
 const BEGIN: &str = "<!-- table: begin -->\n";
 const END: &str = "<!-- table: end -->\n";
@@ -106,7 +106,7 @@ pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> boo
             && !is_placeholder
             && !name.contains('*')
             && !exists(name)
-            && ![PROGRAM, CORE].iter().any(|folder| exists(&format!("{folder}{name}")))
+            && !CRATES.iter().any(|it| exists(&format!("{}{name}", it.folder)))
     };
     let mut wrong = Vec::new();
     for (text, line) in text.lines().zip(1..) {

@@ -20,8 +20,7 @@ use super::tls;
 
 /// A folder with a self-signed certificate for this host, `own.crt`, and its key, `own.key`.
 pub fn self_signed(host: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("target/tmp/tls-{host}-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("walrelay-tls-{host}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=own -keyout own.key -out own.crt -addext";
     let done = Command::new("openssl")

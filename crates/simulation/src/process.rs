@@ -204,8 +204,7 @@ impl Process {
         signature: Signature,
         seed: u64,
     ) -> Result<Process, Fault> {
-        let life = Life::new(site.clock, 0);
-        let mut random = Random::new(seed);
+        let (life, mut random) = (Life::new(site.clock, 0), Random::new(seed));
         let ends = Arc::default();
         let settings = settings(machine.sink);
         let source = &settings.source;

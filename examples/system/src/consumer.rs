@@ -24,7 +24,7 @@ pub struct ConsumerOptions {
     /// The service's own database.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
-    /// Of /metrics and /healthz.
+    /// The address of /metrics and /healthz.
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8081")]
     pub listen: SocketAddr,
     #[arg(long, env = "BROKER", value_enum, default_value = "kafka")]

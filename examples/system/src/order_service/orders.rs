@@ -14,7 +14,7 @@ pub(crate) struct NewOrder {
     pub(crate) payment: String,
 }
 
-/// Of an id, so that it fits an index of Postgres.
+/// The most bytes of an id, so that it fits an index of Postgres.
 const ID_BYTES_MAX: usize = 200;
 
 impl NewOrder {

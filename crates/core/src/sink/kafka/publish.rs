@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::client::ProducerClient;
 use super::code::Code;
-use super::events::{Destination, Event, SendState, Events};
+use super::events::{Destination, Event, Events, SendState};
 use super::isolated_producer::IsolatedProducer;
 use super::key_order::KeyOrder;
 use super::learned::Learned;
@@ -41,7 +41,7 @@ pub struct KafkaSink<F: ProducerFactory> {
     key_hasher: KeyHasher,
     normal: ProducerClient<F::Producer>,
     learned: Arc<Learned>,
-    /// Those of the normal producer.
+    /// The events of the normal producer.
     events: Events,
     key_order: KeyOrder,
     warmup: PartitionWarmup,
