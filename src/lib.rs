@@ -20,8 +20,8 @@ pub mod metrics;
 pub mod polling;
 pub mod relay;
 pub mod sink;
-pub mod source;
 pub mod trace;
 
 pub use walrelay_base as base;
 pub use walrelay_core::{delivery, format, outbox, pgoutput};
+pub use walrelay_postgres as source;

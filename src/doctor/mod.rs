@@ -15,3 +15,7 @@ pub(crate) mod status_values;
 mod fingerprint_tests;
 
 pub use walrelay_core::doctor::{fingerprint, publication, tables};
+
+#[cfg(test)]
+#[path = "init_tests.rs"]
+mod init_tests;

@@ -1,6 +1,6 @@
 //! SQL text: functions, relations and types of Postgres are named with their schema.
 //!
-//! Every session has an empty `search_path` (`src/source/sql.rs`), which also decides what
+//! Every session has an empty `search_path` (`crates/postgres/src/sql.rs`), which also decides what
 //! operators mean. The names are qualified all the same, because some statements are run by people
 //! in sessions of theirs.
 
@@ -54,7 +54,7 @@ pub(crate) fn unqualified_in_script(path: &str, script: &str) -> Vec<String> {
 /// Sessions that begin elsewhere would keep the server's `search_path`.
 pub(crate) fn sessions(source: &Source) -> Vec<String> {
     let path = source.path.as_str();
-    if matches!(path, "src/source/sql.rs" | "src/source/testing.rs") {
+    if matches!(path, "crates/postgres/src/sql.rs" | "crates/postgres/src/testing.rs") {
         return Vec::new();
     }
     let opens = |code: &str| {
@@ -63,7 +63,9 @@ pub(crate) fn sessions(source: &Source) -> Vec<String> {
             || code.contains("tokio_postgres::NoTls")
     };
     let lines = source.code.lines().zip(1..).filter(|(code, _)| opens(code));
-    lines.map(|(_, line)| format!("{path}:{line}: sessions begin in src/source/sql.rs")).collect()
+    lines
+        .map(|(_, line)| format!("{path}:{line}: sessions begin in crates/postgres/src/sql.rs"))
+        .collect()
 }
 
 fn is_word(c: char) -> bool {
@@ -171,8 +173,11 @@ mod tests {
     fn a_session_that_begins_elsewhere_is_caught() {
         assert_eq!(sessions(&Source::new("src/a.rs", "x.connect(tokio_postgres::NoTls)")).len(), 1);
         assert!(
-            sessions(&Source::new("src/source/sql.rs", "x.connect(tokio_postgres::NoTls)"))
-                .is_empty()
+            sessions(&Source::new(
+                "crates/postgres/src/sql.rs",
+                "x.connect(tokio_postgres::NoTls)"
+            ))
+            .is_empty()
         );
     }
 }

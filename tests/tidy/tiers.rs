@@ -57,7 +57,9 @@ pub(crate) fn wrongly_ignored(source: &Source, parts: &[Part]) -> Vec<String> {
     let is_run = |reason: &str| match reason {
         SOAK => !is_in(source, ON_19_MODULE),
         WHEN_CHANGED => parts.iter().any(|part| is_in(source, &part.module)),
-        ON_POSTGRES => ["src/", "inbox/src/"].iter().any(|code| source.path.starts_with(code)),
+        ON_POSTGRES => {
+            ["crates/", "src/", "inbox/src/"].iter().any(|code| source.path.starts_with(code))
+        }
         ON_19 => is_in(source, ON_19_MODULE),
         STARTED => source.path.starts_with("inbox/tests/"),
         _ => false,

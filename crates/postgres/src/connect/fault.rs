@@ -1,0 +1,230 @@
+//! A failed connection as a fault with its mending hint.
+
+use std::net::IpAddr;
+
+use super::error::{ConnectCause, ConnectError};
+use super::{ConnectErrorKind, ServerError};
+use crate::faults::{end_reader_sql, new_slot_commands, slot_missing};
+use crate::quote::{quote_ident, quote_literal};
+use crate::require_auth::RefusedAuth;
+use crate::settings::ConnInfo;
+use walrelay_base::error::{Exit, Fault};
+
+impl ConnectError {
+    /// `slot` and `publication` are those of the configuration.
+    pub fn fault(&self, info: &ConnInfo, slot: &str, publication: &str) -> Fault {
+        let (code, mend) = match &self.cause {
+            // The hint of the last server; the sentence names them all.
+            ConnectCause::All(each) => match each.last() {
+                Some(last) => {
+                    return Fault { what: self.to_string(), ..last.fault(info, slot, publication) };
+                }
+                None => ("source.unreachable", "name at least one host in source.url".to_owned()),
+            },
+            ConnectCause::Server(error) => server(error, &self.at, info, slot, publication),
+            cause => own(cause, &self.at, info),
+        };
+        let exit = if code.starts_with("slot.") { Exit::Slot } else { Exit::Source };
+        let place = format!("source.url, user {}, database {}", info.user, info.dbname);
+        Fault::new(exit, code, self.to_string(), place, mend)
+    }
+}
+
+/// Code and hint for an error that was found here.
+fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String) {
+    match cause {
+        ConnectCause::Resolve(_) => (
+            "source.dns",
+            "check the host name in source.url (or PGHOST): getent hosts NAME".into(),
+        ),
+        ConnectCause::TlsSettings(_) => {
+            ("source.tls-settings", "correct the file or its path in source.url".into())
+        }
+        ConnectCause::Tls(_) => (
+            "source.tls",
+            "check ssl_cert_file and ssl_min_protocol_version of the server; a server that asks for a \
+             client certificate needs sslcert and sslkey in source.url"
+                .into(),
+        ),
+        ConnectCause::NoTls => (
+            "source.no-tls",
+            "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url".into(),
+        ),
+        ConnectCause::LoginUnread(_) => (
+            "source.login-unread",
+            "let the user of the relay read that file; it is read for each connection".into(),
+        ),
+        ConnectCause::Login(_) => (
+            "source.login",
+            "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".into(),
+        ),
+        ConnectCause::Protocol(_) => (
+            "source.protocol",
+            "check that host and port are those of Postgres itself, not of a pooler or a proxy".into(),
+        ),
+        ConnectCause::Io(_) => {
+            let check = "check that Postgres listens there and no firewall is between";
+            ("source.unreachable", format!("{check}: {}", pg_isready(at)))
+        }
+        ConnectCause::Timeout(_) => {
+            let check = "check the network, or raise connect_timeout in source.url";
+            ("source.timeout", format!("{check}: {}", pg_isready(at)))
+        }
+        ConnectCause::Untrusted(_) => ("source.tls-untrusted", untrusted(info)),
+        ConnectCause::NoPassword => ("source.no-password", give_password(info)),
+        ConnectCause::Refused(refused) => refused_auth(*refused),
+        ConnectCause::WrongRole(wanted) => (
+            "source.unfit",
+            format!(
+                "add the right server to the hosts of source.url, or change target_session_attrs={wanted}: \
+                 SELECT pg_catalog.pg_is_in_recovery();"
+            ),
+        ),
+        // Judged by the caller.
+        ConnectCause::Server(_) | ConnectCause::All(_) => ("source.refused", String::new()),
+    }
+}
+
+/// Code and hint for an error of the server.
+fn server(
+    error: &ServerError,
+    at: &str,
+    info: &ConnInfo,
+    slot: &str,
+    publication: &str,
+) -> (&'static str, String) {
+    let role = quote_ident(&info.user);
+    match error.sqlstate.as_str() {
+        "28P01" => ("source.password", wrong_password(info)),
+        "28000" if error.routine == "ClientAuthentication" => {
+            ("source.pg-hba", pg_hba(error, at, info))
+        }
+        "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
+        "3D000" => (
+            "source.no-database",
+            format!("createdb {}, or correct the database in source.url", info.dbname),
+        ),
+        "42501" => ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
+        "42704" if error.is_missing_publication() => (
+            "publication.missing",
+            format!(
+                "walrelay init, then a new slot, because one that is older than its publication {} cannot \
+                 be used: {}; publish by hand what it has not delivered (docs/operations.md)",
+                quote_ident(publication),
+                new_slot_commands(slot)
+            ),
+        ),
+        "42704" => ("slot.missing", slot_missing(slot).mend),
+        "55006" => (
+            "slot.busy",
+            format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot)),
+        ),
+        "55000" if error.routine == "CheckLogicalDecodingRequirements" => (
+            "source.wal-level",
+            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres".into(),
+        ),
+        "55000" | "58P01" => (
+            "slot.unusable",
+            format!(
+                "SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be \
+                 dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md",
+                quote_literal(slot)
+            ),
+        ),
+        // The message may be translated; the setting's name never is.
+        "53300" if error.message.contains("max_wal_senders") => (
+            "source.wal-senders",
+            "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
+             SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;"
+                .into(),
+        ),
+        "53300" => (
+            "source.full",
+            "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: \
+             SELECT * FROM pg_catalog.pg_stat_activity;"
+                .into(),
+        ),
+        "0A000" => (
+            "source.unsupported",
+            "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".into(),
+        ),
+        _ if error.kind() == ConnectErrorKind::Stopping => {
+            ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)))
+        }
+        _ => ("source.refused", error.hint.clone()),
+    }
+}
+
+fn wrong_password(info: &ConnInfo) -> String {
+    let in_passfile = info.hosts.iter().any(|host| host.password.is_some());
+    let origin = match (&info.password, in_passfile) {
+        _ if info.login_files.url.is_some() => "the password came from the file of source.url",
+        (Some(_), _) => "the password came from source.url or PGPASSWORD",
+        (None, true) => "the password came from the passfile (PGPASSFILE or ~/.pgpass)",
+        (None, false) => "no password was given",
+    };
+    format!(
+        "{origin}; correct it there, or set it in Postgres: ALTER ROLE {} PASSWORD '…';",
+        quote_ident(&info.user)
+    )
+}
+
+fn pg_hba(error: &ServerError, at: &str, info: &ConnInfo) -> String {
+    let (database, role) = (quote_ident(&info.dbname), quote_ident(&info.user));
+    let line = if at.starts_with('/') {
+        format!("local {database} {role} scram-sha-256")
+    } else {
+        // The server names the address it saw, which behind NAT is not the one we have.
+        let seen = error.message.split('"').nth(1).and_then(|text| text.parse::<IpAddr>().ok());
+        let address = match seen {
+            Some(IpAddr::V6(v6)) => format!("{v6}/128"),
+            Some(IpAddr::V4(v4)) => format!("{v4}/32"),
+            None => "CLIENT_ADDRESS/32".to_owned(),
+        };
+        format!("host {database} {role} {address} scram-sha-256")
+    };
+    format!("add to pg_hba.conf, then SELECT pg_catalog.pg_reload_conf();\n{line}")
+}
+
+fn pg_isready(at: &str) -> String {
+    match at.rsplit_once(if at.starts_with('/') { "/.s.PGSQL." } else { ":" }) {
+        Some((host, port)) => {
+            format!("pg_isready -h {} -p {port}", host.trim_matches(['[', ']']))
+        }
+        None => "pg_isready".to_owned(),
+    }
+}
+
+fn give_password(info: &ConnInfo) -> String {
+    let (host, port) = info.hosts.first().map_or(("*", 5432), |host| (&*host.name, host.port));
+    format!(
+        "set PGPASSWORD, or add to ~/.pgpass (mode 0600): {host}:{port}:{}:{}:PASSWORD",
+        info.dbname, info.user
+    )
+}
+
+fn refused_auth(refused: RefusedAuth) -> (&'static str, String) {
+    let word = refused.asked.word();
+    if !refused.in_clear {
+        let mend = format!(
+            "let pg_hba.conf ask this role for what require_auth names, or add {word} to require_auth= in source.url (or PGREQUIREAUTH)"
+        );
+        return ("source.require-auth", mend);
+    }
+    let mend = format!(
+        "let the server speak TLS (ALTER SYSTEM SET ssl = on;) and write sslmode=verify-full in source.url; or let pg_hba.conf \
+         use scram-sha-256 for this role. If everybody on the way may know the password: require_auth={word} in source.url"
+    );
+    ("source.password-in-clear", mend)
+}
+
+fn untrusted(info: &ConnInfo) -> String {
+    let root = match &info.sslrootcert {
+        Some(path) => format!("sslrootcert={} must hold the CA that signed it", path.display()),
+        None => "sslrootcert must name the CA that signed it".to_owned(),
+    };
+    format!(
+        "{root}; with verify-full its subjectAltName must name the host (a common name does not count): \
+         openssl s_client -starttls postgres -connect HOST:PORT"
+    )
+}

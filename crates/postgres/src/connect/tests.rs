@@ -1,0 +1,143 @@
+//! Tests that need no server: commands, rows, versions, and the verdict on every kind of refusal.
+
+use super::super::conninfo;
+use super::super::settings::TargetSessionAttrs;
+use super::*;
+use walrelay_base::error::Exit;
+
+fn info() -> ConnInfo {
+    conninfo::parse("postgres://me:canary@db:5433/app", &|_| None).unwrap()
+}
+
+fn at(server: &str, cause: ConnectCause) -> ConnectError {
+    ConnectError::new(server, cause)
+}
+
+fn refusal(sqlstate: &str, routine: &str, message: &str) -> ConnectError {
+    let error = ServerError {
+        sqlstate: sqlstate.to_owned(),
+        routine: routine.to_owned(),
+        message: message.to_owned(),
+        ..ServerError::default()
+    };
+    ConnectError::new("db:5433", ConnectCause::Server(Box::new(error)))
+}
+
+#[test]
+fn names_are_quoted_once_for_identifiers_and_twice_in_the_publication_list() {
+    let mut start = StartReplication {
+        slot: "s".to_owned(),
+        publication: r#"o'b"x"#.to_owned(),
+        ..StartReplication::default()
+    };
+    assert_eq!(
+        start.command(),
+        r#"START_REPLICATION SLOT "s" LOGICAL 0/0 (proto_version '1', publication_names '"o''b""x"')"#
+    );
+    start.messages = true;
+    start.binary = true;
+    assert!(start.command().ends_with(", messages 'true', binary 'true')"));
+}
+
+#[test]
+fn connecting_can_be_spawned_and_is_small() {
+    fn sendable<T: Send>(value: T) -> T {
+        value
+    }
+    let (info, start) = (info(), StartReplication::default());
+    let stream = sendable(open_stream(&info, &start));
+    let sql = sendable(super::super::sql::connect(&info));
+    assert!(size_of_val(&stream).max(size_of_val(&sql)) < 4096);
+}
+
+#[test]
+fn a_row_is_read_or_refused() {
+    let row = [0, 2, 0, 0, 0, 1, b'x', 255, 255, 255, 255];
+    assert_eq!(values(&row), Some(vec![Some("x".to_owned()), None]));
+    for cut in 0..row.len() {
+        assert_eq!(values(&row[..cut]), None);
+    }
+}
+
+#[test]
+fn every_sqlstate_has_its_kind() {
+    let kind = |sqlstate: &str| refusal(sqlstate, "", "").kind();
+    assert_eq!(kind("55006"), ConnectErrorKind::Busy);
+    for stopping in ["57P01", "57P02", "57P03"] {
+        assert_eq!(kind(stopping), ConnectErrorKind::Stopping);
+    }
+    for retry in ["08006", "53300", "53400", "58030", "40001", "XX000", "57014"] {
+        assert_eq!(kind(retry), ConnectErrorKind::Retry, "{retry}");
+    }
+    for fatal in [
+        "28000", "28P01", "3D000", "42704", "42501", "42601", "55000", "0A000", "58P01", "57P04",
+        "?", "",
+    ] {
+        assert_eq!(kind(fatal), ConnectErrorKind::Fatal, "{fatal}");
+    }
+    let why = || "why".to_owned();
+    let refused = at("h", ConnectCause::Io(why()));
+    assert_eq!(refused.kind(), ConnectErrorKind::Retry);
+    assert_eq!(at("h", ConnectCause::Resolve(why())).kind(), ConnectErrorKind::Retry);
+    assert_eq!(at("h", ConnectCause::Untrusted(why())).kind(), ConnectErrorKind::Fatal);
+    let all = |each| at("", ConnectCause::All(each));
+    let both = |last| all(vec![refused.clone(), refusal(last, "", "")]);
+    // localhost is two addresses; that one refuses must not hide that the other shuts down.
+    assert_eq!(both("57P03").kind(), ConnectErrorKind::Stopping);
+    assert_eq!(both("55006").kind(), ConnectErrorKind::Busy);
+    assert_eq!(both("53300").kind(), ConnectErrorKind::Retry);
+    assert_eq!(all(vec![refusal("57P03", "", ""); 2]).kind(), ConnectErrorKind::Stopping);
+}
+
+/// The fault of `error` has this code and exit, its
+/// hint says `words`, and nothing shows the password.
+fn told(error: &ConnectError, exit: Exit, code: &str, words: &str) {
+    let fault = error.fault(&info(), "sl", "pb");
+    assert_eq!((fault.code, fault.exit), (code, exit));
+    assert!(fault.mend.contains(words), "{}", fault.mend);
+    assert!(!format!("{fault} {fault:?}").contains("canary"));
+}
+
+#[test]
+fn a_refused_login_says_what_mends_it() {
+    let source = |error: ConnectError, code, words| told(&error, Exit::Source, code, words);
+    let hba =
+        r#"no pg_hba.conf entry for host "10.1.2.3", user "me", database "app", no encryption"#;
+    let line = "\nhost \"app\" \"me\" 10.1.2.3/32 scram-sha-256";
+    let wrong = refusal("28P01", "auth_failed", "x");
+    source(wrong, "source.password", "source.url or PGPASSWORD");
+    source(refusal("28000", "ClientAuthentication", hba), "source.pg-hba", line);
+    let nobody = refusal("28000", "InitializeSessionUserId", "x");
+    source(nobody, "source.login", "CREATE ROLE \"me\"");
+    source(refusal("3D000", "", "x"), "source.no-database", "createdb app");
+    source(refusal("42501", "", "x"), "source.not-permitted", "ALTER ROLE \"me\" REPLICATION;");
+    source(refusal("53300", "", "x"), "source.full", "max_connections");
+    let senders = r#"la valeur de « max_wal_senders » (actuellement 1)"#;
+    source(refusal("53300", "InitProcess", senders), "source.wal-senders", "max_wal_senders = 10");
+    source(refusal("57P03", "", "x"), "source.stopping", "pg_isready -h db -p 5433");
+    let none = at("h", ConnectCause::NoPassword);
+    source(none, "source.no-password", "db:5433:app:me:PASSWORD");
+    let wrong_role = at("h", ConnectCause::WrongRole(TargetSessionAttrs::Primary));
+    source(wrong_role, "source.unfit", "target_session_attrs=primary");
+}
+
+#[test]
+fn a_refused_slot_says_what_mends_it() {
+    let missing = refusal("42704", "ReplicationSlotAcquire", "x");
+    told(&missing, Exit::Slot, "slot.missing", "walrelay slot create");
+    let unpublished = refusal("42704", "get_publication_oid", "x");
+    told(&unpublished, Exit::Source, "publication.missing", "walrelay init");
+    told(&refusal("55006", "", "x"), Exit::Slot, "slot.busy", "slot_name = 'sl'");
+    let level = refusal("55000", "CheckLogicalDecodingRequirements", "x");
+    told(&level, Exit::Source, "source.wal-level", "wal_level");
+    told(&refusal("55000", "", "x"), Exit::Slot, "slot.unusable", "walrelay slot drop");
+}
+
+#[test]
+fn the_fault_of_many_servers_names_them_all_and_mends_the_last() {
+    let each = vec![refusal("57P03", "", "x"), refusal("53300", "", "y")];
+    let all = at("", ConnectCause::All(each));
+    let fault = all.fault(&info(), "sl", "pb");
+    assert_eq!(fault.code, "source.full");
+    assert!(fault.what.contains('x') && fault.what.contains('y'));
+}

@@ -1,0 +1,65 @@
+//! Faults of the source that several commands and the relay report.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+pub use walrelay_core::source::faults::*;
+
+use walrelay_base::error::{Exit, Fault};
+
+/// For a query that should not fail.
+pub fn query_fault(error: &Error, doing: &str) -> Fault {
+    let detail = error.as_db_error().map_or_else(
+        || error.to_string(),
+        |e| format!("{} (SQLSTATE {})", e.message(), e.code().code()),
+    );
+    Fault::new(
+        Exit::Source,
+        "source.query",
+        format!("Postgres refused a query while {doing}: {detail}"),
+        "",
+        "try the statement with psql as the same role; a connection pooler in between does not \
+         carry replication, so source.url must name Postgres itself",
+    )
+}
+
+/// The fault of a failed statement on slot `name`. `slots` are those of the server.
+pub fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
+    let Some(db) = error.as_db_error() else { return query_fault(error, "working on the slot") };
+    let message = db.message();
+    let source = |code, what, mend| Fault::new(Exit::Source, code, what, "source.slot", mend);
+    match *db.code() {
+        SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
+        SqlState::DUPLICATE_OBJECT => slot_exists(name),
+        SqlState::UNDEFINED_OBJECT => slot_missing(name),
+        SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
+            "source.wal-level",
+            format!("Postgres cannot decode its WAL: {message}"),
+            "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
+             to the primary",
+        ),
+        SqlState::INSUFFICIENT_PRIVILEGE => source(
+            "source.role",
+            format!("the role may not work on replication slots: {message}"),
+            "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names",
+        ),
+        _ => query_fault(error, "working on the slot"),
+    }
+}
+
+pub fn slot_exists(name: &str) -> Fault {
+    slot_problem(
+        "slot.exists",
+        format!("replication slot {name} exists already"),
+        "walrelay slot show; nothing needs to be created",
+    )
+}
+
+/// The process id in `… is active for PID 4711`.
+fn pid_in(message: &str) -> Option<i32> {
+    message.rsplit(|c: char| !c.is_ascii_digit()).find(|run| !run.is_empty())?.parse().ok()
+}
+
+#[cfg(test)]
+#[path = "faults_tests.rs"]
+mod tests;

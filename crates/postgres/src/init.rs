@@ -1,0 +1,290 @@
+//! Creates what is missing, and changes nothing that exists: `check` says how to mend that.
+//!
+//! Order: role, schema, table, function, publication, slot. The slot is last because it must not be older
+//! than the publication. Every step can be repeated.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::emit::EmitFunction;
+use super::facts::{RoleFacts, ServerFacts, SourceFacts};
+use super::faults::{query_fault, slot_refused, without_filters};
+use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
+use super::quote::{quote_ident, quote_table};
+use super::settings::SourceSettings;
+use super::slot;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_core::outbox::settings::{OutboxTable, SHIPPED_ORDER};
+
+/// A placeholder for the role that writes events, which is not known here.
+const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitStep {
+    pub what: String,
+    pub sql: String,
+    /// It is shown, and another role must run it.
+    pub hint: bool,
+    /// The roles that may run it.
+    who: &'static str,
+}
+
+impl InitStep {
+    fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
+        InitStep { what: what.into(), sql: sql.into(), hint: false, who }
+    }
+
+    fn hint_if(self, hint: bool) -> InitStep {
+        InitStep { hint, ..self }
+    }
+
+    pub fn makes_slot(&self) -> bool {
+        self.who == SLOT_MAKER
+    }
+
+    /// Who must run it, where it is only shown.
+    pub fn left_to(&self) -> Option<&'static str> {
+        self.hint.then_some(self.who)
+    }
+
+    /// Whether the relay works without this step.
+    pub fn is_optional(&self) -> bool {
+        self.who == TABLE_OWNER
+    }
+}
+
+const SUPERUSER: &str = "a superuser";
+const TABLE_OWNER: &str = "the owner of the table, at a quiet time";
+const SCHEMA_MAKER: &str =
+    "a role that may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
+const TABLE_MAKER: &str = "a role that may CREATE in the schema (GRANT CREATE ON SCHEMA … TO …;)";
+const FUNCTION_MAKER: &str = "the owner of schema outbox and of its functions; where there is no such schema, a role that \
+     may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
+const PUBLISHER: &str = "the owner of the tables who may also CREATE in the database (GRANT CREATE ON \
+     DATABASE … TO …;), or a superuser";
+const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
+
+/// Plans the steps that make what is missing. `relay` is the role that `walrelay run` logs in as.
+/// Fails when a missing table needs columns whose types are not known here.
+pub fn plan(
+    facts: &SourceFacts,
+    settings: &SourceSettings,
+    relay: &RoleFacts,
+    emit: Option<&EmitFunction>,
+) -> Result<Vec<InitStep>, Fault> {
+    if let Some(fault) = without_filters(&settings.outboxes, facts.server.version) {
+        return Err(fault);
+    }
+    let mut steps = Vec::new();
+    if !relay.replication {
+        let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
+        let what = format!("let role {} replicate", relay.name);
+        // Only a superuser may do that.
+        steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(!facts.role.superuser));
+    }
+    if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(&facts.server)) {
+        let what = "let nobody but the application emit messages";
+        steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(true));
+    }
+    for (table, outbox) in facts.published.tables.iter().zip(&settings.outboxes) {
+        if table.kind.is_some() {
+            steps.extend(order_step(table, outbox));
+            continue;
+        }
+        if !table.schema_exists {
+            let sql = format!("CREATE SCHEMA IF NOT EXISTS {};", quote_ident(&table.schema));
+            steps.push(InitStep::new(SCHEMA_MAKER, format!("make schema {}", table.schema), sql));
+        }
+        let what = format!("make outbox table {}", table.shown());
+        steps.push(InitStep::new(TABLE_MAKER, what, table_sql(outbox)?));
+    }
+    if let Some(EmitFunction { table, sql }) = emit {
+        let what = format!("make function outbox.emit for {table}");
+        steps.push(InitStep::new(FUNCTION_MAKER, what, sql));
+    }
+    steps.extend(publication_steps(facts, settings));
+    if facts.slot.is_none() {
+        let what = format!("make slot {} (waits for open transactions to end)", settings.slot);
+        steps.push(InitStep::new(SLOT_MAKER, what, slot::create_if_missing_sql(&settings.slot)));
+    }
+    Ok(steps)
+}
+
+/// The statement that adds the order to a table that exists. It is never run: it rewrites the
+/// table.
+fn order_step(table: &TableFacts, outbox: &OutboxTable) -> Option<InitStep> {
+    let sql = add_order_sql(table, outbox)?;
+    let what = format!(
+        "number the rows of {}, so that they can be published again in order; it rewrites the table and locks it meanwhile (ACCESS EXCLUSIVE: no reads, no writes)",
+        table.shown()
+    );
+    Some(InitStep::new(TABLE_OWNER, what, sql).hint_if(true))
+}
+
+/// Takes the right to emit messages from PUBLIC; `None` when PUBLIC does not have it.
+pub fn close_messages_sql(server: &ServerFacts) -> Option<String> {
+    let name = |types| format!("pg_catalog.pg_logical_emit_message({types})");
+    let functions: Vec<String> = server.messages_for_all.iter().map(name).collect();
+    let functions = functions.join(", ");
+    (!functions.is_empty()).then(|| {
+        format!(
+            "REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE};"
+        )
+    })
+}
+
+fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<InitStep> {
+    let name = &settings.publication;
+    let Some(publication) = &facts.published.publication else {
+        let what = format!("make publication {name}: inserts only");
+        return vec![InitStep::new(PUBLISHER, what, create_sql(settings))];
+    };
+    // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
+    let absent = |(table, _): &(&TableFacts, &OutboxTable)| {
+        !publication.all_tables
+            && table.member_oid.is_none()
+            && publication.entries(table).is_empty()
+    };
+    let add = |(table, outbox): (&TableFacts, &OutboxTable)| {
+        let what = format!("add {} to publication {name}", table.shown());
+        InitStep::new(PUBLISHER, what, add_table_sql(name, outbox))
+    };
+    facts.published.tables.iter().zip(&settings.outboxes).filter(absent).map(add).collect()
+}
+
+/// The shipped outbox table under the configured names.
+pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
+    if let Some(library) = &outbox.library {
+        let what = format!(
+            "outbox table {}.{} does not exist, and {library} makes it",
+            outbox.schema, outbox.table
+        );
+        let mend =
+            format!("let {library} make its table, or name the one that it has made as table");
+        return Err(Fault::new(Exit::Source, "table.missing", what, "source.outbox", mend));
+    }
+    let names = &outbox.columns;
+    let mut columns: Vec<(&str, &str)> = Vec::new();
+    for (name, definition) in [
+        (&*names.id, "uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid()"),
+        ("aggregatetype", "text NOT NULL"),
+        (&*names.key, "text NOT NULL"),
+        (&*names.event_type, "text NOT NULL"),
+        (&*names.payload, "jsonb"),
+        (&*names.headers, "jsonb"),
+        (&*names.traceparent, "text"),
+        ("created_at", "timestamptz NOT NULL DEFAULT pg_catalog.now()"),
+        (outbox.order.as_deref().unwrap_or(SHIPPED_ORDER), ORDER_DEFINITION),
+    ] {
+        // One column may have two uses, e.g. the id as the ordering key.
+        if columns.iter().all(|(taken, _)| *taken != name) {
+            let is_payload = name == names.payload && name != names.id;
+            columns.push((name, if is_payload { "jsonb" } else { definition }));
+        }
+    }
+    let unknown = outbox.needed_columns().into_iter();
+    let unknown: Vec<&str> =
+        unknown.filter(|name| columns.iter().all(|(known, _)| known != name)).collect();
+    let table = quote_table(&outbox.schema, &outbox.table);
+    if !unknown.is_empty() {
+        return Err(Fault::new(
+            Exit::Source,
+            "table.missing",
+            format!(
+                "outbox table {}.{} does not exist, and the configuration names columns that the \
+                 shipped table has not: {}",
+                outbox.schema,
+                outbox.table,
+                unknown.join(", ")
+            ),
+            "source.outbox",
+            format!(
+                "make the table yourself, starting from sql/outbox.sql (CREATE TABLE {table} …), \
+                 then walrelay init"
+            ),
+        ));
+    }
+    let line =
+        |(name, definition): &(&str, &str)| format!("    {} {definition}", quote_ident(name));
+    let lines: Vec<String> = columns.iter().map(line).collect();
+    Ok(format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);", lines.join(",\n")))
+}
+
+/// The steps as a script for a role that may run it.
+pub fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
+    let mut text = format!(
+        "-- What walrelay needs in database {} and does not find there.\n\
+         -- Run it with psql as a role that owns the outbox table, may CREATE in this database\n\
+         -- and has REPLICATION (or as a superuser). The slot comes last on purpose: it must not\n\
+         -- be older than the publication. Do not wrap it in a transaction.\n",
+        settings.connection.dbname
+    );
+    if steps.is_empty() {
+        text.push_str("\n-- Nothing is missing.\n");
+    }
+    for step in steps {
+        let note = step.left_to().map(|who| format!(" (as {who})")).unwrap_or_default();
+        let mut sql = step.sql.clone();
+        if step.who == PUBLISHER {
+            // A script that failed is run again from its beginning, and CREATE PUBLICATION has no
+            // IF NOT EXISTS.
+            sql = format!(
+                "DO $walrelay$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $walrelay$;"
+            );
+        }
+        // A statement with a placeholder must not run as it is, nor one that locks the table unasked.
+        if sql.contains(APPLICATION_ROLE) || step.is_optional() {
+            sql.insert_str(0, "-- ");
+        }
+        text.push_str(&format!("\n-- {}{note}\n{sql}\n", step.what.replace('\n', " ")));
+    }
+    text
+}
+
+/// Runs the steps in order and reports each before it starts. Hints are reported and not run.
+pub async fn run(
+    client: &Client,
+    steps: &[InitStep],
+    mut report: impl FnMut(&InitStep),
+) -> Result<(), Fault> {
+    const THERE: [SqlState; 3] =
+        [SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_TABLE, SqlState::UNIQUE_VIOLATION];
+    for step in steps {
+        report(step);
+        if step.hint {
+            continue;
+        }
+        match client.batch_execute(&step.sql).await {
+            Ok(()) => {}
+            // Another session has created it in the meantime.
+            Err(error) if error.code().is_some_and(|code| THERE.contains(code)) => {}
+            Err(error) => return Err(refused(&error, step, &slot::names(client).await)),
+        }
+    }
+    Ok(())
+}
+
+/// Why a step failed, and which role may run it.
+fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
+    if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        return match step.makes_slot() {
+            true => slot_refused(error, &step.what, slots),
+            false => query_fault(error, &format!("trying to {}", step.what)),
+        };
+    }
+    let message = error.as_db_error().map_or("permission denied", |e| e.message());
+    // The role that owns the tables need not be the one that creates the slot.
+    let rest = match step.makes_slot() {
+        true => {
+            "or run walrelay init again, with that role in source.url: what is made already stays"
+        }
+        false => "walrelay init --sql prints all that is missing",
+    };
+    Fault::new(
+        Exit::Source,
+        "init.permission",
+        format!("this role may not {}: {message}", step.what),
+        "",
+        format!("let {} run it:\n{}\n{rest}", step.who, step.sql),
+    )
+}

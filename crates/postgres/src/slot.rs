@@ -1,0 +1,174 @@
+//! Creates, advances and drops the slot.
+//!
+//! The publication must be created first: a slot reads the catalog as it was at each change, so it
+//! cannot see a publication that is younger than the change. A slot in use is never dropped.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{PgLsn, Type};
+
+use super::facts;
+use super::faults::{publication_missing, slot_active, slot_exists, slot_problem, slot_refused};
+use super::progress::OwnPositions;
+use super::quote::quote_literal;
+use super::settings::SourceSettings;
+use super::slot_state::slot_state;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::lsn::Lsn;
+
+/// The first version whose `pg_create_logical_replication_slot` takes `failover`.
+const KNOWS_FAILOVER: i32 = 170_000;
+
+/// Checks what [`create`] needs, as far as it can be known without creating the slot.
+pub async fn check_create(
+    client: &Client,
+    settings: &SourceSettings,
+    failover: bool,
+) -> Result<(), Fault> {
+    const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1),
+        EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $2)";
+    let SourceSettings { slot: name, publication, .. } = settings;
+    let row = client.query_typed_one(SQL, &[(publication, Type::TEXT), (name, Type::TEXT)]).await;
+    let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
+    let (version, is_published, exists): (i32, bool, bool) = (row.get(0), row.get(1), row.get(2));
+    if !is_published {
+        return Err(publication_missing(settings, false));
+    }
+    if failover && version < KNOWS_FAILOVER {
+        return Err(Fault::new(
+            Exit::Usage,
+            "slot.failover",
+            format!("failover slots need PostgreSQL 17, this is {}", version / 10_000),
+            "--failover",
+            "walrelay slot create",
+        ));
+    }
+    if exists { Err(slot_exists(name)) } else { Ok(()) }
+}
+
+/// Creates the slot and returns the position from which
+/// it delivers. Waits for the transactions that are open.
+pub async fn create(
+    client: &Client,
+    settings: &SourceSettings,
+    failover: bool,
+) -> Result<Lsn, Fault> {
+    check_create(client, settings, failover).await?;
+    let name = &settings.slot;
+    let options = if failover { ", false, false, true" } else { "" };
+    let sql = format!(
+        "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput'{options})",
+        quote_literal(name)
+    );
+    match client.query_typed_one(&sql, &[]).await {
+        Ok(row) => Ok(Lsn::from_wire(row.get::<_, PgLsn>(0).into())),
+        Err(error) => Err(slot_refused(&error, name, &names(client).await)),
+    }
+}
+
+pub(super) fn create_if_missing_sql(name: &str) -> String {
+    let literal = quote_literal(name);
+    format!(
+        "SELECT pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput')\n  WHERE NOT EXISTS \
+         (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal});"
+    )
+}
+
+/// Checks that there is a slot that can be dropped: nobody uses it.
+pub async fn check_drop(client: &Client, name: &str) -> Result<(), Fault> {
+    let state = slot_state(client, name).await;
+    let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
+        return Err(slot_problem(
+            "slot.missing",
+            format!("replication slot {name} does not exist"),
+            "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;",
+        ));
+    };
+    slot.active_pid.map_or(Ok(()), |pid| Err(slot_active(name, Some(pid))))
+}
+
+/// Drops the slot. Changes that it has not delivered can no longer be read. True if the server has no
+/// usable logical slot any more and therefore lowers `effective_wal_level` (19 and later).
+pub async fn drop(client: &Client, name: &str) -> Result<bool, Fault> {
+    const LOWERS_SQL: &str =
+        "SELECT pg_catalog.current_setting('effective_wal_level', true) IS NOT NULL
+        AND pg_catalog.current_setting('wal_level') = 'replica' AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_replication_slots
+            WHERE slot_type = 'logical' AND wal_status IS DISTINCT FROM 'lost')";
+    check_drop(client, name).await?;
+    let sql = format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote_literal(name));
+    client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))?;
+    // The slot is gone, whatever becomes of the question.
+    let lowers = client.query_typed_one(LOWERS_SQL, &[]).await;
+    Ok(lowers.is_ok_and(|row| row.get(0)))
+}
+
+/// The names of the server's slots, for a fault; empty when they cannot be read.
+pub(super) async fn names(client: &Client) -> Vec<String> {
+    const SQL: &str = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100";
+    let rows = client.query_typed(SQL, &[]).await.unwrap_or_default();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The outcome of [`advance`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// The slot stands at the position or beyond it.
+    Done,
+    /// The slot is in use, and may be free soon. Holds the pid of its user, where that is known.
+    Active(Option<i32>),
+    /// The position does not apply to this server; holds the reason.
+    NotOurs(String),
+}
+
+/// Advances the slot to `to`, a position on the given system and timeline. A slot that stands
+/// beyond it, or where another relay has left it, is left alone, and no slot is advanced beyond the end of the WAL.
+///
+/// After a stream has ended, no status update can report what the broker confirms, and the next
+/// process would publish that again. `pg_replication_slot_advance` reads the WAL without the output
+/// plugin, so it also gets past a change at which the plugin fails.
+pub async fn advance(
+    client: &Client,
+    name: &str,
+    to: Lsn,
+    system_id: &str,
+    timeline: u32,
+    own: OwnPositions,
+) -> Result<Advance, Fault> {
+    const SQL: &str = "SELECT FROM pg_catalog.pg_replication_slot_advance($1, $2)";
+    let looked = tokio::try_join!(facts::server(client), slot_state(client, name));
+    let (server, state) = looked.map_err(|error| slot_refused(&error, name, &[]))?;
+    let Some(slot) = state.own_slot() else {
+        return Ok(Advance::NotOurs(format!("there is no slot {name}")));
+    };
+    if (server.system_id.as_str(), server.timeline) != (system_id, timeline) {
+        return Ok(Advance::NotOurs(format!(
+            "this is system {}, timeline {}, and not {system_id}, {timeline}",
+            server.system_id, server.timeline
+        )));
+    }
+    if own.exclude(slot.confirmed_flush) {
+        return Ok(Advance::NotOurs("another relay has had the slot".to_owned()));
+    }
+    if slot.confirmed_flush >= to {
+        return Ok(Advance::Done);
+    }
+    if to > server.current_lsn {
+        return Ok(Advance::NotOurs(format!("the WAL ends at {}", server.current_lsn)));
+    }
+    if slot.active_pid.is_some() {
+        return Ok(Advance::Active(slot.active_pid));
+    }
+    let to = PgLsn::from(to.to_wire());
+    match client.query_typed(SQL, &[(&name, Type::NAME), (&to, Type::PG_LSN)]).await {
+        Ok(_) => Ok(Advance::Done),
+        Err(error) => match slot_refused(&error, name, &[]) {
+            fault if fault.code == "slot.active" => Ok(Advance::Active(None)),
+            fault => Err(fault),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

@@ -1,0 +1,111 @@
+//! The SQL connection: tokio-postgres on a connection
+//! that was made like the replication connection.
+//!
+//! The library's own way to connect is not used, so that TLS modes, host lists and timeouts cannot
+//! mean different things for the two.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage};
+
+use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
+use super::connect::socket::ServerSocket;
+use super::connect::{ConnectCause, ConnectError, ServerStart, notice, server_error};
+use super::login_files;
+use super::settings::{ConnInfo, PostgresHost};
+use super::tls;
+
+/// An SQL connection; dropping it closes it.
+#[derive(Debug)]
+pub struct Sql {
+    pub client: Client,
+    pub server: PostgresHost,
+    pub started: ServerStart,
+    pub link: LinkSafety,
+}
+
+/// How safe a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkSafety {
+    /// Within this machine, or with TLS that verifies the server.
+    Safe,
+    /// With TLS that anybody can be the other end of.
+    Unverified,
+    /// Without TLS to another machine: others can read what is sent.
+    Exposed,
+}
+
+impl Sql {
+    /// The error of a query on this connection.
+    pub fn error(&self, error: &Error) -> ConnectError {
+        ConnectError::new(&self.server, error.into())
+    }
+
+    /// There was no answer within `limit`.
+    pub fn late(&self, limit: Duration) -> ConnectError {
+        ConnectError::new(&self.server, ConnectCause::Timeout(limit))
+    }
+
+    /// Runs a query that must be answered within `limit`.
+    pub async fn within<T>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, ConnectError> {
+        match timeout(limit, query).await {
+            Ok(answer) => answer.map_err(|error| self.error(&error)),
+            Err(_) => Err(self.late(limit)),
+        }
+    }
+}
+
+/// Connects to the first server that fits.
+pub async fn connect(info: &ConnInfo) -> Result<Sql, ConnectError> {
+    let info =
+        &*login_files::current(info).map_err(|unread| ConnectError::new("", unread.into()))?;
+    dial::first_fit(info, |link| log_in(link, info)).await
+}
+
+async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), ConnectCause> {
+    let ServerLink { socket, host: server } = link;
+    let mut config = Config::new();
+    config.user(&info.user).dbname(&info.dbname).application_name(&info.application_name);
+    config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+    if let Some(options) = &info.options {
+        config.options(options);
+    }
+    if let Some(password) = info.password.as_ref().or(server.password.as_ref()) {
+        config.password(password.expose());
+    }
+    let link = match (socket.exposed, socket.encrypted && !tls::verifies(info)) {
+        (true, _) => LinkSafety::Exposed,
+        (false, true) => LinkSafety::Unverified,
+        (false, false) => LinkSafety::Safe,
+    };
+    let socket = socket.judged_by(info.require_auth.clone());
+    let (client, connection) = config.connect_raw(socket, NoTls).await?;
+    tokio::spawn(drive(connection, server.clone()));
+    let answer = client.simple_query(SESSION_SQL).await?;
+    let row = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let role = ServerRole::of(|at| row?.get(at));
+    let started = role.started.clone();
+    Ok((Sql { client, server, started, link }, role))
+}
+
+/// Exchanges the messages of a connection until it ends, and logs what the server remarks, also
+/// during the login.
+async fn drive(connection: Connection<ServerSocket, NoTlsStream>, server: PostgresHost) {
+    let mut connection = connection;
+    // What ends it is the error of whatever is being asked.
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        if let AsyncMessage::Notice(notice) = &message {
+            notice::log(&server_error(notice), &server);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
+
+use tokio_postgres::Client;
+use walrelay_postgres::init::*;
+use walrelay_postgres::slot;
+
+use super::source::inspect;
+use crate::base::error::Exit;
+use crate::base::finding::Level;
+use crate::base::template::Template;
+use crate::outbox::settings::OutboxTable;
+use crate::source::settings::SourceSettings;
+use crate::source::{emit, testing};
+
+async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
+    let report = inspect(client, settings).await.unwrap();
+    let relay = report.facts.role.clone();
+    let emit = emit::missing(client, settings, false).await.unwrap();
+    plan(&report.facts, settings, &relay, emit.as_ref()).unwrap()
+}
+
+fn whats(steps: &[InitStep]) -> Vec<&str> {
+    steps.iter().map(|step| step.what.as_str()).collect()
+}
+
+async fn faults(client: &Client, settings: &SourceSettings) -> Vec<String> {
+    let findings = inspect(client, settings).await.unwrap().findings;
+    let failed = findings.into_iter().filter(|finding| finding.level == Level::Fail);
+    failed.map(|finding| finding.text).collect()
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn an_empty_database_is_made_ready_once() {
+    let (client, settings) = testing::logical().database("init_empty").await;
+    let steps = planned(&client, &settings).await;
+    assert_eq!(
+        whats(&steps),
+        [
+            "make outbox table public.outbox",
+            "make function outbox.emit for public.outbox",
+            "make publication init_empty: inserts only",
+            "make slot init_empty (waits for open transactions to end)",
+        ]
+    );
+    let mut told = Vec::new();
+    run(&client, &steps, |step| told.push(step.clone())).await.unwrap();
+    assert_eq!(told, steps);
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+    // WHEN asked again THEN nothing is left to make, and the old steps do no harm
+    assert_eq!(planned(&client, &settings).await, []);
+    run(&client, &steps, |_| {}).await.unwrap();
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn what_exists_is_kept() {
+    let (client, mut settings) = testing::logical().database("init_partly").await;
+    testing::prepare(&client, &settings).await;
+    client.batch_execute("INSERT INTO outbox VALUES (DEFAULT, 'a', '1', 't')").await.unwrap();
+    let mut second = testing::outbox();
+    (second.schema, second.table) = ("sales".into(), "events".into());
+    second.columns.id = "event_id".into();
+    second.columns.key = "event_key".into();
+    second.columns.payload = "Body".into();
+    second.route.key = Some(Template::column("event_key"));
+    settings.outboxes.push(second);
+    let steps = planned(&client, &settings).await;
+    assert_eq!(
+        whats(&steps),
+        [
+            "make schema sales",
+            "make outbox table sales.events",
+            "add sales.events to publication init_partly",
+        ]
+    );
+    run(&client, &steps, |_| {}).await.unwrap();
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+    assert_eq!(planned(&client, &settings).await, []);
+    let kept = client.query_one("SELECT count(*) FROM outbox", &[]).await.unwrap();
+    assert_eq!(kept.get::<_, i64>(0), 1);
+    let sql = "SELECT string_agg(column_name, ' ' ORDER BY ordinal_position)
+               FROM information_schema.columns WHERE table_name = 'events'";
+    assert_eq!(
+        client.query_one(sql, &[]).await.unwrap().get::<_, &str>(0),
+        "event_id aggregatetype event_key type Body headers traceparent created_at seq"
+    );
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn columns_only_their_designer_knows_are_not_guessed() {
+    let (client, mut settings) = testing::logical().database("init_custom").await;
+    settings.outboxes[0].route.topic = Template::parse("${tenant}.events").unwrap();
+    let report = inspect(&client, &settings).await.unwrap();
+    let fault = plan(&report.facts, &settings, &report.facts.role, None).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
+    assert!(fault.what.ends_with("tenant"), "{}", fault.what);
+    // THEN a column that plays two parts is made once
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "id".into();
+    outbox.route.key = Some(Template::column("id"));
+    assert_eq!(table_sql(&outbox).unwrap().matches("\"id\"").count(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn the_script_does_what_the_command_does() {
+    let (client, settings) = testing::logical().database("init_script").await;
+    let steps = planned(&client, &settings).await;
+    let text = script(&steps, &settings);
+    assert!(text.starts_with("-- What walrelay needs in database init_script"));
+    for step in &steps {
+        assert!(text.contains(&step.sql) && text.contains(&format!("-- {}", step.what)));
+    }
+    // psql sends statements one by one; so does this
+    for statement in text.split("\n\n-- ").skip(1).map(|step| step.split_once('\n').unwrap().1) {
+        client.batch_execute(statement).await.unwrap();
+    }
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+    let done = script(&planned(&client, &settings).await, &settings);
+    assert!(done.contains("-- Nothing is missing."));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn who_may_not_is_told_who_may() {
+    let server = testing::logical();
+    let (client, settings) = server.database("init_denied").await;
+    client.batch_execute("CREATE ROLE nobody_much LOGIN").await.unwrap();
+    client.batch_execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").await.unwrap();
+    let denied = server.connect("nobody_much", "init_denied").await;
+    let mut steps = planned(&denied, &settings).await;
+    steps.retain(|step| !step.what.contains("outbox.emit"));
+    // THEN the right to replicate is only hinted at
+    assert!(steps[0].hint && steps[0].sql == "ALTER ROLE \"nobody_much\" REPLICATION;");
+    let text = script(&steps, &settings);
+    assert!(text.contains("-- let role nobody_much replicate (as a superuser)"), "{text}");
+    for (number, who) in [(1, "CREATE ON SCHEMA"), (2, "owner of the tables"), (3, "REPLICATION")] {
+        if number == 2 {
+            let table = table_sql(&settings.outboxes[0]).unwrap();
+            client.batch_execute(&table).await.unwrap();
+        }
+        let fault = run(&denied, &steps[number..=number], |_| {}).await.unwrap_err();
+        assert_eq!((fault.code, fault.exit), ("init.permission", Exit::Source));
+        assert!(fault.mend.contains(who), "{}", fault.mend);
+        assert!(fault.mend.contains(&steps[number].sql));
+    }
+    // THEN a superuser gives the role its right and makes the rest
+    let report = inspect(&client, &settings).await.unwrap();
+    let relay = crate::source::facts::role(&client, "nobody_much").await.unwrap().unwrap();
+    let steps = plan(&report.facts, &settings, &relay, None).unwrap();
+    assert!(!steps[0].hint);
+    run(&client, &steps, |_| {}).await.unwrap();
+    assert_eq!(faults(&denied, &settings).await, [""; 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
+    let (client, mut settings) = testing::logical().database("init_files").await;
+    (settings.publication, settings.slot) = ("walrelay".into(), "init_files".into());
+    for _ in 0..2 {
+        for file in [
+            include_str!("../../sql/roles.sql"),
+            include_str!("../../sql/outbox.sql"),
+            include_str!("../../sql/emit.sql"),
+            include_str!("../../sql/publication.sql"),
+            include_str!("../../sql/retention.sql"),
+        ] {
+            client.batch_execute(file).await.unwrap();
+        }
+    }
+    slot::create(&client, &settings, false).await.unwrap();
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+    // THEN the shipped table is the one that init makes
+    let made = "SELECT string_agg(format('%s %s %s %s', attname, atttypid::regtype, attnotnull,
+                    pg_get_expr(adbin, adrelid)), ', ' ORDER BY attnum)
+                FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+                WHERE attrelid = 'public.outbox'::regclass AND attnum > 0";
+    let shipped: String = client.query_one(made, &[]).await.unwrap().get(0);
+    client
+        .batch_execute(
+            "ALTER PUBLICATION walrelay DROP TABLE public.outbox; DROP TABLE public.outbox",
+        )
+        .await
+        .unwrap();
+    client.batch_execute(&table_sql(&settings.outboxes[0]).unwrap()).await.unwrap();
+    assert_eq!(client.query_one(made, &[]).await.unwrap().get::<_, String>(0), shipped);
+    let relay = testing::logical().connect("walrelay", "init_files").await;
+    let role = inspect(&relay, &settings).await.unwrap().facts.role;
+    assert!(role.replication && !role.superuser);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn retention_deletes_only_what_the_slot_has_confirmed() {
+    let server = testing::quiet();
+    let (client, mut settings) = server.database("init_trim").await;
+    settings.publication = "walrelay".into();
+    for file in [
+        include_str!("../../sql/outbox.sql"),
+        include_str!("../../sql/publication.sql"),
+        include_str!("../../sql/retention.sql"),
+    ] {
+        client.batch_execute(file).await.unwrap();
+    }
+    slot::create(&client, &settings, false).await.unwrap();
+    let insert = "INSERT INTO public.outbox (aggregatetype, aggregateid, type, created_at)
+                  VALUES ('a', '1', 't', now() - interval '2 hours')";
+    let trim = async || -> i64 {
+        let sql = "SELECT public.outbox_trim('init_trim', '1 hour', 1)";
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    };
+    let confirm = async || {
+        let sql = "SELECT pg_replication_slot_advance('init_trim', pg_current_wal_insert_lsn())";
+        client.batch_execute(sql).await.unwrap();
+    };
+    // GIVEN two committed rows and one whose transaction is open when the mark is made
+    let slow = server.connect("postgres", "init_trim").await;
+    client.batch_execute(insert).await.unwrap();
+    client.batch_execute(insert).await.unwrap();
+    slow.batch_execute(&format!("BEGIN; {insert}")).await.unwrap();
+    assert_eq!(trim().await, 0, "the first visit only notes the mark");
+    slow.batch_execute("COMMIT").await.unwrap();
+    client.batch_execute(insert).await.unwrap();
+    assert_eq!(trim().await, 0, "the slot has not confirmed the mark");
+    // WHEN the slot confirms THEN the two go, in batches, and the two later ones wait for a new
+    // mark
+    confirm().await;
+    assert_eq!((trim().await, trim().await, trim().await), (1, 1, 0));
+    assert_eq!(trim().await, 0);
+    confirm().await;
+    assert_eq!((trim().await, trim().await, trim().await), (1, 1, 0));
+    // THEN rows that are too young stay, and without a slot nothing goes
+    client
+        .batch_execute(
+            "INSERT INTO public.outbox (aggregatetype, aggregateid, type) VALUES ('a', '1', 't')",
+        )
+        .await
+        .unwrap();
+    confirm().await;
+    trim().await;
+    confirm().await;
+    assert_eq!(trim().await, 0);
+    client.batch_execute(insert).await.unwrap();
+    slot::drop(&client, "init_trim").await.unwrap();
+    assert_eq!((trim().await, trim().await), (0, 0));
+}
+
+#[test]
+fn a_table_of_a_library_is_left_to_the_library() {
+    let outbox = OutboxTable { library: Some("marten".to_owned()), ..testing::outbox() };
+    let fault = table_sql(&outbox).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
+    assert_eq!(fault.what, "outbox table public.outbox does not exist, and marten makes it");
+}
