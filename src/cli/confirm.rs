@@ -1,4 +1,5 @@
-//! The one rule for commands that destroy something: they ask on a terminal, and need `--yes` elsewhere.
+//! The one rule for commands that destroy something: they ask on a terminal, and need `--yes` elsewhere. A
+//! command that only makes something needs no `--yes` elsewhere.
 
 use std::io::{BufRead as _, IsTerminal as _};
 
@@ -20,9 +21,14 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), Fault> {
     }
 }
 
+/// Whether there is somebody who can be asked.
+pub(super) fn is_on_terminal() -> bool {
+    std::io::stdin().is_terminal()
+}
+
 /// Refuses a command that nobody could confirm, before it looks at what it would destroy.
 pub(super) fn check_askable(question: &str, yes: bool) -> Result<(), Fault> {
-    askable(question, yes || std::io::stdin().is_terminal())
+    askable(question, yes || is_on_terminal())
 }
 
 fn askable(question: &str, is_askable: bool) -> Result<(), Fault> {

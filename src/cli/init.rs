@@ -6,6 +6,7 @@ use tokio_postgres::Client;
 
 use super::args::{InitArgs, OutputFormat};
 use super::check::{self, connect};
+use super::confirm::{confirm, is_on_terminal};
 use super::output::{is_coloured, print, print_as, print_line};
 use super::slow;
 use crate::app::sink_requirements;
@@ -106,8 +107,8 @@ impl Mode {
     }
 }
 
-/// Makes what is missing in Postgres, then at the broker, with a line
-/// for each thing, and says in the end whether anything is still missing.
+/// Makes what is missing in Postgres, then at the broker, with a line for each thing, and says in the
+/// end whether anything is still missing. On a terminal it shows that first, and asks.
 pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> {
     if args.emit && config.polling.is_some() {
         return Err(emit::unfit("a polled table has other columns").into());
@@ -117,22 +118,19 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
         return Ok(runtime::try_block_on(script(config, wanted))?);
     }
     let (format, dry_run) = (args.output.format(), args.dry_run.dry_run);
-    let mode = Mode { dry_run, prints: format == OutputFormat::Text };
-    let (mut report, mut faults) = match runtime::try_block_on(source(config, wanted, mode)) {
-        Ok(report) => (report, Vec::new()),
-        // A dry run changes nothing, so that it can go on and show both sides.
-        Err(fault) if dry_run => (InitReport::default(), vec![fault]),
-        Err(fault) => return Err(fault.into()),
-    };
-    let made = config.sink.prepare(&sink_requirements(config), dry_run);
-    for thing in made.iter().flatten() {
-        let what = format!("make {thing}");
-        if mode.prints {
-            print_line(&format!("+ {what}"));
+    let mut prints = format == OutputFormat::Text;
+    if prints && !dry_run && !args.yes && is_on_terminal() {
+        let (report, faults) = make(config, wanted, Mode { dry_run: true, prints })?;
+        if !faults.is_empty() {
+            return Err(faults);
         }
-        report.made.push(what);
+        // The steps for somebody else have been printed.
+        prints = !report.made.is_empty();
+        if prints {
+            confirm(&format!("Make {}?", counted(report.made.len(), "thing")), false)?;
+        }
     }
-    faults.extend(made.err().unwrap_or_default());
+    let (report, faults) = make(config, wanted, Mode { dry_run, prints })?;
     print_as(
         format,
         || report.to_json(dry_run, &faults),
@@ -146,6 +144,30 @@ pub(crate) fn run(config: &Config, args: &InitArgs) -> Result<Exit, Vec<Fault>> 
         (true, false) => Ok(Exit::Failed),
         (true, true) => Ok(Exit::Done),
     }
+}
+
+/// Makes what is missing. Returns the faults that have kept something from being made.
+fn make(
+    config: &Config,
+    wanted: Wanted<'_>,
+    mode: Mode,
+) -> Result<(InitReport, Vec<Fault>), Fault> {
+    let (mut report, mut faults) = match runtime::try_block_on(source(config, wanted, mode)) {
+        Ok(report) => (report, Vec::new()),
+        // A dry run changes nothing, so that it can go on and show both sides.
+        Err(fault) if mode.dry_run => (InitReport::default(), vec![fault]),
+        Err(fault) => return Err(fault),
+    };
+    let made = config.sink.prepare(&sink_requirements(config), mode.dry_run);
+    for thing in made.iter().flatten() {
+        let what = format!("make {thing}");
+        if mode.prints {
+            print_line(&format!("+ {what}"));
+        }
+        report.made.push(what);
+    }
+    faults.extend(made.err().unwrap_or_default());
+    Ok((report, faults))
 }
 
 fn summary(report: &InitReport, faults: usize, dry_run: bool) -> String {

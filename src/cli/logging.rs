@@ -17,7 +17,9 @@ use crate::base::log::{self, AUDIT, LogStream, Style};
 use crate::config::{self, BrokerConfig, Config, Effective, Loaded, LogSettings, Request};
 
 const DEFAULT_LEVEL: &str = "info";
-const LEVEL_FLAG: &str = "--log or WALRELAY_LOG";
+const LEVEL_FLAG: &str = "--log, WALRELAY_LOG or RUST_LOG";
+/// The variable that programs in Rust share.
+const LEVEL_VARIABLE: &str = "RUST_LOG";
 const LEVEL_KEY: &str = "log.level";
 
 /// The style that was asked for; without one, that of a service or of a command that people type.
@@ -28,6 +30,11 @@ pub(super) fn style(is_service: bool, format: Option<LogFormat>) -> Style {
         None => is_service && !errors.is_terminal(),
     };
     if is_json { Style::Json } else { Style::Text { coloured: is_coloured(&errors) } }
+}
+
+/// The level that the variable has which programs in Rust share.
+pub(super) fn shared_level() -> Option<String> {
+    std::env::var(LEVEL_VARIABLE).ok()
 }
 
 #[derive(Clone, Copy)]
@@ -77,7 +84,7 @@ pub(super) fn prepare_reloading<'a>(
 
 /// Reads the level of the log again, for SIGHUP.
 pub(super) struct LogReload<'a> {
-    /// The filter that a flag or `WALRELAY_LOG` gives, which cannot change.
+    /// The filter that a flag or a variable gives, which cannot change.
     given: Option<&'a str>,
     request: &'a Request,
     /// The configuration of this process.

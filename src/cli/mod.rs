@@ -87,7 +87,8 @@ fn execute(
 
 fn dispatch(args: Args, style: Style, is_service: bool) -> Result<Exit, Vec<Fault>> {
     let request = args.request();
-    let (level, format) = (args.log.level(), args.log.format());
+    let shared = logging::shared_level();
+    let (level, format) = (args.log.level().or(shared.as_deref()), args.log.format());
     let log = LogOptions { level, format, faults: style, is_service };
     let prepared = || prepare(log, &request);
     Ok(match args.command {

@@ -35,8 +35,8 @@ settings! {
 settings! {
     #[derive(Clone, Debug)]
     pub struct LogSettings {
-        /// Level or filter of the log, as in `debug` or `info,walrelay=trace`; `--log` and
-        /// `WALRELAY_LOG` take precedence over it. `run` reads it again at SIGHUP.
+        /// Level or filter of the log, as in `debug` or `info,walrelay=trace`; `--log`,
+        /// `WALRELAY_LOG` and `RUST_LOG` take precedence over it, in this order. `run` reads it again at SIGHUP.
         pub level: Option<String> = text(FILLED).or_none("`info`"),
     }
 }

@@ -45,6 +45,17 @@ fn only_shown(scene: &CliFixture<'_>, found: &[(String, String)]) -> Vec<String>
     made(&would)
 }
 
+/// Runs `init` on a terminal, with this answer to its question. Returns what the terminal shows.
+fn on_terminal(scene: &CliFixture<'_>, answer: &str) -> String {
+    let config = scene.write_config();
+    let command = format!("{} init -c {}", env!("CARGO_BIN_EXE_walrelay"), config.display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).current_dir(scene.folder());
+    let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), answer.as_bytes()).unwrap();
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
 #[test]
 fn init_makes_what_is_missing_once_and_check_agrees() {
     let mut scene = CliFixture::bare("commands_init");
@@ -74,6 +85,11 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "not ready: 5 problems",
     ]);
     let would = only_shown(&scene, &found);
+    // WHEN somebody on a terminal refuses THEN nothing is made
+    let refused = on_terminal(&scene, "no\n");
+    assert!(refused.contains("Make 6 things?"), "{refused}");
+    assert!(refused.contains("not confirmed: nothing was changed"), "{refused}");
+    assert_eq!(findings(&scene).2, found);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
     first.assert_done().assert_says(&MADE);
@@ -103,6 +119,11 @@ fn summary_is_about_both_sides(scene: &mut CliFixture) {
     let made = scene.walrelay(&["init"]);
     let text = "+ make topic commands.more\n1 thing was made; now nothing is missing\n";
     assert_eq!(made.assert_done().out, text);
+    scene.sink = scene.sink.replace("[\"", "[\"commands.most\", \"");
+    let agreed = on_terminal(scene, "yes\n");
+    assert!(agreed.contains("1 thing was made; now nothing is missing"), "{agreed}");
+    let nothing = on_terminal(scene, "");
+    assert!(nothing.contains("nothing is missing") && !nothing.contains("Make"), "{nothing}");
     let (good, other) = (scene.name.clone(), "commands_init_other");
     scene.sql(&format!("SELECT pg_create_physical_replication_slot('{other}')"));
     scene.name = other.to_owned();

@@ -102,7 +102,7 @@ pub(crate) struct ConfigurationArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Log")]
 pub(crate) struct LogArgs {
-    /// Log level or filter, as in debug or info,walrelay=trace [default: info].
+    /// Log level or filter, as in debug or info,walrelay=trace [default: that of RUST_LOG, or info].
     #[arg(long = "log", value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
     level: Option<String>,
     /// Log format: text or json [default: text on a terminal, else json].
@@ -285,6 +285,9 @@ pub(crate) struct InitArgs {
     /// Role that `walrelay run` logs in as; it gets REPLICATION if it does not have it [default: that of `source.url`].
     #[arg(long, value_name = "ROLE")]
     pub(crate) role: Option<String>,
+    /// Do not show what is missing first and ask whether to make it, as on a terminal.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) dry_run: DryRunArg,
     #[command(flatten)]

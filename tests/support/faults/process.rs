@@ -66,7 +66,10 @@ impl Relay {
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             // The developer's own settings are not part of the test.
-            if ["WALRELAY_", "PG", "OTEL_"].iter().any(|prefix| name.starts_with(prefix)) {
+            if ["WALRELAY_", "PG", "OTEL_", "RUST_LOG"]
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+            {
                 command.env_remove(name);
             }
         }
