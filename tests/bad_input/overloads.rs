@@ -29,7 +29,8 @@ CREATE OPERATOR CLASS app.seq_ops DEFAULT FOR TYPE app.seq USING btree AS
 /// Every function that the relay's SQL calls, as `sql_names_what_it_means_by_schema`
 /// has it written.
 fn names() -> BTreeSet<String> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src"), root.join("crates")];
     let mut names = BTreeSet::new();
     while let Some(folder) = folders.pop() {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
