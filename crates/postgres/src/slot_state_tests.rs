@@ -104,12 +104,13 @@ async fn a_crash_that_the_postmaster_outlives_begins_another_run() {
         let held = slot_state(client, "crashed").await.unwrap().held().unwrap();
         (row.get::<_, String>(0), row.get::<_, i32>(1), held)
     };
+    let other = server.connect("postgres", "crashed").await;
     let (start, pid, before) = look(&client).await;
     let (_, _, again) = look(&client).await;
     assert_eq!(again.stats_reset_unix_us, before.stats_reset_unix_us);
     let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(killed.unwrap().success());
-    let client = server.connect_again("postgres", "crashed").await;
+    let client = server.connect_again("postgres", "crashed", other).await;
     let (start_after, _, after) = look(&client).await;
     assert_eq!(start_after, start);
     assert!(after.confirmed_flush < before.confirmed_flush, "{after:?} {before:?}");

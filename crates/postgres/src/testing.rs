@@ -100,9 +100,14 @@ impl Server {
         Ok(client)
     }
 
-    /// A connection to a server that has crashed, once it has recovered.
-    pub async fn connect_again(&self, user: &str, database: &str) -> Client {
+    /// A connection to a server that crashes, once it has recovered. The crash ends `other`, whose server
+    /// process is not the one that was killed.
+    pub async fn connect_again(&self, user: &str, database: &str, other: Client) -> Client {
         let deadline = Instant::now() + Duration::from_secs(60);
+        while !other.is_closed() {
+            assert!(Instant::now() < deadline, "the server has not crashed");
+            tokio::task::yield_now().await;
+        }
         loop {
             match self.try_connect(user, database).await {
                 Ok(client) => return client,

@@ -37,8 +37,7 @@ fn openssl(folder: &Path, line: &str) {
 fn certificates() -> &'static Certificates {
     static MADE: OnceLock<Certificates> = OnceLock::new();
     MADE.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("target/tmp/tls-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("walrelay-tls-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         for ca in ["ca", "other"] {
