@@ -252,7 +252,11 @@ impl World {
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
         let sink = options.sink.unwrap_or(drawn);
         let mut play = scenarios::drawn(options.seed);
-        play.take_if(|_| options.sink == Some(SinkKind::Rabbitmq));
+        // No script is written for RabbitMQ, and some for another sink than the one that is asked for.
+        play.take_if(|play| {
+            let is_other = |sink| play.stage.sink.is_some_and(|written| written != sink);
+            options.sink.is_some_and(|sink| sink == SinkKind::Rabbitmq || is_other(sink))
+        });
         let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
         let relays = options.relays.or(stage.relays).unwrap_or(relays);
         let sink = options.sink.or(stage.sink).unwrap_or(match sink {
