@@ -239,6 +239,13 @@ fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> 
     machines
 }
 
+/// Whether a script may be played to the sink that is asked for. None is written for RabbitMQ, and some are
+/// for another one.
+fn may_play(asked: Option<SinkKind>, stage: Stage) -> bool {
+    let is_written_for = |sink| stage.sink.is_none_or(|written| written == sink);
+    asked.is_none_or(|sink| sink != SinkKind::Rabbitmq && is_written_for(sink))
+}
+
 impl World {
     pub fn new(options: &Options, tells: bool) -> World {
         let mut random = Random::new(options.seed);
@@ -251,12 +258,7 @@ impl World {
         }
         let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
         let sink = options.sink.unwrap_or(drawn);
-        let mut play = scenarios::drawn(options.seed);
-        // No script is written for RabbitMQ, and some for another sink than the one that is asked for.
-        play.take_if(|play| {
-            let is_other = |sink| play.stage.sink.is_some_and(|written| written != sink);
-            options.sink.is_some_and(|sink| sink == SinkKind::Rabbitmq || is_other(sink))
-        });
+        let play = scenarios::drawn(options.seed).filter(|play| may_play(options.sink, play.stage));
         let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
         let relays = options.relays.or(stage.relays).unwrap_or(relays);
         let sink = options.sink.or(stage.sink).unwrap_or(match sink {
