@@ -63,6 +63,7 @@ mutants! {
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.
     PeerConfirmsOnly: "after a peer only what it has confirmed counts, and what it has published is not received again",
+    FirstFloorByPeers: "a relay without a session before goes on where it has seen a peer confirm, not where the slot stands",
     FloorByOwnReport: "after a peer a relay goes on where it has reported itself, not where the slot stands",
     TakeoverUnseen: "a peer that was there and may have had the slot counts for nothing",
     PeerByHolderOnly: "a move of the slot counts as a peer's only if that was seen to hold it",

@@ -358,9 +358,8 @@ impl Client {
         let Sent { place, batch, .. } = sent;
         match outcome {
             Outcome::Stored => {
-                self.held -= batch.messages.len();
-                let confirmed = batch.messages.iter().map(|it| (it.sequence, place.1 as i32));
-                self.answers.confirmed.extend(confirmed);
+                self.confirm_earlier(place, batch.first);
+                self.confirm(place, &batch);
             }
             Outcome::OutOfOrder if !self.is_behind(place, batch.first) => {
                 self.refused(place, &batch, Code::OutOfOrderSequenceNumber);
@@ -371,6 +370,21 @@ impl Client {
             }
             Outcome::Refused(code) => self.refused(place, &batch, code),
         }
+    }
+
+    fn confirm(&mut self, place: Place, batch: &Batch) {
+        self.held -= batch.messages.len();
+        let confirmed = batch.messages.iter().map(|it| (it.sequence, place.1 as i32));
+        self.answers.confirmed.extend(confirmed);
+    }
+
+    /// A partition stores no batch before those with lower numbers: librdkafka takes the answer for one
+    /// as the answer for those that it would send again.
+    fn confirm_earlier(&mut self, place: Place, first: u64) {
+        let Some(lane) = self.lanes.get_mut(&place) else { return };
+        let count = lane.again.partition_point(|it| it.first < first);
+        let earlier: Vec<_> = lane.again.drain(..count).collect();
+        earlier.iter().for_each(|batch| self.confirm(place, batch));
     }
 
     /// An earlier batch is not answered.

@@ -142,6 +142,11 @@ pub(super) struct Connection {
     pub(super) late_answers: u64,
 }
 
+/// The event with which a connection ends.
+pub(super) fn closed(loss: ConnectionLoss) -> AmqpEvent {
+    AmqpEvent::Answers(vec![(0, Answer::Closed(loss))])
+}
+
 impl Connection {
     pub(super) fn new(by: (usize, u64), life: &Arc<Life>, host: usize, now_us: u64) -> Connection {
         Connection {
@@ -198,11 +203,7 @@ impl Connection {
         };
         if self.has_begun && is_past(|limits| limits.finish_until) {
             // The rest of the message would publish it.
-            let loss = ConnectionLoss::of("the relay may not publish any more");
-            self.outbox.clear();
-            self.has_begun = false;
-            self.has_heard_close = true;
-            self.arrived.push_back(AmqpEvent::Answers(vec![(0, Answer::Closed(loss))]));
+            self.lose(ConnectionLoss::of("the relay may not publish any more"));
             return 0;
         }
         let may_publish = !self.is_blocked && !is_past(|limits| limits.begin_until);
@@ -226,6 +227,19 @@ impl Connection {
         let left = if may_publish { messages } else { 0 };
         self.has_begun |= left > 0 && left == self.outbox.len() && begins;
         left
+    }
+
+    /// The relay's end loses the connection.
+    pub(super) fn lose(&mut self, loss: ConnectionLoss) {
+        self.end_of_answers();
+        self.arrived.push_back(closed(loss));
+    }
+
+    /// No message is written from here on, and no answer counts.
+    fn end_of_answers(&mut self) {
+        self.has_heard_close = true;
+        self.outbox.clear();
+        self.has_begun = false;
     }
 
     /// An answer or a notice of the broker is under way.
@@ -271,9 +285,7 @@ impl Connection {
             AmqpEvent::Answers(answers) => {
                 let is_close = |(_, answer): &(u16, Answer)| matches!(answer, Answer::Closed(_));
                 if answers.iter().any(is_close) {
-                    self.has_heard_close = true;
-                    self.outbox.clear();
-                    self.has_begun = false;
+                    self.end_of_answers();
                 }
             }
             AmqpEvent::Blocked(_) => self.is_blocked = true,

@@ -9,7 +9,7 @@ use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 use walrelay_core::sink::rabbitmq::exchanges::Existence;
 use walrelay_core::sink::rabbitmq::port::{AmqpEvent, ConnectionFacts};
 
-use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown};
+use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown, closed};
 use super::counts::RabbitCounts;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
@@ -105,11 +105,6 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("queues", &self.queues).finish_non_exhaustive()
     }
-}
-
-/// The event with which a connection ends.
-fn closed(loss: ConnectionLoss) -> AmqpEvent {
-    AmqpEvent::Answers(vec![(0, Answer::Closed(loss))])
 }
 
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
@@ -462,12 +457,15 @@ impl Server {
             return;
         }
         let loss = ConnectionLoss::of("no heartbeat was received");
-        let event = match connection.phase {
-            Phase::Connecting { .. } => AmqpEvent::ConnectFailed(loss),
-            _ => closed(loss),
-        };
         self.counts.half_open += 1;
-        connection.arrived.push_back(event);
+        match connection.phase {
+            Phase::Connecting { .. } => {
+                // A login that is answered later belongs to no attempt any more.
+                connection.phase = Phase::Ended;
+                connection.arrived.push_back(AmqpEvent::ConnectFailed(loss));
+            }
+            _ => connection.lose(loss),
+        }
     }
 
     /// Reads the next frame of a connection.

@@ -106,11 +106,11 @@ pub(super) fn judge(
         let last = last.filter(|_| !on(Mutant::LastPlaceForgotten));
         let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
         other.map_or(Ok(()), Err)?;
-        // A Postgres that crashed may have set the slot back behind what a peer confirmed.
-        let floor = by_peers.max(slot_confirmed);
-        return match wal_end < floor {
-            true => Err(faults::went_back(source, floor, wal_end)),
-            false => start(floor, Continuation::First),
+        let seen = by_peers.max(slot_confirmed);
+        return match wal_end < seen {
+            true => Err(faults::went_back(source, seen, wal_end)),
+            false if on(Mutant::FirstFloorByPeers) => start(seen, Continuation::First),
+            false => start(first_repeated(seen, slot_confirmed), Continuation::First),
         };
     };
     if known.place.system_id != place.system_id {
@@ -137,11 +137,7 @@ pub(super) fn judge(
     if wal_end < received && !on(Mutant::WalEndUnchecked) {
         return Err(faults::went_back(source, received, wal_end));
     }
-    // A peer has begun where the slot stood, and that may be before what this relay has reported, or
-    // another peer was seen to confirm: reports are lost with a connection, and with a Postgres that
-    // crashes. What the peer has published again would be the last of its keys.
-    let is_late = on(Mutant::FloorByOwnReport);
-    let first_repeated = if is_late { floor } else { floor.min(slot_confirmed) };
+    let first_repeated = first_repeated(floor, slot_confirmed);
     if floor == ours {
         let floor = if seen.peer_may_have_held { first_repeated } else { floor };
         return start(floor, Continuation::Same);
@@ -150,6 +146,14 @@ pub(super) fn judge(
     let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
     log_takeover(&source.slot, ours, peers);
     start(first_repeated, Continuation::AfterPeers)
+}
+
+/// The position from which a peer may have published events again, of those before `confirmed`. A peer
+/// begins where the slot stands, and that may be before what this relay has reported, or a peer was seen
+/// to confirm: reports are lost with a connection, and with a Postgres that crashes. What the peer has
+/// published again would be the last of its keys.
+fn first_repeated(confirmed: Lsn, slot_confirmed: Lsn) -> Lsn {
+    if on(Mutant::FloorByOwnReport) { confirmed } else { confirmed.min(slot_confirmed) }
 }
 
 /// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
