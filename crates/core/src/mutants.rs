@@ -69,6 +69,7 @@ mutants! {
     PeerByHolderOnly: "a move of the slot counts as a peer's only if that was seen to hold it",
     MoverUnchecked: "a slot that somebody has advanced is taken for a peer's",
     StandbyKeepsSink: "a relay that waits behind a peer keeps what is in flight",
+    StopsBesidePeer: "a relay that stops without a session waits for the broker while a peer may publish",
     FollowsWithoutWithdrawal: "a session behind that of a peer is used while the sink has events in flight",
     LeaseNeverExpires: "a relay that hears nothing of its session publishes further",
     FreezeUnnoticed: "the clock of the system does not show that a relay was frozen",

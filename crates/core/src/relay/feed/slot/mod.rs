@@ -58,6 +58,8 @@ pub struct SlotFeed {
     trace: TraceCheck,
     /// Why what is in flight must be withdrawn.
     withdrawal: Option<&'static str>,
+    /// The relay stops: no further session is requested.
+    is_closing: bool,
     database: Box<dyn Database>,
     sightings: Arc<Sightings>,
     source: Arc<SourceSettings>,
@@ -113,6 +115,7 @@ impl SlotFeed {
             lease: SessionLease::new(database.walsender(), now),
             trace: TraceCheck::new(database.walsender(), now),
             withdrawal: None,
+            is_closing: false,
             sessions: database.sessions(),
             database,
             sightings,
@@ -155,6 +158,14 @@ impl SlotFeed {
             return self.lease.is_walsender_gone();
         }
         true
+    }
+
+    /// Whether a peer may publish while this relay waits for its last confirms: it has no session, and no
+    /// attempt at another one would show that the peer has the slot.
+    fn may_stop_beside_a_peer(&self) -> bool {
+        let is_without_session = self.is_closing && !self.is_connected();
+        let has_peer = || self.sightings.last().is_some_and(|it| it.has_peer());
+        is_without_session && has_peer() && !on(Mutant::StopsBesidePeer)
     }
 
     fn lost(&mut self, error: &StreamError) {
@@ -265,7 +276,6 @@ impl Feed for SlotFeed {
         if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
             self.lease.lose();
         }
-        let known = self.withdrawal.take();
         let has_expired = self.lease.has_expired(now);
         let unheard_ms = self.lease.unheard_for(now).as_millis() as u64;
         let undelivered_ms = self.lease.undelivered_for(now).as_millis() as u64;
@@ -282,10 +292,14 @@ impl Feed for SlotFeed {
             // What the socket still holds may be old.
             self.disconnect(Connection::Lost);
         }
+        let in_flight = !self.replication.flights.is_empty();
+        if in_flight && self.may_stop_beside_a_peer() {
+            self.withdrawal = Some("the relay stops without a session, and another relay is there");
+        }
+        let known = self.withdrawal.take();
         if !has_expired {
             return known.map(str::to_owned);
         }
-        let in_flight = !self.replication.flights.is_empty();
         in_flight.then(|| match known {
             Some(reason) => reason.to_owned(),
             None => format!(
@@ -459,6 +473,7 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
+        self.is_closing = true;
         if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
             self.connection = Connection::Closed;
