@@ -24,7 +24,9 @@ impl ConfirmTime {
                 self.measured = None;
             } else if event < settled_below {
                 let time = now.saturating_duration_since(admitted_at);
-                self.usual = self.usual.mul_f64(1.0 - WEIGHT) + time.mul_f64(WEIGHT);
+                // The first is all that is known.
+                let weight = if self.usual.is_zero() { 1.0 } else { WEIGHT };
+                self.usual = self.usual.mul_f64(1.0 - weight) + time.mul_f64(weight);
                 self.measured = None;
             }
         }

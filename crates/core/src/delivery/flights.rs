@@ -53,8 +53,10 @@ pub struct Flights {
     overtaken: Overtaken,
     /// The broker can be reached, as far as is known.
     is_reachable: bool,
-    /// Something waits for a destination that does not answer.
-    is_lifted: bool,
+    /// Unsettled events below this number wait for a destination that does not answer.
+    waiting_below: Sequence,
+    /// How many they are.
+    waiting: usize,
     /// Since the start of the process.
     confirmed: u64,
     span_max: usize,
@@ -91,7 +93,8 @@ impl Flights {
             confirm_time: ConfirmTime::default(),
             overtaken: Overtaken::default(),
             is_reachable: true,
-            is_lifted: false,
+            waiting_below: 0,
+            waiting: 0,
             confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
@@ -103,14 +106,25 @@ impl Flights {
     pub fn adapt(&mut self, now: Instant) {
         let is_retrying = self.failing > 0;
         let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
-        self.limit.observe(now, self.confirmed, full && !is_retrying && !self.is_lifted);
+        self.limit.observe(now, self.confirmed, full && !is_retrying && self.waiting == 0);
         self.is_retrying = is_retrying;
         let (settled_below, next) = (self.settled_below, self.next());
         self.confirm_time.observe(now, next, settled_below);
         self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
-        let is_overtaken = settled_below < self.overtaken.below();
-        self.is_lifted = is_overtaken || (self.is_reachable && self.overtaken.stands(now));
-        self.is_lifted &= !on(Mutant::SilentHoldsAll);
+        let stands = self.is_reachable.then(|| self.overtaken.standing_below(now));
+        self.wait_below(self.overtaken.below().max(stands.unwrap_or_default()));
+    }
+
+    /// The events below this number are too old: they wait for a destination that does not answer.
+    fn wait_below(&mut self, below: Sequence) {
+        let from = self.waiting_below.max(self.settled_below);
+        if below <= from || on(Mutant::SilentHoldsAll) {
+            return;
+        }
+        let first = (from - self.settled_below) as usize;
+        let old = self.handed().skip(first).take((below - from) as usize);
+        self.waiting += old.filter(|it| !it.state.is_settled()).count();
+        self.waiting_below = below;
     }
 
     /// Whether the broker can be reached. While it cannot, more events in flight help nobody.
@@ -131,11 +145,13 @@ impl Flights {
         self.confirm_time.usual()
     }
 
-    /// How many events may be unsettled. Those that wait for another attempt, or for a destination
-    /// that does not answer, say nothing of what keeps the broker busy: then only the upper bound
+    /// How many events may be unsettled. Those that wait for a destination that does not answer say
+    /// nothing of what keeps the broker busy, and as many more may come, because the next ones may be for
+    /// the same destination. Those that wait for another attempt are not counted: then only the upper bound
     /// applies.
     pub fn limit(&self) -> usize {
-        if self.is_retrying || self.is_lifted { self.limit.max() } else { self.limit.limit() }
+        let (measured, max) = (self.limit.limit(), self.limit.max());
+        if self.is_retrying { max } else { (measured.max(self.waiting) + self.waiting).min(max) }
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
@@ -215,6 +231,7 @@ impl Flights {
         self.events -= 1;
         self.confirmed += 1;
         self.overtaken.confirmed(sequence);
+        self.waiting -= usize::from(sequence < self.waiting_below);
         self.bytes -= flight.bytes;
         self.advance();
         Ok(flight)
@@ -261,7 +278,7 @@ impl Flights {
         self.events = 0;
         self.bytes = 0;
         self.overtaken.forget();
-        self.is_lifted = false;
+        (self.waiting_below, self.waiting) = (0, 0);
         Rewound { from, is_renumbered }
     }
 

@@ -79,7 +79,7 @@ fn what_differs_is_missing_or_was_not_known_is_another_history() {
 fn a_known_transaction_may_come_again_without_events() {
     // GIVEN one whose rows were of a table that does not exist any more
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    transactions.starts_at(lsn(100), lsn(100), 1_000, Lsn::ZERO);
     transactions.begins_at(lsn(100));
     let sent = [commit(110, 1, 1_001), commit(120, 2, 1_002)];
     for it in sent {
@@ -178,7 +178,7 @@ impl World {
         world.published.clone_from(&world.log);
         world.sending = world.log.len();
         let floor = world.end();
-        world.transactions.starts_at(floor, world.clock, Lsn::ZERO);
+        world.transactions.starts_at(floor, floor, world.clock, Lsn::ZERO);
         world.transactions.begins_at(floor);
         world
     }

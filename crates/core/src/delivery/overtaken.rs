@@ -63,10 +63,11 @@ impl Overtaken {
         }
     }
 
-    /// Whether old events are unsettled, and nothing is confirmed that was admitted after them.
-    pub(super) fn stands(&self, now: Instant) -> bool {
-        let old = |(at, _): &(Instant, Sequence)| now.saturating_duration_since(*at) >= STANDS_FOR;
-        self.marks.front().is_some_and(old)
+    /// Every event below is old, though nothing is confirmed that was admitted after it.
+    pub(super) fn standing_below(&self, now: Instant) -> Sequence {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= STANDS_FOR;
+        let old = self.marks.iter().take_while(|(at, _)| is_old(*at));
+        old.last().map_or(0, |(_, below)| *below)
     }
 
     /// Unsettled events below this one are overtaken.
@@ -94,7 +95,8 @@ mod tests {
             overtaken.observe(began + pass * TICK, (0, 10), Duration::ZERO);
         }
         assert_eq!(overtaken.below(), 0, "the broker is away as a whole");
-        assert!(!overtaken.stands(began + 19 * TICK) && overtaken.stands(began + 20 * TICK));
+        assert_eq!(overtaken.standing_below(began + 19 * TICK), 0);
+        assert_eq!(overtaken.standing_below(began + 20 * TICK), 10);
         // WHEN later ones are admitted, and one of them is confirmed
         overtaken.observe(began + 20 * TICK, (0, 20), Duration::ZERO);
         overtaken.confirmed(12);
@@ -106,7 +108,7 @@ mod tests {
         assert_eq!(overtaken.below(), 10);
         // WHEN all are settled THEN nothing stands, however long that lasts
         overtaken.observe(began + 23 * TICK, (30, 30), Duration::ZERO);
-        assert!(!overtaken.stands(began + 500 * TICK));
+        assert_eq!(overtaken.standing_below(began + 500 * TICK), 0);
     }
 
     #[test]

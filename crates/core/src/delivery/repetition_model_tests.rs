@@ -12,6 +12,7 @@ use super::known::{Fingerprint, KnownEvents, Mark};
 use super::stored::{Stored, StoredEvents};
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
+use crate::metrics::KnownFrom;
 
 const EVENTS: usize = 14;
 const END: Lsn = Lsn::from_wire(10_000);
@@ -138,7 +139,10 @@ impl World {
             let position = Position { commit_lsn: self.commit(event), ordinal: event as u64 };
             let fingerprint = self.with(event, |it| Fingerprint::of(position, it));
             let found = self.with(event, |it| stored.take(it, position.commit_lsn));
-            if known.passes_over(position, fingerprint, found).is_some() {
+            if let Some(from) = known.passes_over(position, fingerprint, found) {
+                if from == KnownFrom::Topic && !life.is_peer {
+                    self.marks.push(Mark { position, fingerprint, is_dead_letter: false });
+                }
                 outcome.passed_over.push(event);
                 settled.insert(event);
                 continue;

@@ -190,11 +190,11 @@ impl Transactions {
         self.settled = Lsn::ZERO;
     }
 
-    /// Everything committed before `floor` is confirmed, and was committed until `until_us`. A Postgres
-    /// that crashes later may send it again; while it remembers the position, it skips by the same
-    /// rule. Everything before `received` was received by this process.
-    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
-        self.history.starts_at(floor, until_us, received);
+    /// Everything committed before `floor` is confirmed. A Postgres that crashes later may send it again;
+    /// while it remembers the position, it skips by the same rule. Everything before `known` was committed
+    /// until `until_us`, and everything before `received` was received by this process.
+    pub fn starts_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
+        self.history.starts_at(known, until_us, received);
         self.until = self.until.max(Position { commit_lsn: floor, ordinal: 0 });
     }
 

@@ -62,7 +62,7 @@ fn a_rewind_admits_again_from_there() {
 #[test]
 fn what_the_slot_had_confirmed_before_the_first_session_is_known() {
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(200), 0, Lsn::ZERO);
+    transactions.starts_at(lsn(200), lsn(200), 0, Lsn::ZERO);
     assert_eq!(receive(&mut transactions, 100, 2, None), [] as [u64; 0]);
     assert_eq!(receive(&mut transactions, 200, 2, None), [0, 1], "its commit is not before 200");
 }
@@ -158,7 +158,7 @@ fn no_transaction_commits_within_the_commit_record_of_another() {
 #[test]
 fn nothing_is_clear_within_a_transaction_that_counts_as_known() {
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(1000), 5, Lsn::ZERO);
+    transactions.starts_at(lsn(1000), lsn(1000), 5, Lsn::ZERO);
     transactions.begins_at(lsn(100));
     let other = CommitId { commit_lsn: lsn(200), xid: 1, commit_unix_us: 9 };
     transactions.begin(other);

@@ -92,7 +92,7 @@ pub(crate) struct Server {
     pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
-    /// How often the connection of each sink was closed because the user had opened too
+    /// How often each sink has heard that its connection was closed because the user had opened too
     /// many channels.
     over_channels: BTreeMap<(usize, u64), u64>,
     /// The first complaint about a dead letter, or about a relay.
@@ -195,18 +195,21 @@ impl Server {
         let (event, explained) = self.connections.get_mut(&id)?.next()?;
         self.explained += explained;
         if let AmqpEvent::Answers(answers) = &event {
-            self.hear_refusal(id, answers);
+            self.hear_closes(id, answers);
         }
         Some(event)
     }
 
-    /// The relay hears where the login may not publish.
-    fn hear_refusal(&mut self, id: u64, answers: &[(u16, Answer)]) {
+    /// The relay hears where the login may not publish, and that it has too many channels.
+    fn hear_closes(&mut self, id: u64, answers: &[(u16, Answer)]) {
         let now_us = self.now_us;
         let Some(connection) = self.connections.get(&id) else { return };
         let by = (connection.relay, connection.sink);
         for (_, answer) in answers {
             let Answer::Closed(loss) = answer else { continue };
+            if loss.is_over_channels() {
+                self.note_over_channels(by);
+            }
             let after = loss.text.split_once("topic '").map(|(_, after)| after);
             if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
                 self.forbidden.insert((by, topic.to_owned()), (id, now_us));
@@ -518,7 +521,6 @@ impl Server {
     fn open_channel(&mut self, id: u64, now_us: u64) {
         if self.channels_used() >= self.user_channels_max {
             self.counts.channels_refused += 1;
-            self.note_over_channels(id);
             let loss = self.too_many_channels();
             return self.end(id, loss, now_us);
         }
@@ -536,9 +538,7 @@ impl Server {
 
     /// A sink that is told how many channels its user may have does not open them again and again: each
     /// time everything in flight would be repeated.
-    fn note_over_channels(&mut self, id: u64) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let (relay, sink) = (connection.relay, connection.sink);
+    fn note_over_channels(&mut self, (relay, sink): (usize, u64)) {
         let times = self.over_channels.entry((relay, sink)).or_default();
         *times += 1;
         if *times > OVER_CHANNELS_MAX {

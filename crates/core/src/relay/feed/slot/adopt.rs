@@ -67,7 +67,7 @@ impl SlotFeed {
             policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor, until_us, seen);
+        self.replication.starts_at(floor, start.known, until_us, seen);
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
             self.replication.signs_unlike(opened.slot_confirmed);

@@ -9,11 +9,12 @@ use crate::base::lsn::Lsn;
 use crate::delivery::flight::Flight;
 use crate::delivery::flights::{Flights, NotInFlight};
 use crate::delivery::history::{CommitId, OtherHistory};
+use crate::delivery::known::Mark;
 use crate::delivery::prefix::{PrefixRefuted, Prefixes};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::transactions::Transactions;
 use crate::health::{IntakeHold, Pass};
-use crate::metrics::Ignored;
+use crate::metrics::{Ignored, KnownFrom};
 use crate::mutants::{Mutant, on};
 use crate::outbox::{NEEDS_TEXT, Outboxes};
 use crate::pgoutput::cursor::DecodeError;
@@ -155,10 +156,10 @@ impl Replication {
         self.progress.taken_over(floor);
     }
 
-    /// Everything before `floor` was confirmed, by this relay or by another, and was committed until
-    /// `until_us`. Everything before `received` was received by this relay.
-    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
-        self.transactions.starts_at(floor, until_us, received);
+    /// Everything before `floor` was confirmed, by this relay or by another. Everything before `known` was
+    /// committed until `until_us`, and everything before `received` was received by this relay.
+    pub fn starts_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
+        self.transactions.starts_at(floor, known, until_us, received);
         self.progress.on_reported(floor);
     }
 
@@ -483,6 +484,15 @@ fn admit(
         }
         Offered::Known(from, fingerprint) => {
             meter.known(from);
+            if from == KnownFrom::Topic {
+                // It may have been published again behind a later event of its key that is marked: the
+                // next process may not read the topic, and must not believe that mark.
+                admitter.state_file.marks.push(Mark {
+                    position,
+                    fingerprint,
+                    is_dead_letter: false,
+                });
+            }
             flights.pass_over(position);
             fingerprint
         }

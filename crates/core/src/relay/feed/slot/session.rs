@@ -48,6 +48,8 @@ pub(super) enum Continuation {
 pub(super) struct SessionStart {
     /// Everything before it is confirmed, and no peer has published it since.
     pub(super) floor: Lsn,
+    /// Everything before it was confirmed. It may be ahead of the floor.
+    pub(super) known: Lsn,
     pub(super) continuation: Continuation,
 }
 
@@ -73,14 +75,14 @@ impl SessionStart {
         }
     }
 
-    /// Until when everything before the floor was committed, by the server's clock; the oldest time if
-    /// the session says nothing new of that. A position ahead of the slot's was seen at a peer, or
+    /// Until when everything before the known position was committed, by the server's clock; the oldest
+    /// time if the session says nothing new of that. A position ahead of the slot's was seen at a peer, or
     /// reported, before the session, and Postgres may have gone back since.
     pub(super) fn committed_until_us(self, opened: &OpenedSession) -> i64 {
-        if self.floor <= opened.slot_confirmed {
+        if self.known <= opened.slot_confirmed {
             return opened.looked_unix_us;
         }
-        let peers = opened.seen.peers.filter(|peers| peers.confirmed >= self.floor);
+        let peers = opened.seen.peers.filter(|peers| peers.confirmed >= self.known);
         let nothing_new =
             if on(Mutant::ReportedTimeRenewed) { opened.looked_unix_us } else { i64::MIN };
         peers.map_or(nothing_new, |peers| peers.seen_unix_us)
@@ -100,18 +102,19 @@ pub(super) fn judge(
     let OpenedSession { place, slot_confirmed, wal_end, seen, .. } = opened;
     let Seen { peers, mover, .. } = seen;
     let (wal_end, slot_confirmed) = (*wal_end, *slot_confirmed);
-    let start = |floor, continuation| Ok(SessionStart { floor, continuation });
+    let start = |floor, continuation| Ok(SessionStart { floor, known: floor, continuation });
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
         let last = last.filter(|_| !on(Mutant::LastPlaceForgotten));
         let other = last.and_then(|last| not_the_last(source, last, place, wal_end));
         other.map_or(Ok(()), Err)?;
-        let seen = by_peers.max(slot_confirmed);
-        return match wal_end < seen {
-            true => Err(faults::went_back(source, seen, wal_end)),
-            false if on(Mutant::FirstFloorByPeers) => start(seen, Continuation::First),
-            false => start(first_repeated(seen, slot_confirmed), Continuation::First),
-        };
+        let known = by_peers.max(slot_confirmed);
+        if wal_end < known {
+            return Err(faults::went_back(source, known, wal_end));
+        }
+        let floor = first_repeated(known, slot_confirmed);
+        let floor = if on(Mutant::FirstFloorByPeers) { known } else { floor };
+        return Ok(SessionStart { floor, known, continuation: Continuation::First });
     };
     if known.place.system_id != place.system_id {
         return Err(faults::system_changed(source, &known.place.system_id, &place.system_id));
