@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use walrelay_core::source::progress::TRACE_BYTES_MAX;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
@@ -51,7 +52,9 @@ fn assert_stops(site: &Fixture, relay: &mut RelayProcess, before: Option<u64>) {
     // THEN it says what has happened, and the slot has not passed the other transactions
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 3, "{}", relay.tail(20));
     assert!(relay.said("slot.went-back"), "{}", relay.tail(20));
-    assert_eq!(site.confirmed(), before);
+    // But for the few bytes by which a relay shows that it has the slot.
+    let moved = site.confirmed().zip(before).map(|(now, before)| now - before);
+    assert!(moved.is_some_and(|bytes| bytes <= TRACE_BYTES_MAX), "{moved:?}");
 }
 
 #[test]

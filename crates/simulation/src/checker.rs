@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::numbers::Numbers;
-use crate::postgres::{Postgres, TOPICS};
+use crate::postgres::{Postgres, TOPICS, Transaction};
 
 /// A violation, as a sentence, and the events that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +58,8 @@ pub(crate) struct Checker {
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.
     confirmed_until: usize,
+    /// The slot was moved back at some time.
+    has_gone_back: bool,
     /// Events that may be lost, because something else than a relay has moved the slot over them, or
     /// because the database has forgotten them.
     pub(crate) excused: Numbers,
@@ -207,7 +209,7 @@ impl Checker {
 
     /// The slot was moved back.
     pub(crate) fn went_back(&mut self) {
-        self.confirmed_until = 0;
+        (self.confirmed_until, self.has_gone_back) = (0, true);
     }
 
     /// Excuses the events over which another client has moved the slot. True if some of it is
@@ -275,7 +277,10 @@ impl Checker {
     pub(crate) fn all_settled(&self, postgres: &Postgres) -> bool {
         let Some(slot) = &postgres.slot else { return false };
         let all = postgres.wal.iter().flat_map(|transaction| transaction.events());
-        let last = postgres.wal.last().map_or(0, |it| it.commit_lsn);
+        // A relay that has begun to receive a transaction which is gone now reports nothing behind its last
+        // event before the WAL is as long again.
+        let counts = |it: &&Transaction| !self.has_gone_back || it.events().next().is_some();
+        let last = postgres.wal.iter().rfind(counts).map_or(0, |it| it.commit_lsn);
         slot.confirmed > last && all.into_iter().all(|event| self.is_settled(event.number))
     }
 
