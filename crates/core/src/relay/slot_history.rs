@@ -26,7 +26,7 @@ use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::source::progress::{self, TRACE_BYTES_MAX};
 use crate::source::server::{ServerRun, ServerStart};
-use crate::source::sightings::Sighting;
+use crate::source::sightings::{PEER_SEEN_WITHIN, Sighting};
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
 /// Looks usually follow each other much faster. After a longer gap more may have happened than a
@@ -34,9 +34,6 @@ use crate::source::slot_state::{HeldSlot, SlotHolder};
 const GAP_MAX: Duration = Duration::from_secs(10);
 /// A peer that stops may still confirm its position over SQL this long after it was last seen.
 const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
-/// A peer that was seen at most this long before the last look, was there when that was made: it
-/// may be between two sessions, and does not run the statement that shows it all the time.
-const PEER_SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Judges each look at the slot since this relay last held it.
 #[derive(Debug, Default)]

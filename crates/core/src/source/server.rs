@@ -24,9 +24,10 @@ pub struct ServerRun {
 }
 
 impl ServerRun {
-    /// The same in every process.
-    pub fn fingerprint(&self) -> u64 {
-        fingerprint(&format!("{}/{:?}", self.start.0, self.stats_reset_unix_us))
+    /// The same in every process; none if a crash that the postmaster outlives would not change it.
+    pub fn fingerprint(&self) -> Option<u64> {
+        let reset_at = self.stats_reset_unix_us?;
+        Some(fingerprint(&format!("{}/{reset_at}", self.start.0)))
     }
 }
 

@@ -5,10 +5,14 @@
 //! must be judged.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::server::{ServerRun, ServerStart};
 use super::slot_state::HeldSlot;
+
+/// A peer that was seen at most this long before the last look, was there when that was made: it
+/// may be between two sessions, and does not run the statement that shows it all the time.
+pub const PEER_SEEN_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 pub struct Sightings(Mutex<Noted>);
@@ -41,6 +45,12 @@ impl Sighting {
     pub fn has_peer(&self) -> bool {
         self.peer_at.is_some()
     }
+
+    /// Another relay of this slot was there when the slot was seen last.
+    pub fn has_peer_lately(&self) -> bool {
+        let age = |seen_at| self.at.saturating_duration_since(seen_at);
+        self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_SEEN_WITHIN)
+    }
 }
 
 impl Sightings {
@@ -68,6 +78,11 @@ impl Sightings {
         let peer_at = slot.has_peer.then_some(at).or(before);
         let run = slot.run_of(server);
         noted.last = Some(Sighting { at, run, decoded: slot.decoded, peer_at });
+    }
+
+    /// Another relay of this slot was seen beside the last session.
+    pub fn has_peer(&self) -> bool {
+        self.noted().last.as_ref().is_some_and(Sighting::has_peer)
     }
 
     pub fn last(&self) -> Option<Sighting> {

@@ -54,8 +54,8 @@ pub struct Successor {
 pub struct SlotSession {
     /// Everything committed before this position is confirmed.
     pub confirmed: Lsn,
-    /// Fingerprint of the run of the server.
-    pub run: u64,
+    /// Fingerprint of the run of the server, if it is known.
+    pub run: Option<u64>,
     /// Another relay of the slot was seen.
     pub peer_seen: bool,
 }
@@ -84,19 +84,15 @@ impl MarkRing {
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
         let session = successor.session;
+        ring.holds(session);
         Reports(&ring.words).begin(session.confirmed, self.signature);
         self.ring = Some(ring);
-        self.holds(session);
         (left, prefix)
     }
 
-    /// This process holds the slot in this session from here on.
-    pub fn holds(&self, session: SlotSession) {
-        let Some(Ring { words, .. }) = &self.ring else { return };
-        // A process that dies in between leaves a run in which another relay was seen.
-        words.store(PEER_SEEN, 1);
-        words.store(SERVER_RUN, session.run);
-        words.store(PEER_SEEN, u64::from(session.peer_seen));
+    /// This process holds the slot in a further session from here on.
+    pub fn holds_again(&self, session: SlotSession) {
+        self.ring.iter().for_each(|ring| ring.holds(session));
     }
 
     /// Another relay of the slot was seen beside this one.
@@ -199,6 +195,14 @@ impl MarkRing {
 }
 
 impl Ring {
+    /// This process holds the slot in this session from here on.
+    fn holds(&self, session: SlotSession) {
+        // A process that dies in between leaves a run in which another relay was seen.
+        self.words.store(PEER_SEEN, 1);
+        self.words.store(SERVER_RUN, session.run.unwrap_or_default());
+        self.words.store(PEER_SEEN, u64::from(session.peer_seen));
+    }
+
     fn clear(&self) {
         self.words.store(WRITTEN, 0);
         self.words.store(PREFIX_COPY, 0);
@@ -232,7 +236,7 @@ impl Ring {
             return Err("the machine has been restarted since");
         }
         let SlotSession { confirmed, run, peer_seen } = successor.session;
-        let is_same_run = run == self.words.load(SERVER_RUN);
+        let is_same_run = run.is_some_and(|run| run == self.words.load(SERVER_RUN));
         let had_peer = peer_seen || self.words.load(PEER_SEEN) != 0;
         if !is_same_run && had_peer && !on(Mutant::MarksAfterCrash) {
             return Err("postgres was restarted or has crashed since, and there is another relay");

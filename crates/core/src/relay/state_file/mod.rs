@@ -85,7 +85,7 @@ impl StateFile {
             }
         } else if let Some(session) = session {
             self.marks.reported(session.confirmed);
-            self.marks.holds(session);
+            self.marks.holds_again(session);
         }
         if let Some(words) = &self.words {
             self.crash.takes_over(words, place);

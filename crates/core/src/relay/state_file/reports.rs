@@ -45,7 +45,7 @@ impl Reports<'_> {
         let reports = || REPORTS.take(made).map(|at| Lsn::from_wire(words.load(at)));
         let is_own = Signature::of_word(words.load(SIGNATURE)).is_on(confirmed);
         let is_earlier = is_own && reports().any(|report| confirmed < report);
-        let is_before_all = reports().all(|report| confirmed < report);
+        let is_before_all = made > 0 && reports().all(|report| confirmed < report);
         let is_set_back = is_before_all && !progress::is_trace(confirmed);
         !(reports().any(|report| report == confirmed) || is_earlier || is_set_back)
     }

@@ -9,6 +9,7 @@ fn lsn(number: u64) -> Lsn {
 fn a_slot_that_stands_where_no_report_has_left_it_was_another_relays() {
     let words = MemoryFile::default().bytes();
     let reports = Reports(&words);
+    assert!(reports.show_another_relay(lsn(800)), "nothing was reported");
     // GIVEN a process that took the slot at 800, left a trace, and has made reports since
     let signature = Signature::drawn(0);
     let own = |number: u64| 32 * number + 1;

@@ -13,7 +13,7 @@ fn lsn(number: u64) -> Lsn {
 
 /// A session in which the slot stands there.
 fn at(confirmed: u64) -> Option<SlotSession> {
-    Some(SlotSession { confirmed: lsn(confirmed), run: 1, peer_seen: false })
+    Some(SlotSession { confirmed: lsn(confirmed), run: Some(1), peer_seen: false })
 }
 
 fn mark(commit: u64, ordinal: u64) -> Mark {
@@ -99,9 +99,9 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
 
 #[test]
 fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was_seen() {
-    let last = SlotSession { confirmed: lsn(40), run: 1, peer_seen: false };
+    let last = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: false };
     let next = SlotSession { confirmed: lsn(40), ..last };
-    let restarted = SlotSession { run: 2, ..next };
+    let restarted = SlotSession { run: Some(2), ..next };
     for (seen_at_begin, seen_later, next, believed) in [
         (false, false, next, true),
         (true, true, next, true),
@@ -109,6 +109,8 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
         (true, false, restarted, false),
         (false, true, restarted, false),
         (false, false, SlotSession { peer_seen: true, ..restarted }, false),
+        (false, false, SlotSession { run: None, ..next }, true),
+        (true, false, SlotSession { run: None, ..next }, false),
     ] {
         let file = MemoryFile::default();
         marked(&file, &[mark(100, 0)], 40);
@@ -129,12 +131,13 @@ fn a_further_session_begins_with_what_is_seen_there() {
     let file = MemoryFile::default();
     marked(&file, &[mark(100, 0)], 40);
     let mut process = file.open();
-    let session = SlotSession { confirmed: lsn(40), run: 1, peer_seen: true };
+    let session = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: true };
     process.takes_over_at(PLACE, Some(session));
-    process.takes_over_at(PLACE, Some(SlotSession { run: 2, peer_seen: false, ..session }));
+    process.takes_over_at(PLACE, Some(SlotSession { run: Some(2), peer_seen: false, ..session }));
     drop(process);
-    let left =
-        file.open().takes_over_at(PLACE, Some(SlotSession { run: 3, peer_seen: false, ..session }));
+    let left = file
+        .open()
+        .takes_over_at(PLACE, Some(SlotSession { run: Some(3), peer_seen: false, ..session }));
     assert_eq!(left.iter().count(), 1);
 }
 

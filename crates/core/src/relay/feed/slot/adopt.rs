@@ -81,7 +81,7 @@ impl SlotFeed {
         let sighting = self.sightings.last();
         let session = SlotSession {
             confirmed: floor,
-            run: sighting.as_ref().map_or(0, |it| it.run.fingerprint()),
+            run: sighting.as_ref().and_then(|it| it.run.fingerprint()),
             peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
         };
         self.take_over_marks(&place, session, peer_held, down);

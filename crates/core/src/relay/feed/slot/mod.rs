@@ -164,7 +164,7 @@ impl SlotFeed {
     /// attempt at another one would show that the peer has the slot.
     fn may_stop_beside_a_peer(&self) -> bool {
         let is_without_session = self.is_closing && !self.is_connected();
-        let has_peer = || self.sightings.last().is_some_and(|it| it.has_peer());
+        let has_peer = || self.sightings.last().is_some_and(|it| it.has_peer_lately());
         is_without_session && has_peer() && !on(Mutant::StopsBesidePeer)
     }
 
@@ -196,11 +196,7 @@ impl SlotFeed {
         match stream.report(lsn, reporting, reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
-                let marks = &down.admitter.state_file.marks;
-                marks.reported(lsn);
-                if self.sightings.last().is_some_and(|it| it.has_peer()) {
-                    marks.peer_seen();
-                }
+                down.admitter.state_file.marks.reported(lsn);
                 down.policy.forget_suspects(lsn);
                 let sent = self.clock.instant();
                 self.status_updates.sent(sent);
@@ -254,8 +250,9 @@ impl Feed for SlotFeed {
                 if let Connection::Requested(awaited) = &mut self.connection {
                     *awaited = phase;
                 }
-                if let Some(slot) = self.slot.as_mut().filter(|_| phase == Phase::Standby) {
-                    slot.peer_held = true;
+                if phase == Phase::Standby {
+                    down.admitter.state_file.marks.peer_seen();
+                    self.slot.iter_mut().for_each(|slot| slot.peer_held = true);
                 }
                 let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
                 if phase == Phase::Standby && !keeps {
@@ -430,6 +427,9 @@ impl Feed for SlotFeed {
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         self.replication.flights.set_reachable(down.driver.is_reachable());
         self.replication.flights.adapt(now);
+        if self.sightings.has_peer() {
+            down.admitter.state_file.marks.peer_seen();
+        }
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
