@@ -111,8 +111,8 @@ impl Flights {
         let (settled_below, next) = (self.settled_below, self.next());
         self.confirm_time.observe(now, next, settled_below);
         self.overtaken.observe(now, (settled_below, next), self.confirm_time.usual());
-        let stands = self.is_reachable.then(|| self.overtaken.standing_below(now));
-        self.wait_below(self.overtaken.below().max(stands.unwrap_or_default()));
+        let standing = if self.is_reachable { self.overtaken.standing_below(now) } else { 0 };
+        self.wait_below(self.overtaken.below().max(standing));
     }
 
     /// The events below this number are too old: they wait for a destination that does not answer.

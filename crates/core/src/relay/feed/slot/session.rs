@@ -112,8 +112,8 @@ pub(super) fn judge(
         if wal_end < known {
             return Err(faults::went_back(source, known, wal_end));
         }
-        let floor = first_repeated(known, slot_confirmed);
-        let floor = if on(Mutant::FirstFloorByPeers) { known } else { floor };
+        // Postgres may have crashed since the peer confirmed, and the peer may have begun again there.
+        let floor = if on(Mutant::FirstFloorByPeers) { known } else { slot_confirmed };
         return Ok(SessionStart { floor, known, continuation: Continuation::First });
     };
     if known.place.system_id != place.system_id {
@@ -140,7 +140,10 @@ pub(super) fn judge(
     if wal_end < received && !on(Mutant::WalEndUnchecked) {
         return Err(faults::went_back(source, received, wal_end));
     }
-    let first_repeated = first_repeated(floor, slot_confirmed);
+    // A peer has begun where the slot stood, and that may be before what this relay has reported, or
+    // another peer was seen to confirm: reports are lost with a connection, and with a Postgres that
+    // crashes. What the peer has published again would be the last of its keys.
+    let first_repeated = if on(Mutant::FloorByOwnReport) { floor } else { slot_confirmed };
     if floor == ours {
         let floor = if seen.peer_may_have_held { first_repeated } else { floor };
         return start(floor, Continuation::Same);
@@ -149,14 +152,6 @@ pub(super) fn judge(
     let peers = peers.unwrap_or(PeerProgress { confirmed: floor, seen_unix_us, gap: None });
     log_takeover(&source.slot, ours, peers);
     start(first_repeated, Continuation::AfterPeers)
-}
-
-/// The position from which a peer may have published events again, of those before `confirmed`. A peer
-/// begins where the slot stands, and that may be before what this relay has reported, or a peer was seen
-/// to confirm: reports are lost with a connection, and with a Postgres that crashes. What the peer has
-/// published again would be the last of its keys.
-fn first_repeated(confirmed: Lsn, slot_confirmed: Lsn) -> Lsn {
-    if on(Mutant::FloorByOwnReport) { confirmed } else { confirmed.min(slot_confirmed) }
 }
 
 /// The fault if a process reads at `place`, where the WAL ends at `wal_end`, although the `last` one
