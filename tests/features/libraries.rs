@@ -207,18 +207,34 @@ fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
              VALUES (gen_random_uuid(), 'Poller', '{key}', 'T', '{{}}', '{status}')"
         ));
     };
-    // GIVEN rows that the poller has published, and rows that it has left
+    let [renumber] = &fences("renumber")[..] else { panic!() };
+    // GIVEN rows that the poller has published, and rows that it has left, in another order on disk
+    // than that of their times
     write(&scene, "sent", "SENT");
     write(&scene, "left", "NEW");
+    write(&scene, "left-before", "NEW");
+    scene.sql(
+        "UPDATE outbox_event SET created_at = created_at - interval '1 hour'
+         WHERE aggregate_id = 'left-before'",
+    );
     scene.make_topic("orders.Poller", 1);
     scene.sql(alter);
+    let last = scene.sql("SELECT max(seq) FROM outbox_event");
+    // Rows that are written while the poller still runs have their right place.
+    write(&scene, "new", "NEW");
+    write(&scene, "newer", "NEW");
+    scene.sql(
+        "UPDATE outbox_event SET created_at = created_at - interval '2 hours'
+         WHERE aggregate_id = 'newer'",
+    );
+    scene.sql(&renumber.replace("LAST", &last));
     let outbox = outbox_sections(config);
     scene.source = format!("mode = \"polling\"\n{polling}{outbox}");
     let mut relay = scene.spawn(&["run"]);
     let count = |status: &str| {
         scene.sql(&format!("SELECT count(*) FROM outbox_event WHERE status = '{status}'"))
     };
-    relay.wait_until("the row that was left", || count("SENT") == "2");
+    relay.wait_until("the rows that were left", || count("SENT") == "5");
     // WHEN the table is handed over
     scene
         .walrelay(&["outbox", "handover"])
@@ -231,5 +247,5 @@ fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
     // THEN every row that the poller has left is published once, by polling or by the slot
     let records = read(&["orders.Poller"]);
     let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
-    assert_eq!(keys, ["left", "later"]);
+    assert_eq!(keys, ["left-before", "left", "new", "newer", "later"]);
 }
