@@ -249,3 +249,48 @@ fn the_table_of_a_poller_moves_to_the_slot_as_the_page_says() {
     let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
     assert_eq!(keys, ["left-before", "left", "new", "newer", "later"]);
 }
+
+#[test]
+fn a_table_without_a_status_moves_to_polling_as_the_page_says() {
+    let mut scene = CliFixture::bare("existing_without_status");
+    let [ddl, config] = &fences("django")[..] else { panic!() };
+    let [polling, set_status] = &fences("no-status")[..] else { panic!() };
+    scene.source = format!("mode = \"polling\"\n{polling}{}", outbox_sections(config));
+    scene.sql(ddl);
+    scene.make_topic("without.status", 1);
+    let write = |key: &str| {
+        scene.sql(&format!(
+            "INSERT INTO shop_outboxevent (topic, partition_key, body)
+             VALUES ('without.status', '{key}', '{{}}')"
+        ))
+    };
+    let sent_by_the_poller = |key: &str| {
+        let set = "UPDATE shop_outboxevent SET sent_at = now() WHERE partition_key =";
+        scene.sql(&format!("{set} '{key}'"))
+    };
+    for key in ["sent-before", "left-before"] {
+        write(key);
+    }
+    sent_by_the_poller("sent-before");
+    // GIVEN the columns that check prints, and a poller that continues meanwhile
+    let check = scene.walrelay(&["check"]);
+    check.assert_says(&["table.column-missing"]);
+    let all = check.all();
+    let (_, alter) = all.split_once("ALTER TABLE").expect("the statement that adds the columns");
+    let (alter, _) = alter.split_once(';').unwrap();
+    scene.sql(&format!("ALTER TABLE{alter}"));
+    for key in ["sent-meanwhile", "left-meanwhile"] {
+        write(key);
+    }
+    sent_by_the_poller("sent-meanwhile");
+    // WHEN the poller has stopped and the status is set
+    scene.sql(set_status);
+    let mut relay = scene.spawn(&["run"]);
+    let pending = "SELECT count(*) FROM shop_outboxevent WHERE status <> 'published'";
+    relay.wait_until("the rows that were left", || scene.sql(pending) == "0");
+    relay.stop().assert_done();
+    // THEN the rows that the poller has left are published, and no others
+    let records = read(&["without.status"]);
+    let keys: Vec<_> = records.iter().map(|record| record.key().unwrap()).collect();
+    assert_eq!(keys, ["left-before", "left-meanwhile"]);
+}
