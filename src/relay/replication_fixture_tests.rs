@@ -198,7 +198,7 @@ impl Fixture {
     /// A session begins, before which everything before `floor` was confirmed.
     pub(crate) fn begins_at(&mut self, floor: u64) {
         let (floor, replication) = (Lsn::from_wire(floor), self.replication());
-        replication.starts_at(floor, 0, replication.progress.seen());
+        replication.starts_at(floor, floor, 0, replication.progress.seen());
         replication.transactions.begins_at(floor);
         replication.progress.on_connected(floor);
     }
