@@ -40,7 +40,7 @@ const GROUPS: &[Group] = &[
 
 /// Group 12, composition: sees everything, is seen by nothing below.
 const COMPOSITION: &[&str] =
-    &["relay", "health", "find", "admin", "config", "cli", "compare", "app"];
+    &["adapters", "relay", "health", "find", "admin", "config", "cli", "compare", "app"];
 
 /// Files below the first may import files below the second against the direction, and why. Paths are
 /// those within a crate.
