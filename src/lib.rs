@@ -15,13 +15,11 @@ pub mod dead_letter;
 pub mod doctor;
 pub mod features;
 pub(crate) mod find;
-pub mod health;
-pub mod metrics;
 pub mod polling;
 pub mod relay;
 pub mod sink;
-pub mod trace;
 
 pub use walrelay_base as base;
 pub use walrelay_core::{delivery, format, outbox, pgoutput};
+pub use walrelay_ops::{health, metrics, trace};
 pub use walrelay_postgres as source;

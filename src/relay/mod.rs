@@ -1,7 +1,6 @@
 //! The loop of [`walrelay_core::relay`] with its surroundings: sessions, the state file, the stops
 //! that are kept, the topics that are read, and claimed rows.
 
-mod adapters;
 mod claim_workers;
 pub mod control;
 mod preconditions;
@@ -14,11 +13,11 @@ use walrelay_core::relay::faults;
 pub use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
 pub use walrelay_core::relay::{Parts, ReadBack, Relay, ports, slot_history};
 
-pub(crate) use self::adapters::{DataMeter, FactsRecorder};
 pub(crate) use self::claim_workers::Workers;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::state_file::open as open_state_file;
 pub(crate) use self::topic_ends::read_back;
+pub(crate) use walrelay_ops::adapters::{DataMeter, FactsRecorder};
 
 #[cfg(test)]
 mod replication_tests;

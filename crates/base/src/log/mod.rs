@@ -26,7 +26,7 @@ pub mod testing;
 /// Target of findings: each names another thing, and whoever writes them repeats none.
 pub const FINDINGS: &str = "walrelay::findings";
 /// Target of changes of state: they come once a second at most, and the last one counts.
-const STATES: &str = "walrelay::health::state_watch";
+pub const STATES: &str = "walrelay::health::state_watch";
 /// The AMQP client logs whole messages that the broker returns, and payloads must not be logged. A
 /// filter alone would not do: one of its modules by name would go before it.
 const NEVER_LOGGED: &str = "lapin";

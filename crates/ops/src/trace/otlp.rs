@@ -6,8 +6,8 @@
 
 use super::context::TraceContext;
 use super::span::{FinishedSpan, PublishSpan};
-use crate::base::event::MessagingNames;
-use crate::base::time::rfc3339;
+use walrelay_base::event::MessagingNames;
+use walrelay_base::time::rfc3339;
 
 const NAME: &str = "outbox.publish";
 const KIND_PRODUCER: u64 = 4;
@@ -18,15 +18,15 @@ const IS_REMOTE: u32 = 0x200;
 
 /// The attributes that all spans of the process have in common.
 #[derive(Clone, Debug)]
-pub(crate) struct SpanSource {
-    pub(crate) service_name: String,
+pub struct SpanSource {
+    pub service_name: String,
     /// The slot or the table, and the host.
-    pub(crate) instance: String,
+    pub instance: String,
     /// `messaging.system`.
-    pub(crate) system: &'static str,
-    pub(crate) names: MessagingNames,
+    pub system: &'static str,
+    pub names: MessagingNames,
     /// Whether the position of an event is that of its commit.
-    pub(crate) has_commit_lsn: bool,
+    pub has_commit_lsn: bool,
 }
 
 impl SpanSource {
@@ -41,7 +41,7 @@ impl SpanSource {
             });
             resource_spans.message(2, |scope_spans| {
                 scope_spans.message(1, |scope| {
-                    scope.text(1, env!("CARGO_PKG_NAME"));
+                    scope.text(1, "walrelay");
                     scope.text(2, env!("CARGO_PKG_VERSION"));
                 });
                 for span in spans {

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::base::secret::Secret;
-use crate::base::settings::kind::FILLED;
-use crate::base::settings::{ratio, secret, settings, text, url};
+use walrelay_base::secret::Secret;
+use walrelay_base::settings::kind::FILLED;
+use walrelay_base::settings::{ratio, secret, settings, text, url};
 
 settings! {
     /// The `[tracing]` section.

@@ -7,24 +7,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::figures::binary_size;
-use crate::base::lsn::Lsn;
-use crate::source::oldest_transaction::{OldestTransaction, PINNED_BYTES_MIN};
-use crate::source::slot_state::SlotFacts;
+use walrelay_base::figures::binary_size;
+use walrelay_base::lsn::Lsn;
+use walrelay_postgres::oldest_transaction::{OldestTransaction, PINNED_BYTES_MIN};
+use walrelay_postgres::slot_state::SlotFacts;
 
 /// A transaction that holds `restart_lsn`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SlotPin {
-    pub(crate) by: OldestTransaction,
-    pub(crate) age: Duration,
-    pub(crate) restart_lsn: Lsn,
+pub struct SlotPin {
+    pub by: OldestTransaction,
+    pub age: Duration,
+    pub restart_lsn: Lsn,
     /// WAL from `restart_lsn` to the confirmed LSN: nobody but the transaction needs it kept.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 impl SlotPin {
     /// A sentence with the SQL that mends it.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let (title, age_s, mend) = (self.by.title(), self.age.as_secs(), self.by.mend());
         let SlotPin { restart_lsn, bytes, .. } = self;
         format!(

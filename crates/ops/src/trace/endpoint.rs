@@ -7,14 +7,14 @@ use std::fmt;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 
-use crate::base::encoding::percent_decode;
-use crate::base::secret::Secret;
+use walrelay_base::encoding::percent_decode;
+use walrelay_base::secret::Secret;
 
 const PATH: &str = "/v1/traces";
 
 /// Where spans are posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OtlpEndpoint {
+pub struct OtlpEndpoint {
     pub(super) tls: bool,
     /// A name or an address, without brackets.
     pub(super) host: String,
@@ -26,7 +26,7 @@ pub(crate) struct OtlpEndpoint {
 
 impl OtlpEndpoint {
     /// Reads a base URL. The error says what is wrong with it.
-    pub(crate) fn parse(url: &Secret) -> Result<OtlpEndpoint, &'static str> {
+    pub fn parse(url: &Secret) -> Result<OtlpEndpoint, &'static str> {
         let uri: Uri = url.expose().parse().map_err(|_| "this is no URL")?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
@@ -67,7 +67,7 @@ impl fmt::Display for OtlpEndpoint {
 }
 
 /// Reads `name=value,name=value`. The error says which entry is wrong.
-pub(crate) fn parse_headers(text: &Secret) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
+pub fn parse_headers(text: &Secret) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let entries = text.expose().split(',').zip(1..).filter(|(entry, _)| !entry.trim().is_empty());
     let read = |entry: &str| {
         let (name, value) = entry.split_once('=')?;

@@ -9,9 +9,9 @@ use walrelay_harness::collector::Collector;
 use super::super::context::TraceContext;
 use super::super::span::PublishSpan;
 use super::*;
-use crate::base::event::MessagingNames;
-use crate::base::lsn::Lsn;
-use crate::base::testing::{self_signed, tls_acceptor};
+use walrelay_base::event::MessagingNames;
+use walrelay_base::lsn::Lsn;
+use walrelay_base::testing::{self_signed, tls_acceptor};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// The longest that a relay that stops may wait for a collector, on a machine that is busy.

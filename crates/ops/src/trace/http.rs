@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::OtlpEndpoint;
-use crate::base::http::{HttpError, start};
+use walrelay_base::http::{HttpError, start};
 
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const CONTENT_TYPE: &str = "application/x-protobuf";

@@ -12,21 +12,21 @@ use tokio::time::timeout;
 use super::Phase;
 use super::facts::Facts;
 use super::slot_pin::{PinWatch, SlotPin};
-use crate::base::error::Fault;
-use crate::base::lsn::Lsn;
-use crate::base::random;
-use crate::doctor::fingerprint::{
+use crate::metrics::{Metrics, Point};
+use walrelay_base::error::Fault;
+use walrelay_base::lsn::Lsn;
+use walrelay_base::random;
+use walrelay_core::doctor::fingerprint::{
     Comparison, KnownPublication, PublicationFingerprint, PublicationLook,
 };
-use crate::metrics::{Metrics, Point};
-use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind};
-use crate::source::faults::{TWO_SERVERS, slot_lost, two_servers};
-use crate::source::oldest_transaction::oldest_transaction;
-use crate::source::publication::published_unless_locked;
-use crate::source::settings::SourceSettings;
-use crate::source::sightings::Sightings;
-use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
-use crate::source::sql::{self, Sql};
+use walrelay_postgres::connect::{ConnectCause, ConnectError, ConnectErrorKind};
+use walrelay_postgres::faults::{TWO_SERVERS, slot_lost, two_servers};
+use walrelay_postgres::oldest_transaction::oldest_transaction;
+use walrelay_postgres::publication::published_unless_locked;
+use walrelay_postgres::settings::SourceSettings;
+use walrelay_postgres::sightings::Sightings;
+use walrelay_postgres::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
+use walrelay_postgres::sql::{self, Sql};
 
 /// The publication is read less often than the slot.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
@@ -41,17 +41,17 @@ const KNOWN_FOR: Duration = Duration::from_secs(3);
 const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
     (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 
-pub(crate) struct SlotWatch {
-    pub(crate) settings: SourceSettings,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) facts: Arc<Facts>,
+pub struct SlotWatch {
+    pub settings: SourceSettings,
+    pub metrics: Arc<Metrics>,
+    pub facts: Arc<Facts>,
     /// The origin of the facts' clock.
-    pub(crate) origin: Instant,
+    pub origin: Instant,
     /// The publication as this process met it.
-    pub(crate) known: Arc<KnownPublication>,
-    pub(crate) sightings: Arc<Sightings>,
+    pub known: Arc<KnownPublication>,
+    pub sightings: Arc<Sightings>,
     /// Called when Postgres shuts down.
-    pub(crate) stopping: Box<dyn Fn()>,
+    pub stopping: Box<dyn Fn()>,
 }
 
 impl SlotWatch {
@@ -61,7 +61,7 @@ impl SlotWatch {
 }
 
 /// Watches until it finds a fault that must stop the relay. It may be cancelled at any time.
-pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
+pub async fn watch(mut watch: SlotWatch) -> Fault {
     // Until the first session the preflight reports what is wrong.
     let begins = [Phase::Starting, Phase::Connecting, Phase::LoginRefused, Phase::AwaitingPrimary];
     while begins.contains(&watch.facts.snapshot().pass.phase) {

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::facts::Snapshot;
 use super::judge::{Health, HealthLimits, Judge, StateChange};
+use walrelay_base::log::STATES;
+
 use crate::metrics::{HealthState, Metrics};
 
 pub struct StateWatch {
@@ -60,9 +62,11 @@ fn write_line(health: &Health, StateChange { from, lasted_ms }: &StateChange) {
     let text = text.as_deref();
     match health.state {
         HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
-            tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
+            tracing::warn!(target: STATES, code = "state", from, to, reason, text, lasted_ms, "state");
         }
-        _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
+        _ => {
+            tracing::info!(target: STATES, code = "state", from, to, reason, text, lasted_ms, "state")
+        }
     }
 }
 

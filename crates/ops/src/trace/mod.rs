@@ -16,7 +16,7 @@ mod settings;
 
 use walrelay_core::trace::{context, event_spans, span};
 
-pub(crate) use self::endpoint::{OtlpEndpoint, parse_headers};
-pub(crate) use self::exporter::{SpanExporter, inspect};
-pub(crate) use self::otlp::SpanSource;
+pub use self::endpoint::{OtlpEndpoint, parse_headers};
+pub use self::exporter::{SpanExporter, inspect};
+pub use self::otlp::SpanSource;
 pub use self::settings::TracingSettings;

@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::judge::StateChange;
 use super::*;
-use crate::base::lsn::Lsn;
-use crate::source::idle_timeout::IdleTimeout;
+use walrelay_base::lsn::Lsn;
+use walrelay_postgres::idle_timeout::IdleTimeout;
 
 pub(super) const LIMITS: HealthLimits =
     HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 };
@@ -100,7 +100,7 @@ fn the_first_event_after_an_idle_hour_is_not_a_stall() {
 fn a_destination_that_is_silent_is_named_while_others_settle() {
     // GIVEN events that settle, and one destination that confirms nothing
     let (mut recorder, facts) = facts(0);
-    let name = crate::base::text::ShortText::new("partition 3 of topic t\n");
+    let name = walrelay_base::text::ShortText::new("partition 3 of topic t\n");
     let silent = SilentDestination { name, events: 12 };
     for second in 0..=31_u64 {
         let busy = Pass { in_flight_events: 12, settled_events: second, ..streaming() };

@@ -19,14 +19,14 @@ use super::otlp::{SpanSource, rejected_spans};
 use super::queue::{BATCH_SPANS_MAX, SpanQueue};
 use super::settings::TracingSettings;
 use super::span::FinishedSpan;
-use crate::base::backoff::Backoff;
-use crate::base::error::{Exit, Fault};
-use crate::base::finding::Finding;
-use crate::base::random;
-use crate::base::secret::Secret;
-use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
-use crate::base::{host, http, runtime};
 use crate::metrics::Metrics;
+use walrelay_base::backoff::Backoff;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::finding::Finding;
+use walrelay_base::random;
+use walrelay_base::secret::Secret;
+use walrelay_base::tls::{self, PemFile, RootsVerifier, TlsError};
+use walrelay_base::{host, http, runtime};
 
 /// A batch that is not full waits so long for more.
 const BATCH_WITHIN: Duration = Duration::from_secs(1);
@@ -41,14 +41,14 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(120);
 
 /// The exporter, for as long as the relay runs.
-pub(crate) struct SpanExporter {
+pub struct SpanExporter {
     queue: Arc<SpanQueue>,
     thread: JoinHandle<()>,
 }
 
 impl SpanExporter {
     /// Starts the exporter if there is an endpoint. Returns what makes its spans, too.
-    pub(crate) fn start(
+    pub fn start(
         settings: &TracingSettings,
         source: SpanSource,
         metrics: &Arc<Metrics>,
@@ -82,7 +82,7 @@ impl SpanExporter {
     }
 
     /// Sends what is left.
-    pub(crate) fn stop(self) {
+    pub fn stop(self) {
         self.queue.close();
         // A panic was logged by the thread; there is nothing left to be done.
         let _ended = self.thread.join().is_ok();
@@ -91,7 +91,7 @@ impl SpanExporter {
 
 /// Checks, for `check`, what [`SpanExporter::start`] needs. The collector is not asked: a relay starts
 /// without it.
-pub(crate) fn inspect(settings: &TracingSettings) -> Option<Finding> {
+pub fn inspect(settings: &TracingSettings) -> Option<Finding> {
     let client = client(settings, settings.endpoint.as_ref()?);
     Some(match client {
         Ok(OtlpClient { endpoint, headers, .. })

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use walrelay_core::relay::ports::{self, Counter, Gauge, Meters};
 
-use crate::base::lsn::Lsn;
 use crate::health::{FactsWriter, Pass};
 use crate::metrics::{Ignored, KnownFrom, Metrics, PassCounts, Stage};
+use walrelay_base::lsn::Lsn;
 
 impl Meters for Metrics {
     fn count(&self, counter: Counter, by: u64) {
@@ -35,7 +35,7 @@ impl Meters for Metrics {
 }
 
 /// The meter of the data thread, with the metrics that it adds to.
-pub(crate) struct DataMeter(pub(crate) PassCounts);
+pub struct DataMeter(pub PassCounts);
 
 impl ports::PassMeter for DataMeter {
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64) {
@@ -68,9 +68,9 @@ impl ports::PassMeter for DataMeter {
 }
 
 /// The facts, whose times count from an origin.
-pub(crate) struct FactsRecorder {
-    pub(crate) recorder: FactsWriter,
-    pub(crate) origin: Instant,
+pub struct FactsRecorder {
+    pub recorder: FactsWriter,
+    pub origin: Instant,
 }
 
 impl ports::Recorder for FactsRecorder {

@@ -1,14 +1,24 @@
 use walrelay_harness::collector::{self, Span, SpanKind, StatusCode, attribute};
 
 use super::*;
-use crate::base::lsn::Lsn;
+use walrelay_base::lsn::Lsn;
+
+const KAFKA: MessagingNames = MessagingNames {
+    key: Some("messaging.kafka.message.key"),
+    tombstone: Some("messaging.kafka.message.tombstone"),
+    ..MessagingNames::NONE
+};
+const RABBITMQ: MessagingNames = MessagingNames {
+    routing_key: Some("messaging.rabbitmq.destination.routing_key"),
+    ..MessagingNames::NONE
+};
 
 fn source(system: &'static str) -> SpanSource {
     SpanSource {
         service_name: "shop-relay".into(),
         instance: "walrelay@host".into(),
         system,
-        names: crate::sink::kind_named(system).unwrap().messaging,
+        names: if system == "kafka" { KAFKA } else { RABBITMQ },
         has_commit_lsn: system == "kafka",
     }
 }

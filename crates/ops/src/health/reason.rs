@@ -1,7 +1,7 @@
 //! Why the relay is in a state other than streaming or polling: a code for scripts and a sentence.
 
-use crate::base::figures::binary_size;
 use std::fmt;
+use walrelay_base::figures::binary_size;
 
 use super::{IntakeHold, SilentDestination};
 

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use super::slot_pin::SlotPin;
 use super::{Pass, Phase};
-use crate::base::lsn::Lsn;
-use crate::base::stop::Stop;
-use crate::base::text::truncated;
-use crate::source::idle_timeout::IdleTimeout;
+use walrelay_base::lsn::Lsn;
+use walrelay_base::stop::Stop;
+use walrelay_base::text::truncated;
+use walrelay_postgres::idle_timeout::IdleTimeout;
 
 /// Longest note, in bytes; a note is one sentence.
 const NOTE_BYTES_MAX: usize = 500;
@@ -99,13 +99,13 @@ impl Facts {
     }
 
     /// The reason that keeps the slot's `restart_lsn` from moving.
-    pub(crate) fn pin(&self) -> Option<SlotPin> {
+    pub fn pin(&self) -> Option<SlotPin> {
         held(&self.pin).clone()
     }
 
     /// The effect of a time without a reader on the slot at `now_ms`. Without a session the relay
     /// does not read it, and may not be able to look either.
-    pub(crate) fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
+    pub fn idle_timeout(&self, now_ms: u64) -> Option<IdleTimeout> {
         let SlotIdle { timeout, seen_ms } = (*held(&self.idle))?;
         use Phase::{AwaitingPrimary, Connecting, Halted, LoginRefused};
         let has_no_session = matches!(

@@ -13,7 +13,7 @@ mod facts;
 mod judge;
 mod reason;
 mod slot_pin;
-pub(crate) mod slot_watch;
+pub mod slot_watch;
 mod state_watch;
 mod wal_growth;
 

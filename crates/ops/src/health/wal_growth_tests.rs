@@ -1,6 +1,6 @@
-use crate::base::lsn::Lsn;
 use crate::health::tests::{LIMITS, streaming};
 use crate::health::{Facts, HealthState, Judge, Pass, Phase, StateReason, facts};
+use walrelay_base::lsn::Lsn;
 
 /// Judges once a second from second 1 to `seconds`; `now` changes the pass and the server for it.
 fn watched(

@@ -7,7 +7,7 @@
 
 use super::Phase;
 use super::facts::Snapshot;
-use crate::base::lsn::Lsn;
+use walrelay_base::lsn::Lsn;
 
 /// The positions that move as long as the relay works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
