@@ -55,6 +55,15 @@ pub struct SlotHistory {
     last: Option<LastLook>,
     /// When a peer was last seen to hold the slot, if nobody else has held it since.
     peer_at: Option<Instant>,
+    /// The last sight before this session was requested: it may have ended before its first look.
+    before: LastSight,
+}
+
+/// When the slot was seen last, and when a peer was.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastSight {
+    looked_at: Option<Instant>,
+    peer_at: Option<Instant>,
 }
 
 /// The range in which LSNs can be compared.
@@ -116,6 +125,7 @@ impl SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
             server: self.server.clone(),
+            before: self.last_sight(),
             ours,
             held,
             ..SlotHistory::default()
@@ -126,6 +136,7 @@ impl SlotHistory {
     pub fn connected(&mut self, place: SystemTimeline, server: ServerStart) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begins(Lsn::ZERO, None);
+            self.before = LastSight::default();
         }
         (self.place, self.server) = (Some(place), server);
     }
@@ -213,7 +224,7 @@ impl SlotHistory {
         let distance = slot.confirmed_flush.bytes_since(self.ours);
         let is_chosen = was_advanced && distance > TRACE_BYTES_MAX && !peer_was_there;
         if is_by_peer_there || progress::is_trace(slot.confirmed_flush) && !is_chosen {
-            let gap = self.last_sight().0.map(|at| now.saturating_duration_since(at));
+            let gap = self.last_sight().looked_at.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));
         }
         Err(Mover::Unseen)
@@ -227,23 +238,25 @@ impl SlotHistory {
         let is_same_run =
             self.held.as_ref().is_some_and(|held| held.run == slot.run_of(&self.server));
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
-        let was_out_of_sight = self.last_sight().0.is_none_or(unseen);
+        let was_out_of_sight = self.last_sight().looked_at.is_none_or(unseen);
         slot.confirmed_flush > self.ours || !is_same_run || was_out_of_sight
     }
 
     /// Whether a peer had a session when the slot was seen last.
     fn peer_was_there(&self) -> bool {
-        let (looked_at, peer_at) = self.last_sight();
+        let LastSight { looked_at, peer_at } = self.last_sight();
         peer_at.zip(looked_at).is_some_and(|(peer_at, looked_at)| {
             looked_at.saturating_duration_since(peer_at) <= PEER_SEEN_WITHIN
         })
     }
 
-    /// When the slot was seen last, and when a peer was.
-    fn last_sight(&self) -> (Option<Instant>, Option<Instant>) {
+    fn last_sight(&self) -> LastSight {
         let held = self.held.as_ref();
         let looked_at = self.last.as_ref().map(|last| last.at).or(held.map(|held| held.at));
-        (looked_at, self.peer_at.max(held.and_then(|held| held.peer_at)))
+        LastSight {
+            looked_at: looked_at.max(self.before.looked_at),
+            peer_at: self.peer_at.max(held.and_then(|it| it.peer_at)).max(self.before.peer_at),
+        }
     }
 
     /// A session of this relay holds the slot.

@@ -202,6 +202,26 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
 }
 
 #[test]
+fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_session_shows_it() {
+    let held = |at| Sighting { at, run: run("a"), decoded: Some(8), peer_at: None };
+    for (looked_after, moved) in [
+        (None, Some(200)),
+        (Some(PEER_SEEN_WITHIN), Some(200)),
+        // The peer was not there any more when the slot was seen last.
+        (Some(PEER_SEEN_WITHIN * 2), None),
+    ] {
+        let (mut history, now) = history();
+        history.look(&slot(150, relay(PEER)), now);
+        history.look(&slot(150, None), now);
+        history.opened(OWN);
+        history.begins(lsn(150), looked_after.map(|after| held(now + after)));
+        // Frozen meanwhile: a relay had the slot, and has gone.
+        history.look(&slot(200, None), now + GAP_MAX * 4);
+        assert_eq!(confirmed(&mut history), moved, "{looked_after:?}");
+    }
+}
+
+#[test]
 fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     let peer_at = |confirmed| HeldSlot { has_peer: true, ..slot(confirmed, None) };
     let is_takeover_of = |look: HeldSlot, server_now: &str, blind_for: Duration| {

@@ -5,7 +5,7 @@ use walrelay_core::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::connection::{Phase, Publish, Unanswered};
-use super::server::{Mood, QUEUES, Server, Trouble, below};
+use super::server::{Forbidden, Mood, QUEUES, Server, Trouble, below};
 use crate::broker::Record;
 
 /// So long a channel waits for a queue that does not know it, and then nacks.
@@ -120,6 +120,12 @@ impl Server {
         let is_full = queue.trouble == Some(Trouble::Full);
         self.counts.full += u64::from(is_full && acked == Some(false));
         self.counts.nacked_and_stored += u64::from(stores && acked == Some(false));
+        if acked == Some(true)
+            && !self.forbidden.is_empty()
+            && let Some(refused) = self.forbidden.get_mut(&(by, topic.to_owned()))
+        {
+            refused.has_taken_since = true;
+        }
         if acked == Some(true) && !stores {
             let returned =
                 ReturnedMessage { id: record.id.clone(), code: 312, text: "NO_ROUTE".to_owned() };
@@ -151,7 +157,9 @@ impl Server {
         let Some(channel) = connection.channels.get_mut(&number) else { return };
         let topic = record.topic;
         let last = self.forbidden.get(&(by, topic.to_owned()));
-        let is_soon = |(other, at): &(u64, u64)| *other != id && now_us < at + ASKED_AGAIN_US;
+        let is_soon = |it: &Forbidden| {
+            it.connection != id && !it.has_taken_since && now_us < it.at_us + ASKED_AGAIN_US
+        };
         if code == 403 && last.is_some_and(is_soon) {
             let what = format!("closes: {by:?} sends to {topic} at once after a refusal");
             self.complaint.get_or_insert(what);

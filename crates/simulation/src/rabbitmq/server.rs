@@ -87,9 +87,8 @@ pub(crate) struct Server {
     pub(super) counts: RabbitCounts,
     /// Events that it has refused.
     pub(super) refused: BTreeSet<String>,
-    /// The last connection on which the relay has heard that the login may not publish
-    /// there, and when, by sink and routing key.
-    pub(super) forbidden: BTreeMap<((usize, u64), String), (u64, u64)>,
+    /// Where the login may not publish, by sink and routing key.
+    pub(super) forbidden: BTreeMap<((usize, u64), String), Forbidden>,
     /// The topics whose exchange was missing at any time.
     pub(super) missed: BTreeSet<String>,
     /// How often each sink has heard that its connection was closed because the user had opened too
@@ -109,6 +108,16 @@ impl std::fmt::Debug for Server {
 
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     random.number() as usize % bound.max(1)
+}
+
+/// A refusal over the right to publish with a routing key, as a sink has heard it.
+#[derive(Debug)]
+pub(super) struct Forbidden {
+    /// The last connection on which it was refused.
+    pub(super) connection: u64,
+    pub(super) at_us: u64,
+    /// Messages with this routing key were taken since: one event was refused, and not all.
+    pub(super) has_taken_since: bool,
 }
 
 impl Server {
@@ -212,7 +221,8 @@ impl Server {
             }
             let after = loss.text.split_once("topic '").map(|(_, after)| after);
             if let Some((topic, _)) = after.and_then(|after| after.split_once('\'')) {
-                self.forbidden.insert((by, topic.to_owned()), (id, now_us));
+                let heard = Forbidden { connection: id, at_us: now_us, has_taken_since: false };
+                self.forbidden.insert((by, topic.to_owned()), heard);
             }
         }
     }

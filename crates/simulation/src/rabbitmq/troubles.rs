@@ -36,7 +36,7 @@ impl Server {
         let mut refusals = self.forbidden.iter().filter(|((_, key), _)| key == topic);
         let is_missing = self.missing_exchange.is_some();
         let is_near = |at: u64| self.now_us < at + ATTEMPTS_WITHIN_US;
-        refusals.any(|(_, (_, at))| is_missing || is_near(*at))
+        refusals.any(|(_, it)| is_missing || is_near(it.at_us))
             || is_missing && self.missed.contains(topic)
     }
 
