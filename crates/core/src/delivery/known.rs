@@ -15,12 +15,12 @@
 //! event that was published, because the topic may have been made anew, or a key may have gone back in
 //! it. A dead letter stands elsewhere, so its mark counts whatever the topic says.
 
-use std::hash::{DefaultHasher, Hasher as _};
+use std::hash::Hasher as _;
 
 use super::prefix::ConfirmedPrefix;
 use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
-use crate::base::hash::{HashMap, HashSet};
+use crate::base::hash::{FixedHasher, HashMap, HashSet};
 use crate::base::lsn::Lsn;
 use crate::metrics::KnownFrom;
 use crate::mutants::{Mutant, on};
@@ -40,13 +40,10 @@ impl Fingerprint {
     /// An id need not be unique, and the position of an event depends on which tables are outboxes:
     /// so the content counts as well.
     pub fn of(position: Position, event: &Outbound<'_>) -> Fingerprint {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FixedHasher::default();
         hasher.write(event.key.unwrap_or_default());
         // Equal hashes of different keys cost repetitions and nothing else.
         let key = event.key.map_or(0, |_| (hasher.finish() as u32).max(1));
-        hasher.write_u64(position.commit_lsn.to_wire());
-        hasher.write_u64(position.ordinal);
-        hasher.write_i64(event.commit_unix_us);
         let lengths = [event.key, event.value].map(|it| it.map_or(u64::MAX, |it| it.len() as u64));
         lengths.into_iter().for_each(|length| hasher.write_u64(length));
         for text in [event.id, event.exchange, event.topic] {
@@ -54,6 +51,11 @@ impl Fingerprint {
             hasher.write(text.as_bytes());
         }
         hasher.write(event.value.unwrap_or_default());
+        // The position comes last: the writer of a row may choose bytes of equal hashes, and still
+        // not the hash of an event at another position.
+        hasher.write_i64(event.commit_unix_us);
+        hasher.write_u64(position.commit_lsn.to_wire());
+        hasher.write_u64(position.ordinal);
         Fingerprint { event: hasher.finish().max(1), key }
     }
 }
