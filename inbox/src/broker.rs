@@ -10,10 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use crate::InboxError;
 use crate::lanes::Lanes;
 use crate::message::Message;
-use crate::settings::Plan;
+use crate::{InboxError, Settings};
 
 /// A kind of broker.
 pub(crate) trait Broker: Send + Sync + 'static {
@@ -23,19 +22,19 @@ pub(crate) trait Broker: Send + Sync + 'static {
     const SYSTEM: &'static str;
 
     /// The exchange to which a replayed dead letter goes. Kafka has none.
-    fn replay_exchange(&self, plan: &Plan) -> Option<String>;
+    fn replay_exchange(&self, settings: &Settings) -> Option<String>;
 
     /// Makes what is missing of the consumer's topics, queues, exchanges and bindings.
-    fn init(&self, plan: &Plan) -> impl Future<Output = Result<(), InboxError>> + Send;
+    fn init(&self, settings: &Settings) -> impl Future<Output = Result<(), InboxError>> + Send;
 
-    fn copies(&self, plan: &Plan) -> Result<Self::Copies, InboxError>;
+    fn copies(&self, settings: &Settings) -> Result<Self::Copies, InboxError>;
 
     /// Offers deliveries until a stop is requested, and reconnects for as long. Returns when
-    /// all that had begun is settled at the broker, at the latest `plan.stop_within` after the
+    /// all that had begun is settled at the broker, at the latest `settings.stop_within` after the
     /// request. An error is one that a new connection would not mend.
     fn consume(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         lanes: Lanes<Self::Token>,
         stop: Stop,
     ) -> impl Future<Output = Result<(), InboxError>> + Send;

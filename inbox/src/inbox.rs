@@ -16,7 +16,6 @@ use crate::login::RefusedLogin;
 use crate::metrics::Metrics;
 use crate::process::Shared;
 use crate::retention::Retention;
-use crate::settings::Plan;
 use crate::span::Tracing;
 use crate::store::{Store, ends_session};
 use crate::{Handler, InboxError, Settings, Source, lanes};
@@ -42,19 +41,20 @@ impl Inbox {
     /// Makes the tables, and the topics or queues of retries and dead letters, as far as they are
     /// missing. Needs the rights for that, which [`Inbox::run`] does not.
     pub async fn init(&self) -> Result<(), InboxError> {
-        let plan = self.settings.plan()?;
+        let settings = &self.settings;
+        settings.check()?;
         let what = "making the tables";
         let refused = |source| postgres_error(what, source);
         let late = |_| InboxError::NoAnswer { what, within: CONNECT_WITHIN };
-        let database = Database::new(&self.settings)?;
+        let database = Database::new(settings)?;
         let connecting = tokio::time::timeout(CONNECT_WITHIN, database.connect());
         let client = connecting.await.map_err(late)?.map_err(refused)?;
         client.batch_execute(TABLES).await.map_err(refused)?;
         match &self.source {
             #[cfg(feature = "kafka")]
-            Source::Kafka(kafka) => kafka.init(&plan).await,
+            Source::Kafka(kafka) => kafka.init(settings).await,
             #[cfg(feature = "rabbitmq")]
-            Source::RabbitMq(rabbit) => rabbit.init(&plan).await,
+            Source::RabbitMq(rabbit) => rabbit.init(settings).await,
         }
     }
 
@@ -79,30 +79,31 @@ impl Inbox {
         handler: H,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), InboxError> {
-        let plan = self.settings.plan()?;
-        let database = Database::new(&self.settings)?;
+        let settings = &self.settings;
+        settings.check()?;
+        let database = Database::new(settings)?;
         let mut shutdown = pin!(shutdown);
         tokio::select! {
-            checked = check(&database, &plan) => checked?,
+            checked = check(&database, settings) => checked?,
             () = &mut shutdown => return Ok(()),
         }
         let shared = Arc::new(Shared::<B, H> {
             handler,
-            copies: broker.copies(&plan)?,
-            replay_exchange: broker.replay_exchange(&plan),
-            writer: writer_name(&plan.service),
-            breaker: Breaker::new(self.settings.burst_max, self.settings.burst_window),
-            metrics: self.metrics(&plan)?,
-            tracing: Tracing::new(&self.settings, B::SYSTEM),
-            plan: plan.clone(),
+            copies: broker.copies(settings)?,
+            replay_exchange: broker.replay_exchange(settings),
+            writer: writer_name(&settings.service),
+            breaker: Breaker::new(settings.burst_max, settings.burst_window),
+            metrics: self.metrics()?,
+            tracing: Tracing::new(settings, B::SYSTEM),
+            settings: settings.clone(),
         });
-        let Settings { lanes: count, lane_messages_max, .. } = self.settings;
+        let Settings { lanes: count, lane_messages_max, .. } = *settings;
         let (lanes, mut lane_tasks) = lanes::start(&shared, &database, count, lane_messages_max);
         let mut retention = JoinSet::new();
-        retention.spawn(Retention::new(&self.settings, database).run());
+        retention.spawn(Retention::new(settings, database).run());
 
         let (stop, stopped) = watch::channel(false);
-        let consuming = broker.consume(&plan, lanes, Stop(stopped));
+        let consuming = broker.consume(settings, lanes, Stop(stopped));
         let stopping = async {
             shutdown.await;
             stop.send_replace(true);
@@ -119,12 +120,11 @@ impl Inbox {
         ended
     }
 
-    fn metrics(&self, plan: &Plan) -> Result<Metrics, InboxError> {
+    fn metrics(&self) -> Result<Metrics, InboxError> {
         if let Some(known) = self.metrics.get() {
             return Ok(known.clone());
         }
-        let registry = self.settings.registry.as_ref();
-        let metrics = Metrics::new(plan, registry)
+        let metrics = Metrics::new(&self.settings)
             .map_err(|error| InboxError::Settings(format!("metrics: {error}")))?;
         Ok(self.metrics.get_or_init(|| metrics).clone())
     }
@@ -142,9 +142,9 @@ async fn broken_lane(lanes: &mut JoinSet<()>) -> InboxError {
 
 /// A mistake that time does not mend is told at the start: a login that is refused, a database or
 /// a table that does not exist. A server that does not answer is waited for later.
-async fn check(database: &Database, plan: &Plan) -> Result<(), InboxError> {
+async fn check(database: &Database, settings: &Settings) -> Result<(), InboxError> {
     let opened = tokio::time::timeout(CHECK_WITHIN, async {
-        Store::open(database.connect().await?, &plan.service).await.map(drop)
+        Store::open(database.connect().await?, &settings.service).await.map(drop)
     });
     let Ok(Err(source)) = opened.await else { return Ok(()) };
     let is_refused = RefusedLogin::among(&source).is_some();

@@ -138,7 +138,6 @@ impl Message {
     }
 
     /// Identifies the message: the same for each of its deliveries.
-    #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -149,31 +148,26 @@ impl Message {
     }
 
     /// Messages of one key are handled in their order.
-    #[must_use]
     pub fn key(&self) -> Option<&[u8]> {
         self.received.key.as_deref()
     }
 
-    #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.received.value.as_deref()
     }
 
     /// The Kafka topic or the RabbitMQ routing key of the event.
-    #[must_use]
     pub fn topic(&self) -> &str {
         &self.received.topic
     }
 
     /// The header `event_type`, or the AMQP property `type`.
-    #[must_use]
     pub fn event_type(&self) -> Option<&str> {
         let property = self.received.event_type.as_deref();
         property.or_else(|| text(&self.received.headers, "event_type"))
     }
 
     /// The AMQP property of this name.
-    #[must_use]
     pub fn content_type(&self) -> Option<&str> {
         self.received.content_type.as_deref()
     }
@@ -184,7 +178,6 @@ impl Message {
     }
 
     /// One of [`Message::headers`] as text. Of several of one name it is the last.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         text(&self.received.headers, name)
     }
@@ -200,7 +193,6 @@ impl Message {
     }
 
     /// How often the handler has failed with this message.
-    #[must_use]
     pub fn failed_attempts(&self) -> u32 {
         self.retry.attempts
     }
@@ -208,7 +200,6 @@ impl Message {
     /// The context of the span in which the message is handled; its parent is what the header
     /// `traceparent` says.
     #[cfg(feature = "otel")]
-    #[must_use]
     pub fn trace_context(&self) -> &opentelemetry::Context {
         &self.context
     }

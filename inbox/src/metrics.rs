@@ -7,9 +7,9 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
+use crate::Settings;
 use crate::decision::Outcome;
 use crate::hold::HoldReason;
-use crate::settings::Plan;
 
 const SECONDS: [f64; 11] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
@@ -26,9 +26,9 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(plan: &Plan, registry: Option<&Registry>) -> prometheus::Result<Metrics> {
+    pub(crate) fn new(settings: &Settings) -> prometheus::Result<Metrics> {
         let opts = |name: &str, help: &str| {
-            Opts::new(name, help).const_label("consumer", plan.service.clone())
+            Opts::new(name, help).const_label("consumer", settings.service.clone())
         };
         let buckets = SECONDS.to_vec();
         let seconds =
@@ -62,13 +62,13 @@ impl Metrics {
         for outcome in Outcome::ALL {
             metrics.messages.with_label_values(&[outcome.name()]).inc_by(0);
         }
-        for level in &plan.levels {
+        for level in &settings.levels {
             metrics.retries.with_label_values(&[&level.name]).inc_by(0);
         }
         for reason in HoldReason::ALL {
             metrics.held_lanes(reason).set(0);
         }
-        if let Some(registry) = registry {
+        if let Some(registry) = &settings.registry {
             metrics.register(registry)?;
         }
         Ok(metrics)

@@ -21,11 +21,10 @@ use crate::error::chain;
 use crate::hold::{Hold, HoldReason};
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
-use crate::settings::Plan;
 use crate::span::{MessageSpan, Tracing};
 use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
 use crate::time::{Backoff, backoff, unix_now};
-use crate::{Failure, Handler, Message};
+use crate::{Failure, Handler, Message, Settings};
 
 const UNUSABLE_ID: &str =
     "the message has no id of 1 to 1024 bytes, so a repetition could not be recognised";
@@ -40,7 +39,7 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// The state that all lanes share.
 pub(crate) struct Shared<B: Broker, H> {
-    pub(crate) plan: Plan,
+    pub(crate) settings: Settings,
     pub(crate) handler: H,
     pub(crate) copies: B::Copies,
     pub(crate) replay_exchange: Option<String>,
@@ -99,7 +98,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let outcome = self.outcome(&mut message, &token, &span).await.ok();
         self.backoff.succeeded();
         if self.hold.take().is_some() && outcome.is_some() {
-            tracing::info!(consumer = self.shared.plan.service, "the lane goes on");
+            tracing::info!(consumer = self.shared.settings.service, "the lane goes on");
         }
         span.end(outcome, message.failed_attempts());
         if let Some(outcome) = outcome {
@@ -172,7 +171,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
         }
-        let levels = self.shared.plan.levels.len();
+        let levels = self.shared.settings.levels.len();
         Ok(next_step(verdict, message.failed_attempts(), levels))
     }
 
@@ -265,7 +264,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             return Ok(Ok(Outcome::Duplicate));
         };
         let has_failed = outcome == Outcome::Retried;
-        let level = &shared.plan.levels[level - 1];
+        let level = &shared.settings.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, delay: level.delay };
         let value = message.received().value.clone();
@@ -328,7 +327,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
         let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
         if self.hold.insert(hold).tells(Instant::now()) {
-            let (code, consumer, id) = (reason.code(), &shared.plan.service, message.id());
+            let (code, consumer, id) = (reason.code(), &shared.settings.service, message.id());
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
         }
         self.session.discard();
@@ -339,7 +338,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
 impl<B: Broker, H: Handler> Shared<B, H> {
     /// A replayed dead letter of another consumer of the same topic.
     fn is_for_another(&self, message: &Message) -> bool {
-        message.replayed_for().is_some_and(|service| service != self.plan.service)
+        message.replayed_for().is_some_and(|service| service != self.settings.service)
     }
 
     /// Runs the handler in the transaction that has claimed the message.
@@ -404,7 +403,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
                 return Ok(());
             };
-            let (consumer, id) = (&self.plan.service, message.id());
+            let (consumer, id) = (&self.settings.service, message.id());
             tracing::warn!(
                 code = "inbox.dead-letter-refused",
                 consumer,
@@ -441,7 +440,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
     }
 
     fn tell_failure(&self, message: &Message, reason: &str) {
-        let (consumer, id) = (&self.plan.service, message.id());
+        let (consumer, id) = (&self.settings.service, message.id());
         tracing::warn!(code = "inbox.handler-failed", consumer, id, reason, "a message failed");
     }
 }

@@ -24,13 +24,14 @@ pub type Connect = Arc<
 
 /// Settings of one consumer; all but name and database have defaults.
 #[derive(Clone)]
+#[must_use]
 pub struct Settings {
     pub(crate) service: String,
     pub(crate) postgres_url: String,
     pub(crate) connect: Option<Connect>,
     pub(crate) lanes: usize,
     pub(crate) lane_messages_max: usize,
-    pub(crate) levels: Vec<Duration>,
+    pub(crate) levels: Vec<Level>,
     pub(crate) retention: Duration,
     pub(crate) retention_interval: Duration,
     pub(crate) retention_rows_max: u32,
@@ -52,7 +53,7 @@ impl Settings {
             connect: None,
             lanes: 8,
             lane_messages_max: 64,
-            levels: vec![30 * SECOND, MINUTE, 5 * MINUTE],
+            levels: [30 * SECOND, MINUTE, 5 * MINUTE].map(Level::new).into(),
             retention: 7 * 24 * 60 * MINUTE,
             retention_interval: MINUTE,
             retention_rows_max: 1_000,
@@ -67,14 +68,12 @@ impl Settings {
 
     /// How many messages are handled at once, each on a connection of its own (default 8).
     /// Messages of one key are in one lane.
-    #[must_use]
     pub fn lanes(mut self, lanes: usize) -> Settings {
         self.lanes = lanes;
         self
     }
 
     /// How many messages may wait in front of each lane (default 64).
-    #[must_use]
     pub fn lane_messages_max(mut self, messages: usize) -> Settings {
         self.lane_messages_max = messages;
         self
@@ -82,22 +81,19 @@ impl Settings {
 
     /// How long a message waits after its first, second, … failure (default 30 s, 1 min, 5 min).
     /// After the failure that follows the last of them it is dead-lettered.
-    #[must_use]
     pub fn levels(mut self, levels: impl IntoIterator<Item = Duration>) -> Settings {
-        self.levels = levels.into_iter().collect();
+        self.levels = levels.into_iter().map(Level::new).collect();
         self
     }
 
     /// How long processed messages are remembered (default 7 days). A message that is delivered
     /// again after that is handled again.
-    #[must_use]
     pub fn retention(mut self, retention: Duration) -> Settings {
         self.retention = retention;
         self
     }
 
     /// How often old rows are removed (default 1 min), and how many in one statement (1,000).
-    #[must_use]
     pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
         self.retention_interval = interval;
         self.retention_rows_max = rows_max;
@@ -105,7 +101,6 @@ impl Settings {
     }
 
     /// How long a stop or a rebalance waits for handlers that run (default 10 s).
-    #[must_use]
     pub fn stop_within(mut self, within: Duration) -> Settings {
         self.stop_within = within;
         self
@@ -114,7 +109,6 @@ impl Settings {
     /// The breaker: how many dead letters may be written within `window` (default 100 in a minute). One
     /// more, and its lane is held until the handler succeeds with it: so many are hardly the fault of
     /// their messages.
-    #[must_use]
     pub fn dead_letter_burst(mut self, letters_max: usize, window: Duration) -> Settings {
         self.burst_max = letters_max;
         self.burst_window = window;
@@ -122,7 +116,6 @@ impl Settings {
     }
 
     /// Where the metrics are registered.
-    #[must_use]
     pub fn registry(mut self, registry: &Registry) -> Settings {
         self.registry = Some(registry.clone());
         self
@@ -130,7 +123,6 @@ impl Settings {
 
     /// How a connection to Postgres is opened, for TLS or a password that changes. By default it
     /// is opened without TLS.
-    #[must_use]
     pub fn connect(mut self, connect: Connect) -> Settings {
         self.connect = Some(connect);
         self
@@ -138,44 +130,31 @@ impl Settings {
 
     /// The tracer of the spans, in place of the global one.
     #[cfg(feature = "otel")]
-    #[must_use]
     pub fn tracer(mut self, tracer: opentelemetry::global::BoxedTracer) -> Settings {
         self.tracer = Some(Arc::new(tracer));
         self
     }
 
-    pub(crate) fn plan(&self) -> Result<Plan, InboxError> {
-        let wrong = if !is_service_name(&self.service) {
-            Some("the name of the service is 1 to 100 of a-z A-Z 0-9 . _ -")
-        } else if self.lanes == 0 || self.lane_messages_max == 0 {
-            Some("there must be a lane, with room for a message")
-        } else if self.levels.iter().any(|level| level.as_millis() == 0) {
-            Some("a retry level lasts a millisecond or more")
-        } else if self.retention_rows_max == 0 || self.retention_interval.is_zero() {
-            Some("old rows are removed in batches of a row or more, with a pause between them")
-        } else if self.burst_max == 0 || self.burst_window.is_zero() {
-            Some("the breaker allows a dead letter or more, in a time that is not zero")
-        } else {
-            None
-        };
-        if let Some(wrong) = wrong {
-            return Err(InboxError::Settings(wrong.to_owned()));
-        }
-        let level = |delay: &Duration| Level { name: short(*delay), delay: *delay };
-        let levels: Vec<Level> = self.levels.iter().map(level).collect();
-        let mut names: Vec<&str> = levels.iter().map(|level| level.name.as_str()).collect();
+    /// Refuses settings that make no sense.
+    pub(crate) fn check(&self) -> Result<(), InboxError> {
+        let mut names: Vec<&str> = self.levels.iter().map(|level| level.name.as_str()).collect();
         names.sort_unstable();
-        names.dedup();
-        if names.len() != levels.len() {
-            return Err(InboxError::Settings("two retry levels are equal".to_owned()));
-        }
-        Ok(Plan {
-            service: self.service.clone(),
-            levels,
-            stop_within: self.stop_within,
-            #[cfg(feature = "rabbitmq")]
-            lane_messages_max: self.lane_messages_max,
-        })
+        let wrong = if !is_service_name(&self.service) {
+            "the name of the service is 1 to 100 of a-z A-Z 0-9 . _ -"
+        } else if self.lanes == 0 || self.lane_messages_max == 0 {
+            "there must be a lane, with room for a message"
+        } else if self.levels.iter().any(|level| level.delay.as_millis() == 0) {
+            "a retry level lasts a millisecond or more"
+        } else if self.retention_rows_max == 0 || self.retention_interval.is_zero() {
+            "old rows are removed in batches of a row or more, with a pause between them"
+        } else if self.burst_max == 0 || self.burst_window.is_zero() {
+            "the breaker allows a dead letter or more, in a time that is not zero"
+        } else if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            "two retry levels are equal"
+        } else {
+            return Ok(());
+        };
+        Err(InboxError::Settings(wrong.to_owned()))
     }
 }
 
@@ -184,23 +163,18 @@ pub(crate) fn is_service_name(name: &str) -> bool {
     (1..=SERVICE_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
 }
 
-/// The part of the settings that a broker must know.
-#[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) service: String,
-    pub(crate) levels: Vec<Level>,
-    /// How long handlers that run are waited for.
-    pub(crate) stop_within: Duration,
-    /// How many messages have room in each lane.
-    #[cfg(feature = "rabbitmq")]
-    pub(crate) lane_messages_max: usize,
-}
-
-#[derive(Clone, Debug)]
+/// A retry level.
+#[derive(Clone)]
 pub(crate) struct Level {
     /// `30s`, `1m`: the last part of the names of topics and queues.
     pub(crate) name: String,
     pub(crate) delay: Duration,
+}
+
+impl Level {
+    fn new(delay: Duration) -> Level {
+        Level { name: short(delay), delay }
+    }
 }
 
 #[cfg(test)]
@@ -210,8 +184,8 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_refused() {
         let sound = || Settings::new("billing", "");
-        assert!(sound().plan().is_ok());
-        assert!(sound().levels([]).plan().is_ok(), "no retries at all");
+        assert!(sound().check().is_ok());
+        assert!(sound().levels([]).check().is_ok(), "no retries at all");
         for wrong in [
             Settings::new("", ""),
             Settings::new("bill/ing", ""),
@@ -223,14 +197,14 @@ mod tests {
             sound().dead_letter_burst(0, SECOND),
             sound().dead_letter_burst(1, Duration::ZERO),
         ] {
-            assert!(wrong.plan().is_err());
+            assert!(wrong.check().is_err());
         }
     }
 
     #[test]
     fn levels_are_named_by_their_duration() {
-        let plan = Settings::new("billing", "").plan().unwrap();
-        let names: Vec<&str> = plan.levels.iter().map(|level| level.name.as_str()).collect();
+        let settings = Settings::new("billing", "");
+        let names: Vec<&str> = settings.levels.iter().map(|level| level.name.as_str()).collect();
         assert_eq!(names, ["30s", "1m", "5m"]);
     }
 }

@@ -3,7 +3,7 @@
 use rdkafka::ClientConfig;
 
 use super::Kafka;
-use crate::settings::Plan;
+use crate::Settings;
 
 const SHARED_DEFAULTS: &[(&str, &str)] = &[
     ("socket.keepalive.enable", "true"),
@@ -53,29 +53,29 @@ const PRODUCER_FIXED: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
 ];
 
-pub(super) fn consumer(kafka: &Kafka, plan: &Plan) -> ClientConfig {
-    let mut config = client(kafka, plan, CONSUMER_DEFAULTS, CONSUMER_FIXED);
-    config.set("group.id", &plan.service);
+pub(super) fn consumer(kafka: &Kafka, settings: &Settings) -> ClientConfig {
+    let mut config = client(kafka, settings, CONSUMER_DEFAULTS, CONSUMER_FIXED);
+    config.set("group.id", &settings.service);
     config
 }
 
-pub(super) fn producer(kafka: &Kafka, plan: &Plan) -> ClientConfig {
-    client(kafka, plan, PRODUCER_DEFAULTS, PRODUCER_FIXED)
+pub(super) fn producer(kafka: &Kafka, settings: &Settings) -> ClientConfig {
+    client(kafka, settings, PRODUCER_DEFAULTS, PRODUCER_FIXED)
 }
 
 /// The properties of a client that makes topics.
-pub(super) fn admin(kafka: &Kafka, plan: &Plan) -> ClientConfig {
-    client(kafka, plan, &[], &[("allow.auto.create.topics", "false")])
+pub(super) fn admin(kafka: &Kafka, settings: &Settings) -> ClientConfig {
+    client(kafka, settings, &[], &[("allow.auto.create.topics", "false")])
 }
 
 fn client(
     kafka: &Kafka,
-    plan: &Plan,
+    settings: &Settings,
     defaults: &[(&str, &str)],
     fixed: &[(&str, &str)],
 ) -> ClientConfig {
     let mut config = ClientConfig::new();
-    config.set("client.id", &plan.service);
+    config.set("client.id", &settings.service);
     SHARED_DEFAULTS.iter().chain(defaults).for_each(|(name, value)| {
         config.set(*name, *value);
     });
@@ -92,7 +92,6 @@ fn client(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
 
     #[test]
     fn a_user_may_change_defaults_and_not_what_the_inbox_relies_on() {
@@ -102,13 +101,13 @@ mod tests {
             .property("auto.offset.reset", "latest")
             .property("delivery.report.only.error", "true")
             .property("acks", "1");
-        let plan = Settings::new("billing", "").plan().unwrap();
-        let consumer = consumer(&kafka, &plan);
+        let settings = Settings::new("billing", "");
+        let consumer = consumer(&kafka, &settings);
         assert_eq!(consumer.get("session.timeout.ms"), Some("6000"));
         assert_eq!(consumer.get("enable.auto.commit"), Some("false"));
         assert_eq!(consumer.get("auto.offset.reset"), Some("earliest"));
         assert_eq!(consumer.get("group.id"), Some("billing"));
-        let producer = producer(&kafka, &plan);
+        let producer = producer(&kafka, &settings);
         assert_eq!(producer.get("acks"), Some("all"));
         assert_eq!(producer.get("delivery.report.only.error"), Some("false"));
     }

@@ -12,18 +12,17 @@ use tokio::sync::oneshot;
 
 use super::lost_brokers::LostBrokers;
 use super::{Kafka, client_error, config, dead_letter_topic, retry_topic};
-use crate::InboxError;
 use crate::broker::{Copies, Destination, Outgoing, Refused};
 use crate::message::retry_header;
-use crate::settings::Plan;
 use crate::time::{backoff, unix_now};
+use crate::{InboxError, Settings};
 
 /// How often an unanswered copy is looked after.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(crate) struct KafkaCopies {
     kafka: Kafka,
-    plan: Plan,
+    settings: Settings,
     lost_brokers: Arc<LostBrokers>,
     producer: Mutex<Arc<CopyProducer>>,
 }
@@ -59,11 +58,11 @@ enum Unconfirmed {
 }
 
 impl KafkaCopies {
-    pub(super) fn new(kafka: &Kafka, plan: &Plan) -> Result<KafkaCopies, InboxError> {
+    pub(super) fn new(kafka: &Kafka, settings: &Settings) -> Result<KafkaCopies, InboxError> {
         let lost_brokers = Arc::new(LostBrokers::new(&kafka.brokers));
-        let producer = producer(kafka, plan, &lost_brokers)?;
+        let producer = producer(kafka, settings, &lost_brokers)?;
         let producer = Mutex::new(Arc::new(producer));
-        Ok(KafkaCopies { kafka: kafka.clone(), plan: plan.clone(), lost_brokers, producer })
+        Ok(KafkaCopies { kafka: kafka.clone(), settings: settings.clone(), lost_brokers, producer })
     }
 
     fn current(&self) -> Arc<CopyProducer> {
@@ -72,7 +71,7 @@ impl KafkaCopies {
 
     fn replace(&self, failed: &str) {
         tracing::warn!(code = "inbox.producer-replaced", reason = failed, "a new producer is made");
-        match producer(&self.kafka, &self.plan, &self.lost_brokers) {
+        match producer(&self.kafka, &self.settings, &self.lost_brokers) {
             Ok(new) => {
                 *self.producer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new);
             }
@@ -133,7 +132,7 @@ impl Copies for KafkaCopies {
 
 impl KafkaCopies {
     fn record_of(&self, copy: &Outgoing<'_>) -> (String, OwnedHeaders) {
-        let service = &self.plan.service;
+        let service = &self.settings.service;
         let mut headers = copy.headers.iter().fold(
             OwnedHeaders::new_with_capacity(copy.headers.len() + 2),
             |headers, (key, value)| headers.insert(Header { key, value: Some(value.as_ref()) }),
@@ -156,10 +155,10 @@ impl KafkaCopies {
 
 fn producer(
     kafka: &Kafka,
-    plan: &Plan,
+    settings: &Settings,
     lost_brokers: &Arc<LostBrokers>,
 ) -> Result<CopyProducer, InboxError> {
-    config::producer(kafka, plan)
+    config::producer(kafka, settings)
         .create_with_context(Confirms(Arc::clone(lost_brokers)))
         .map_err(|error| client_error("the producer of copies", error))
 }

@@ -7,8 +7,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::{Kafka, broker_error, client_error, config, dead_letter_topic, retry_topic};
-use crate::InboxError;
-use crate::settings::Plan;
+use crate::{InboxError, Settings};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const CREATE_WITHIN: Duration = Duration::from_secs(15);
@@ -19,14 +18,14 @@ const RETRY_RETENTION_MS: &str = "7776000000";
 /// Dead letters are kept until somebody has dealt with them.
 const DEAD_LETTER_RETENTION_MS: &str = "-1";
 
-pub(super) async fn create_topics(kafka: &Kafka, plan: &Plan) -> Result<(), InboxError> {
-    let admin: AdminClient<DefaultClientContext> = config::admin(kafka, plan)
+pub(super) async fn create_topics(kafka: &Kafka, settings: &Settings) -> Result<(), InboxError> {
+    let admin: AdminClient<DefaultClientContext> = config::admin(kafka, settings)
         .create()
         .map_err(|error| client_error("the properties of Kafka", error))?;
     let (admin, partitions) = partitions(admin, kafka).await?;
     let retries: Vec<String> =
-        plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name)).collect();
-    let dead_letters = dead_letter_topic(&plan.service);
+        settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name)).collect();
+    let dead_letters = dead_letter_topic(&settings.service);
     let new = |name, partitions, retention_ms| {
         NewTopic::new(name, partitions, TopicReplication::Fixed(kafka.replication))
             .set("retention.ms", retention_ms)

@@ -21,15 +21,15 @@ mod watermark_ffi;
 
 use rdkafka::error::KafkaError;
 
-use crate::InboxError;
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
-use crate::settings::Plan;
+use crate::{InboxError, Settings};
 use copies::KafkaCopies;
 use partition::OffsetToken;
 
 /// A Kafka cluster, and the topics that are read.
 #[derive(Clone)]
+#[must_use]
 pub struct Kafka {
     brokers: String,
     topics: Vec<String>,
@@ -55,14 +55,12 @@ impl Kafka {
     /// A property of librdkafka for all clients, such as `security.protocol` or `sasl.password`.
     /// Properties that decide on offsets, order and confirmation cannot be changed: a new consumer
     /// begins with the oldest messages of its topics.
-    #[must_use]
     pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Kafka {
         self.properties.push((name.into(), value.into()));
         self
     }
 
     /// How many replicas the topics of `init` have (default: as the cluster says).
-    #[must_use]
     pub fn replication(mut self, replicas: i32) -> Kafka {
         self.replication = replicas;
         self
@@ -98,38 +96,37 @@ impl Broker for Kafka {
     type Copies = KafkaCopies;
     const SYSTEM: &'static str = "kafka";
 
-    fn replay_exchange(&self, _plan: &Plan) -> Option<String> {
+    fn replay_exchange(&self, _settings: &Settings) -> Option<String> {
         None
     }
 
-    async fn init(&self, plan: &Plan) -> Result<(), InboxError> {
-        init::create_topics(self, plan).await
+    async fn init(&self, settings: &Settings) -> Result<(), InboxError> {
+        init::create_topics(self, settings).await
     }
 
-    fn copies(&self, plan: &Plan) -> Result<KafkaCopies, InboxError> {
-        KafkaCopies::new(self, plan)
+    fn copies(&self, settings: &Settings) -> Result<KafkaCopies, InboxError> {
+        KafkaCopies::new(self, settings)
     }
 
     async fn consume(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         lanes: Lanes<OffsetToken>,
         stop: Stop,
     ) -> Result<(), InboxError> {
-        reader::consume(self, plan, lanes, stop).await
+        reader::consume(self, settings, lanes, stop).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
 
     #[test]
     fn a_misspelt_property_is_told_without_its_value() {
         let kafka = Kafka::new("a:1", ["orders"]).property("sasl.pasword", "s3cret");
-        let plan = Settings::new("billing", "").plan().unwrap();
-        let error = kafka.copies(&plan).err().unwrap().to_string();
+        let settings = Settings::new("billing", "");
+        let error = kafka.copies(&settings).err().unwrap().to_string();
         assert!(error.contains("sasl.pasword") && !error.contains("s3cret"), "{error}");
     }
 }

@@ -27,12 +27,11 @@ use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker}
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
 use super::{Kafka, broker_error, client_error, config, retry_topic};
-use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
-use crate::settings::Plan;
 use crate::time::{backoff, unix_now};
+use crate::{InboxError, Settings};
 
 /// The longest time without a look at the consumer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -49,13 +48,13 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 /// Runs the thread, and makes another consumer where one is of no more use.
 pub(super) async fn consume(
     kafka: &Kafka,
-    plan: &Plan,
+    settings: &Settings,
     lanes: Lanes<OffsetToken>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
-    let first = Reader::open(kafka, plan)?;
+    let first = Reader::open(kafka, settings)?;
     let (done, mut is_done) = oneshot::channel();
-    let (kafka, own_plan, stopped) = (kafka.clone(), plan.clone(), stop.clone());
+    let (kafka, own_settings, stopped) = (kafka.clone(), settings.clone(), stop.clone());
     let read = move || {
         let (mut next, mut backoff) = (Ok(first), backoff());
         loop {
@@ -67,7 +66,7 @@ pub(super) async fn consume(
                 break;
             }
             std::thread::sleep(backoff.next_delay());
-            next = Reader::open(&kafka, &own_plan);
+            next = Reader::open(&kafka, &own_settings);
         }
         // Nobody waits any more if closing took too long.
         let _late = done.send(()).is_err();
@@ -82,13 +81,13 @@ pub(super) async fn consume(
         }
         () = stop.requested() => {}
     }
-    let _late = tokio::time::timeout(plan.stop_within + CLOSE_WITHIN, is_done).await.is_err();
+    let _late = tokio::time::timeout(settings.stop_within + CLOSE_WITHIN, is_done).await.is_err();
     Ok(())
 }
 
 struct Reader {
     consumer: Arc<BaseConsumer<RebalanceEvents>>,
-    plan: Plan,
+    settings: Settings,
     partitions: Vec<Partition>,
     waker: Waker,
     woken: Receiver<()>,
@@ -124,18 +123,19 @@ enum Turn {
 }
 
 impl Reader {
-    fn open(kafka: &Kafka, plan: &Plan) -> Result<Reader, InboxError> {
-        let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
+    fn open(kafka: &Kafka, settings: &Settings) -> Result<Reader, InboxError> {
+        let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, settings)
             .create_with_context(RebalanceEvents::new(&kafka.brokers))
             .map_err(|error| client_error("the consumer", error))?;
-        let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
+        let retries =
+            settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
         let (sender, woken) = sync_channel(1);
         Ok(Reader {
             consumer: Arc::new(consumer),
-            plan: plan.clone(),
+            settings: settings.clone(),
             partitions: Vec::new(),
             waker: Waker(sender),
             woken,
@@ -175,7 +175,7 @@ impl Reader {
             Some(Err(error)) => {
                 lost_brokers.reported(&error);
                 self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
-                tell_error(&self.plan.service, &error);
+                tell_error(&self.settings.service, &error);
             }
         }
     }
@@ -205,7 +205,7 @@ impl Reader {
                 }
             };
             if let Err(error) = answered {
-                let consumer = &self.plan.service;
+                let consumer = &self.settings.service;
                 tracing::warn!(code = "inbox.rebalance", consumer, %error, "not answered");
             }
         }
@@ -218,8 +218,8 @@ impl Reader {
             let Some(mut queue) = self.consumer.split_partition_queue(topic, id) else { continue };
             let waker = self.waker.clone();
             queue.set_nonempty_callback(move || waker.wake());
-            let is_of = |name: &str| retry_topic(&self.plan.service, name) == topic;
-            let level = self.plan.levels.iter().find(|level| is_of(&level.name));
+            let is_of = |name: &str| retry_topic(&self.settings.service, name) == topic;
+            let level = self.settings.levels.iter().find(|level| is_of(&level.name));
             self.partitions.push(Partition {
                 topic: topic.to_owned(),
                 id,
@@ -232,18 +232,22 @@ impl Reader {
                 assignment: Assignment::new(self.waker.clone()),
             });
         }
-        tracing::debug!(consumer = self.plan.service, count = self.partitions.len(), "assigned");
+        tracing::debug!(
+            consumer = self.settings.service,
+            count = self.partitions.len(),
+            "assigned"
+        );
     }
 
     /// Lets go of all partitions: nothing more begins, what runs is waited for, and what is
     /// settled is committed.
     fn release(&mut self) {
         self.partitions.iter().for_each(|partition| partition.assignment.revoke());
-        let deadline = Instant::now() + self.plan.stop_within;
+        let deadline = Instant::now() + self.settings.stop_within;
         while self.partitions.iter().any(|partition| partition.assignment.is_running()) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let consumer = &self.plan.service;
+                let consumer = &self.settings.service;
                 tracing::warn!(code = "inbox.handler-late", consumer, "it is not waited for");
                 break;
             }
@@ -258,7 +262,7 @@ impl Reader {
     fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
-            match partition.take_turn(lanes, &self.consumer, &self.plan.service) {
+            match partition.take_turn(lanes, &self.consumer, &self.settings.service) {
                 Turn::Idle => {}
                 Turn::NotDueFor(left) => pause = pause.min(left),
                 Turn::Over => pause = Duration::ZERO,
@@ -295,7 +299,7 @@ impl Reader {
             return;
         }
         if let Err(error) = self.consumer.commit(&offsets, mode) {
-            let consumer = &self.plan.service;
+            let consumer = &self.settings.service;
             tracing::warn!(code = "inbox.commit", consumer, %error, "messages will be repeated");
             self.partitions.iter_mut().for_each(|partition| partition.tracker.forget_committed());
         } else if is_sync {

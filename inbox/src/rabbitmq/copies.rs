@@ -17,9 +17,9 @@ use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 
 use super::connection::{Loss, NOT_FOUND, PRECONDITION_FAILED, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
+use crate::Settings;
 use crate::broker::{Copies, Destination, Outgoing, Refused};
 use crate::copies::fit;
-use crate::settings::Plan;
 use crate::time::{backoff, unix_now};
 
 /// Copies under way at once.
@@ -40,7 +40,7 @@ const TELL_AFTER: Duration = Duration::from_secs(10);
 
 pub(crate) struct RabbitCopies {
     rabbit: RabbitMq,
-    plan: Plan,
+    settings: Settings,
     connection: Mutex<Option<Arc<Connection>>>,
     channels: [Mutex<Option<CopyChannel>>; CHANNELS],
 }
@@ -82,10 +82,10 @@ struct AmqpCopy<'c> {
 }
 
 impl RabbitCopies {
-    pub(super) fn new(rabbit: &RabbitMq, plan: &Plan) -> RabbitCopies {
+    pub(super) fn new(rabbit: &RabbitMq, settings: &Settings) -> RabbitCopies {
         RabbitCopies {
             rabbit: rabbit.clone(),
-            plan: plan.clone(),
+            settings: settings.clone(),
             connection: Mutex::new(None),
             channels: [const { Mutex::const_new(None) }; CHANNELS],
         }
@@ -95,7 +95,7 @@ impl RabbitCopies {
         let mut current = self.connection.lock().await;
         let connection = match current.take().filter(|it| it.status().connected()) {
             Some(connection) => connection,
-            None => Arc::new(open(&self.rabbit, &self.plan.service, "inbox copies").await?),
+            None => Arc::new(open(&self.rabbit, &self.settings.service, "inbox copies").await?),
         };
         let connection = current.insert(connection);
         let channel = connection.create_channel().await?;
@@ -144,7 +144,7 @@ impl RabbitCopies {
     }
 
     fn exchange_of(&self, copy: &Outgoing<'_>) -> String {
-        let (service, message) = (&self.plan.service, copy.message);
+        let (service, message) = (&self.settings.service, copy.message);
         match copy.destination {
             Destination::DeadLetters => dead_letter_exchange(service),
             Destination::Level { name, .. } => {

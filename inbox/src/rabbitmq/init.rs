@@ -9,20 +9,20 @@ use lapin::{Channel, ExchangeKind};
 
 use super::connection::{Loss, close, open, short};
 use super::{RabbitMq, broker_error, dead_letter_exchange, dead_letter_queue, retry_queue};
-use crate::InboxError;
-use crate::settings::{Level, Plan};
+use crate::settings::Level;
+use crate::{InboxError, Settings};
 
 /// RabbitMQ 4 gives up a message after 20 deliveries unless told otherwise, and a consumer that is
 /// killed counts as one.
 const DELIVERIES_MAX: i64 = 1_000_000_000;
 
-pub(super) async fn make(rabbit: &RabbitMq, plan: &Plan) -> Result<(), InboxError> {
+pub(super) async fn make(rabbit: &RabbitMq, settings: &Settings) -> Result<(), InboxError> {
     let refused = |loss: Loss| broker_error("connecting to RabbitMQ", loss.text);
-    let connection = open(rabbit, &plan.service, "init").await.map_err(refused)?;
+    let connection = open(rabbit, &settings.service, "init").await.map_err(refused)?;
     let making = async {
         let opened = connection.create_channel().await;
         let channel = opened.map_err(|error| broker_error("opening a channel", error))?;
-        Setup { rabbit, plan, channel }.make().await
+        Setup { rabbit, settings, channel }.make().await
     };
     let made = making.await;
     close(&connection).await;
@@ -31,13 +31,13 @@ pub(super) async fn make(rabbit: &RabbitMq, plan: &Plan) -> Result<(), InboxErro
 
 struct Setup<'a> {
     rabbit: &'a RabbitMq,
-    plan: &'a Plan,
+    settings: &'a Settings,
     channel: Channel,
 }
 
 impl Setup<'_> {
     async fn make(&self) -> Result<(), InboxError> {
-        let (service, source) = (&self.plan.service, &self.rabbit.exchange);
+        let (service, source) = (&self.settings.service, &self.rabbit.exchange);
         self.source_exists().await?;
         self.fanout(service).await?;
         let arguments = [
@@ -46,7 +46,7 @@ impl Setup<'_> {
             ("x-delivery-limit", AMQPValue::LongLongInt(DELIVERIES_MAX)),
         ];
         self.queue(service, service, table(arguments)).await?;
-        for level in &self.plan.levels {
+        for level in &self.settings.levels {
             for shard in 0..self.rabbit.shards {
                 let name = retry_queue(service, &level.name, shard.into());
                 self.fanout(&name).await?;

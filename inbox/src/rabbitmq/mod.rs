@@ -25,11 +25,10 @@ use std::sync::Arc;
 
 use lapin::uri::{AMQPScheme, AMQPUri};
 
-use crate::InboxError;
 use crate::broker::{Broker, Stop};
 use crate::lanes::Lanes;
 use crate::message::stable_hash;
-use crate::settings::Plan;
+use crate::{InboxError, Settings};
 use copies::RabbitCopies;
 use delivery::AckToken;
 
@@ -44,6 +43,7 @@ const NO_URL: &str = "the URL of RabbitMQ cannot be read: it is amqp://USER:PASS
 
 /// A RabbitMQ broker, and the events that are read.
 #[derive(Clone)]
+#[must_use]
 pub struct RabbitMq {
     url: String,
     exchange: String,
@@ -71,14 +71,12 @@ impl RabbitMq {
     }
 
     /// The exchange to which the relay publishes (default `outbox.events`).
-    #[must_use]
     pub fn exchange(mut self, exchange: impl Into<String>) -> RabbitMq {
         self.exchange = exchange.into();
         self
     }
 
     /// How many queues each retry level has (default 4). A key always has the same one.
-    #[must_use]
     pub fn shards(mut self, shards: u32) -> RabbitMq {
         self.shards = shards;
         self
@@ -86,7 +84,6 @@ impl RabbitMq {
 
     /// How many messages the broker sends ahead of their acknowledgement (default 64). No more
     /// than [`Settings::lane_messages_max`](crate::Settings::lane_messages_max).
-    #[must_use]
     pub fn prefetch(mut self, messages: u16) -> RabbitMq {
         self.prefetch = messages;
         self
@@ -94,13 +91,12 @@ impl RabbitMq {
 
     /// How a connection is opened, for TLS or a password that changes. By default it is opened by
     /// the URL, without TLS.
-    #[must_use]
     pub fn connect(mut self, connect: ConnectAmqp) -> RabbitMq {
         self.connect = Some(connect);
         self
     }
 
-    fn check(&self, plan: &Plan) -> Result<(), InboxError> {
+    fn check(&self, settings: &Settings) -> Result<(), InboxError> {
         // The parser's own text may repeat the URL with its password.
         let no_url = |_| InboxError::Settings(NO_URL.to_owned());
         let is_tls = match &self.connect {
@@ -111,7 +107,7 @@ impl RabbitMq {
             "there must be a queue for each retry level, and a message to prefetch"
         } else if self.patterns.is_empty() {
             "there is no binding key to read"
-        } else if usize::from(self.prefetch) > plan.lane_messages_max {
+        } else if usize::from(self.prefetch) > settings.lane_messages_max {
             "RabbitMq::prefetch is more than Settings::lane_messages_max: a key that is slow would fill \
              its lane and hold up all others"
         } else if is_tls {
@@ -129,27 +125,27 @@ impl Broker for RabbitMq {
     const SYSTEM: &'static str = "rabbitmq";
 
     /// Not the exchange that the message came from: others are bound to that, too.
-    fn replay_exchange(&self, plan: &Plan) -> Option<String> {
-        Some(plan.service.clone())
+    fn replay_exchange(&self, settings: &Settings) -> Option<String> {
+        Some(settings.service.clone())
     }
 
-    async fn init(&self, plan: &Plan) -> Result<(), InboxError> {
-        self.check(plan)?;
-        init::make(self, plan).await
+    async fn init(&self, settings: &Settings) -> Result<(), InboxError> {
+        self.check(settings)?;
+        init::make(self, settings).await
     }
 
-    fn copies(&self, plan: &Plan) -> Result<RabbitCopies, InboxError> {
-        self.check(plan)?;
-        Ok(RabbitCopies::new(self, plan))
+    fn copies(&self, settings: &Settings) -> Result<RabbitCopies, InboxError> {
+        self.check(settings)?;
+        Ok(RabbitCopies::new(self, settings))
     }
 
     async fn consume(
         &self,
-        plan: &Plan,
+        settings: &Settings,
         lanes: Lanes<AckToken>,
         stop: Stop,
     ) -> Result<(), InboxError> {
-        reader::consume(self, plan, Arc::new(lanes), stop).await
+        reader::consume(self, settings, Arc::new(lanes), stop).await
     }
 }
 
@@ -187,13 +183,13 @@ mod tests {
 
     #[test]
     fn a_source_that_makes_no_sense_is_refused_without_its_password() {
-        let plan = crate::Settings::new("billing", "").plan().unwrap();
+        let settings = crate::Settings::new("billing", "");
         let source = |url: &str| RabbitMq::new(url, ["order.*"]);
-        assert!(source("amqp://user:secret@host:5672/%2f").check(&plan).is_ok());
-        assert!(source("amqp://host").prefetch(64).check(&plan).is_ok());
+        assert!(source("amqp://user:secret@host:5672/%2f").check(&settings).is_ok());
+        assert!(source("amqp://host").prefetch(64).check(&settings).is_ok());
         let never: ConnectAmqp = std::sync::Arc::new(|| Box::pin(std::future::pending()));
-        assert!(source("amqps://user:secret@host").connect(never.clone()).check(&plan).is_ok());
-        assert!(source("").connect(never).check(&plan).is_ok(), "the URL is not used");
+        assert!(source("amqps://user:secret@host").connect(never.clone()).check(&settings).is_ok());
+        assert!(source("").connect(never).check(&settings).is_ok(), "the URL is not used");
         for wrong in [
             source("amqp:user:secret@host"),
             source("amqp://user:secret@host:port"),
@@ -206,17 +202,18 @@ mod tests {
             source("amqp://user:secret@host").prefetch(65),
             RabbitMq::new("amqp://user:secret@host", [] as [&str; 0]),
         ] {
-            let refused = wrong.check(&plan).unwrap_err().to_string();
+            let refused = wrong.check(&settings).unwrap_err().to_string();
             assert!(!refused.contains("secret"), "{refused}");
         }
     }
 
     #[tokio::test]
     async fn a_refused_url_is_told_at_the_start() {
-        let plan = crate::Settings::new("billing", "").plan().unwrap();
+        let settings = crate::Settings::new("billing", "");
         let wrong = RabbitMq::new("amqp:user:secret@host", ["order.*"]);
-        let told = tokio::time::timeout(Duration::from_secs(1), wrong.init(&plan)).await.unwrap();
+        let told =
+            tokio::time::timeout(Duration::from_secs(1), wrong.init(&settings)).await.unwrap();
         assert!(matches!(told, Err(InboxError::Settings(_))));
-        assert!(matches!(wrong.copies(&plan), Err(InboxError::Settings(_))));
+        assert!(matches!(wrong.copies(&settings), Err(InboxError::Settings(_))));
     }
 }

@@ -24,11 +24,10 @@ use tokio::time::timeout;
 use super::connection::{Loss, close, open, short};
 use super::delivery::{AckToken, ChannelState, NO_TAG, message};
 use super::{RabbitMq, broker_error};
-use crate::InboxError;
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
-use crate::settings::Plan;
 use crate::time::backoff;
+use crate::{InboxError, Settings};
 
 const TAG: &str = "inbox";
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
@@ -37,7 +36,7 @@ const UNREADABLE_LOSSES_MAX: u32 = 5;
 
 pub(super) async fn consume(
     rabbit: &RabbitMq,
-    plan: &Plan,
+    settings: &Settings,
     lanes: Arc<Lanes<AckToken>>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
@@ -49,7 +48,7 @@ pub(super) async fn consume(
         let is_searching = unreadable_losses > 1;
         let prefetch = if is_searching { 1 } else { rabbit.prefetch };
         let opened = tokio::select! {
-            opened = Reader::open(rabbit, plan, prefetch) => opened,
+            opened = Reader::open(rabbit, settings, prefetch) => opened,
             () = stop.requested() => return Ok(()),
         };
         let (loss, has_settled) = match opened {
@@ -57,14 +56,14 @@ pub(super) async fn consume(
                 is_first = false;
                 let state = Arc::clone(&reader.state);
                 let search_max = is_searching.then_some(rabbit.prefetch);
-                match reader.run(&lanes, &mut stop, plan, search_max).await {
+                match reader.run(&lanes, &mut stop, settings, search_max).await {
                     Ok(()) => return Ok(()),
                     Err(loss) => (loss, state.has_settled()),
                 }
             }
             // A mistake that time does not mend is told at the start.
             Err(loss) if is_first && loss.is_refusal() => {
-                let what = format!("reading queue {}, which Inbox::init makes", plan.service);
+                let what = format!("reading queue {}, which Inbox::init makes", settings.service);
                 return Err(broker_error(what, loss.text));
             }
             // What answers may be no broker: that says nothing of any message.
@@ -77,7 +76,7 @@ pub(super) async fn consume(
             unreadable_losses = 0;
             backoff.succeeded();
         }
-        let (consumer, reason) = (&plan.service, &loss.text);
+        let (consumer, reason) = (&settings.service, &loss.text);
         if loss.is_unreadable {
             let what = "a message cannot be read: a header's name is not UTF-8, or its headers are \
                         larger than frame_max";
@@ -131,11 +130,11 @@ struct Reader {
 }
 
 impl Reader {
-    async fn open(rabbit: &RabbitMq, plan: &Plan, prefetch: u16) -> Result<Reader, Loss> {
-        let connection = ReadConnection(open(rabbit, &plan.service, "inbox").await?);
+    async fn open(rabbit: &RabbitMq, settings: &Settings, prefetch: u16) -> Result<Reader, Loss> {
+        let connection = ReadConnection(open(rabbit, &settings.service, "inbox").await?);
         let channel = connection.0.create_channel().await?;
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        let (queue, options) = (short(&plan.service), BasicConsumeOptions::default());
+        let (queue, options) = (short(&settings.service), BasicConsumeOptions::default());
         let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
         let deliveries = consuming.await?;
         let (acks, settled) = unbounded_channel();
@@ -149,17 +148,17 @@ impl Reader {
         mut self,
         lanes: &Lanes<AckToken>,
         stop: &mut Stop,
-        plan: &Plan,
+        settings: &Settings,
         search_max: Option<u16>,
     ) -> Result<(), Loss> {
-        let service = &plan.service;
+        let service = &settings.service;
         let read = tokio::select! {
             loss = read(&mut self.deliveries, &self.state, lanes, service, search_max) => Err(loss),
             () = stop.requested() => Ok(()),
         };
         match read {
             Err(_) => self.state.lost(),
-            Ok(()) => self.finish(plan.stop_within).await,
+            Ok(()) => self.finish(settings.stop_within).await,
         }
         self.acknowledging.abort();
         close(&self.connection.0).await;
