@@ -1,6 +1,8 @@
 //! A model of Postgres, as far as a logical slot shows it: committed transactions in the order of
 //! their commits, one slot, its walsenders, crashes, promotions and restores.
 
+use std::collections::BTreeSet;
+
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::pgoutput::encoder::Encoder;
 use walrelay_core::source::server::ServerStart;
@@ -110,6 +112,10 @@ pub(crate) struct Postgres {
     next_pid: i32,
     pub(crate) slot: Option<Slot>,
     pub(crate) walsenders: Vec<Walsender>,
+    /// The relays with an SQL session in which they look at the slot: that shows them to each other.
+    pub(crate) sessions: BTreeSet<usize>,
+    /// The relays that have seen another one.
+    pub(crate) have_seen_peer: BTreeSet<usize>,
     pub(crate) publishes: bool,
     /// How often the table was taken out and put back.
     pub(crate) publication_changes: u32,
@@ -148,6 +154,8 @@ impl Postgres {
             next_pid: 100,
             slot: Some(Slot { confirmed: end, on_disk: end, active: None, decoded: 0 }),
             walsenders: Vec::new(),
+            sessions: BTreeSet::new(),
+            have_seen_peer: BTreeSet::new(),
             publishes: true,
             publication_changes: 0,
             synced: end,
@@ -177,7 +185,11 @@ impl Postgres {
         self.end += bytes & !7;
     }
 
-    pub(crate) fn held(&self, relay: usize, has_peer: bool, now_unix_us: i64) -> Option<HeldSlot> {
+    pub(crate) fn held(&mut self, relay: usize, now_unix_us: i64) -> Option<HeldSlot> {
+        let has_peer = self.sessions.iter().any(|it| *it != relay);
+        if has_peer {
+            self.have_seen_peer.insert(relay);
+        }
         let slot = self.slot.as_ref()?;
         let holder = slot.active.map(|pid| {
             let walsender = self.walsenders.iter().find(|it| it.pid == pid);
@@ -185,7 +197,6 @@ impl Postgres {
             let application = if peer { APPLICATION } else { "pg_recvlogical" }.to_owned();
             SlotHolder { pid, application, peer }
         });
-        let _ = relay;
         Some(HeldSlot {
             confirmed_flush: Lsn::from_wire(slot.confirmed),
             holder,
@@ -351,7 +362,7 @@ impl Postgres {
     pub(crate) fn crash(&mut self) {
         self.runs = false;
         self.postmaster_lives = self.next_xid.is_multiple_of(2);
-        self.drop_walsenders();
+        self.drop_sessions();
         if let Some(slot) = &mut self.slot {
             (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
             self.synced = self.synced.min(slot.on_disk);
@@ -367,7 +378,7 @@ impl Postgres {
 
     /// The standby has all of the WAL, and the slot as it was synchronized last.
     pub(crate) fn fail_over(&mut self) {
-        self.drop_walsenders();
+        self.drop_sessions();
         self.postmaster_lives = false;
         (self.timeline, self.runs) = (self.timeline + 1, false);
         let synced = self.synced;
@@ -379,7 +390,7 @@ impl Postgres {
     /// The data folder is put back to the state before the last `transactions`, with the slot no
     /// farther than that.
     pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
-        self.drop_walsenders();
+        self.drop_sessions();
         (self.runs, self.postmaster_lives) = (false, false);
         let kept = self.wal.len().saturating_sub(transactions);
         let gone = self.wal.split_off(kept);
@@ -407,7 +418,8 @@ impl Postgres {
         gone
     }
 
-    fn drop_walsenders(&mut self) {
+    fn drop_sessions(&mut self) {
+        self.sessions.clear();
         for mut sender in self.walsenders.drain(..) {
             sender.connection.end();
         }

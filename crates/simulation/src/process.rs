@@ -292,10 +292,10 @@ impl Process {
 
     /// Does the next work of the control runtime and of the readers of topics. True if anything was
     /// done.
-    pub(crate) fn serve(&mut self, site: &Site<'_>, has_peer: bool, random: &mut Random) -> bool {
+    pub(crate) fn serve(&mut self, site: &Site<'_>, random: &mut Random) -> bool {
         let mut has_done = false;
         if let Some(ends) = &mut *locked(&self.ends) {
-            has_done |= self.opener.serve(ends, site, has_peer);
+            has_done |= self.opener.serve(ends, site);
             has_done |= look_at_walsenders(ends, site);
             has_done |= read_catalogs(ends);
         }
@@ -340,10 +340,12 @@ impl Process {
     }
 
     /// The slot watch looks at the slot.
-    pub(crate) fn watch(&mut self, postgres: &Postgres, has_peer: bool, now_unix_us: i64) {
-        if let Some(held) = postgres.held(self.opener.relay, has_peer, now_unix_us)
-            && postgres.runs
-        {
+    pub(crate) fn watch(&mut self, postgres: &mut Postgres, now_unix_us: i64) {
+        if !postgres.runs {
+            return;
+        }
+        postgres.sessions.insert(self.opener.relay);
+        if let Some(held) = postgres.held(self.opener.relay, now_unix_us) {
             self.sightings.look(&postgres.started, &held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
             let Opener { known, settings, .. } = &self.opener;
@@ -484,7 +486,7 @@ impl Opener {
         }
     }
 
-    fn serve(&mut self, ends: &Ends, site: &Site<'_>, has_peer: bool) -> bool {
+    fn serve(&mut self, ends: &Ends, site: &Site<'_>) -> bool {
         if self.request.is_none() {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
@@ -497,7 +499,7 @@ impl Opener {
         }
         self.looks_us = site.clock.us() + self.interval_us;
         self.interval_us = (2 * self.interval_us).min(LOOK_INTERVAL_MAX_US);
-        let Some(news) = self.attempt(site, has_peer) else { return false };
+        let Some(news) = self.attempt(site) else { return false };
         ends.sessions.answers.send(news).is_ok()
     }
 
@@ -515,7 +517,7 @@ impl Opener {
     }
 
     /// One look at the slot, and a session if it is free.
-    fn attempt(&mut self, site: &Site<'_>, has_peer: bool) -> Option<SessionNews> {
+    fn attempt(&mut self, site: &Site<'_>) -> Option<SessionNews> {
         let mut postgres = locked(site.postgres);
         if !postgres.runs || site.is_cut_off {
             self.connected = None;
@@ -525,7 +527,8 @@ impl Opener {
         let unix_us = site.clock.unix_us();
         let (system_id, timeline) = (postgres.system_id.clone(), postgres.timeline);
         let place = SystemTimeline { system_id, timeline };
-        let Some(held) = postgres.held(self.relay, has_peer, unix_us) else {
+        postgres.sessions.insert(self.relay);
+        let Some(held) = postgres.held(self.relay, unix_us) else {
             self.request = None;
             let fault = Fault::new(Exit::Slot, "slot.missing", "the slot is gone", "", "");
             return Some(SessionNews::Failed(fault));
@@ -550,7 +553,7 @@ impl Opener {
         locked(site.broker).flush_ended(self.relay);
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;
-        let held = postgres.held(self.relay, has_peer, unix_us)?;
+        let held = postgres.held(self.relay, unix_us)?;
         let started = postgres.started.clone();
         self.sightings.opened(OwnHolder { pid, server: started.clone() });
         self.sightings.look(&started, &held, now);

@@ -18,7 +18,6 @@ impl World {
             if self.clock.us() < self.frozen_until_us[index] {
                 continue;
             }
-            let has_peer = self.has_peer(index);
             let serves = self.chance(self.rates.serve);
             let steps = self.chance(self.rates.step);
             let site = Site {
@@ -33,7 +32,7 @@ impl World {
                 process.life.was_suspended(self.clock.us() - since);
             }
             if serves {
-                process.serve(&site, has_peer, &mut self.random);
+                process.serve(&site, &mut self.random);
             }
             let unix_us = self.clock.unix_us();
             let looks = if self.is_settling {
@@ -42,7 +41,7 @@ impl World {
                 below(&mut self.random, 64) == 0
             };
             if looks && !site.is_cut_off {
-                process.watch(&locked(&self.postgres), has_peer, unix_us);
+                process.watch(&mut locked(&self.postgres), unix_us);
             }
             let is_dead = process.life.is_dead();
             if steps && process.wakes_us <= self.clock.us() {
@@ -96,8 +95,13 @@ impl World {
         });
     }
 
-    fn has_peer(&self, relay: usize) -> bool {
-        (0..self.processes.len()).any(|it| it != relay && self.processes[it].is_some())
+    /// Postgres notices the end of a process, unless no packet of its host arrives.
+    fn sessions_end(&self, relay: usize) {
+        let mut postgres = locked(&self.postgres);
+        postgres.have_seen_peer.remove(&relay);
+        if self.script.cut_host != Some(relay) {
+            postgres.sessions.remove(&relay);
+        }
     }
 
     fn judge_window(&mut self, relay: usize, in_flight: u64) {
@@ -181,6 +185,7 @@ impl World {
     pub(super) fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
+        self.sessions_end(index);
         self.pays(index);
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
@@ -202,7 +207,7 @@ impl World {
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
-            self.judge_stop(&fault);
+            self.judge_stop(index, &fault);
             if (fault.exit == Exit::Slot || fault.doubt.is_some())
                 && let Some(process) = process
             {
@@ -216,6 +221,7 @@ impl World {
             self.judge_end(index);
             self.tell(|| format!("relay {index} has ended"));
         }
+        self.sessions_end(index);
         self.starts_again(index);
     }
 

@@ -38,7 +38,7 @@ impl World {
     }
 
     /// A stop that protects data needs a reason in the world.
-    pub(super) fn judge_stop(&mut self, fault: &Fault) {
+    pub(super) fn judge_stop(&mut self, relay: usize, fault: &Fault) {
         let reasons: &[FaultKind] = match fault.code {
             "slot.moved" => &[
                 FaultKind::SlotAdvanced,
@@ -52,7 +52,11 @@ impl World {
             "publication.gap" => &[FaultKind::Unpublished],
             _ => return,
         };
-        if !self.has_happened(reasons) {
+        // A peer that this relay has never seen cannot be told from another program.
+        let has_unseen_peer = fault.code == "slot.moved"
+            && self.machines.len() > 1
+            && !locked(&self.postgres).have_seen_peer.contains(&relay);
+        if !has_unseen_peer && !self.has_happened(reasons) {
             let (code, what) = (fault.code, &fault.what);
             self.violates(format!(
                 "stop: {code} although nothing of that kind has happened: {what}"
