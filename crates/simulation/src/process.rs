@@ -543,7 +543,12 @@ impl Opener {
         }
         if let Some(holder) = &held.holder {
             self.history.look(&held, now);
-            let waits = !self.history.is_own(holder.pid) && !self.is_standby;
+            let is_own = self.history.is_own(holder.pid);
+            if !is_own {
+                // It may be the walsender of a process that has died.
+                postgres.have_seen_peer.insert(self.relay);
+            }
+            let waits = !is_own && !self.is_standby;
             self.is_standby |= waits;
             // The other one watches the publication.
             self.in_doubt = None;

@@ -231,7 +231,7 @@ impl World {
         let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
-        let is_alone = self.machines.len() == 1;
+        let is_alone = self.machines.len() == 1 && !postgres.have_seen_peer.contains(&relay);
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
         let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
