@@ -8,8 +8,6 @@
 pub(crate) mod admin;
 pub mod app;
 pub mod cli;
-#[cfg(feature = "compare")]
-pub(crate) mod compare;
 pub mod config;
 pub mod dead_letter;
 pub mod doctor;

@@ -48,6 +48,7 @@ const CRATES: &[Crate] = &[
     Crate { folder: "src/", name: "walrelay", modules: "" },
     Crate { folder: CORE, name: "walrelay_core", modules: "" },
     Crate { folder: "crates/base/src/", name: "walrelay_base", modules: "base/" },
+    Crate { folder: "crates/compare/src/", name: "walrelay_compare", modules: "compare/" },
     Crate { folder: "crates/ops/src/", name: "walrelay_ops", modules: "" },
     Crate { folder: "crates/postgres/src/", name: "walrelay_postgres", modules: "source/" },
     Crate { folder: "crates/sink/src/", name: "walrelay_sink", modules: "sink/" },

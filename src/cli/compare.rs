@@ -5,15 +5,17 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::Duration;
 
+use walrelay_compare::plan::{ComparisonPlan, ComparisonRequest};
+use walrelay_compare::relay_process::RelayOrder;
+use walrelay_compare::{ComparisonOutcome, ComparisonWatcher, RunProgress, page, terminal};
+
 use super::args::CompareArgs;
 use super::logging::{LogOptions, prepare};
+use super::measured_relay;
 use super::output::print_as;
 use super::progress::StatusLine;
 use crate::app;
 use crate::base::error::{Exit, Fault};
-use crate::compare::plan::{ComparisonPlan, ComparisonRequest};
-use crate::compare::relay_process::RelayOrder;
-use crate::compare::{ComparisonOutcome, ComparisonWatcher, RunProgress, page, terminal};
 use crate::config::{Config, Request};
 
 const WRITTEN_EVERY: Duration = Duration::from_secs(10);
@@ -30,8 +32,15 @@ pub(super) fn run(
 ) -> Result<Exit, Vec<Fault>> {
     let page_file = args.html.as_deref().map(PageFile::open).transpose()?;
     let mut lines = StatusLine::new(WRITTEN_EVERY);
-    let request = ComparisonRequest { config, origin, plan };
-    let ComparisonOutcome { report, mut faults } = crate::compare::run(request, &mut lines);
+    let origin = measured_relay::to_order(origin)?;
+    let request = ComparisonRequest {
+        source: &config.source,
+        sink: &config.sink,
+        backoff_cap: config.delivery.backoff_cap,
+        origin: &origin,
+        plan,
+    };
+    let ComparisonOutcome { report, mut faults } = walrelay_compare::run(request, &mut lines);
     lines.erase();
     let mut missing = 0;
     if let Some(report) = report {
@@ -50,8 +59,8 @@ pub(super) fn run(
 /// The relay under test; its orders come on standard input.
 pub(super) fn relay(log: LogOptions<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
     let order = RelayOrder::receive()?;
-    let config = prepare(log, &order.request(request))?;
-    app::run(&order.adapt(&config)?, &|| {})?;
+    let config = prepare(log, &measured_relay::request(&order, request)?)?;
+    app::run(&measured_relay::adapt(&order, &config)?, &|| {})?;
     Ok(Exit::Done)
 }
 

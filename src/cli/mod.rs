@@ -26,6 +26,8 @@ mod dlq;
 mod find;
 mod init;
 mod logging;
+#[cfg(feature = "compare")]
+mod measured_relay;
 mod outbox;
 mod output;
 mod progress;

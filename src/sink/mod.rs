@@ -52,11 +52,6 @@ pub(crate) fn examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     SINKS.iter().filter_map(|kind| Some((kind.name, kind.example?)))
 }
 
-#[cfg(any(test, feature = "compare"))]
-pub(crate) fn kind_named(name: &str) -> Option<&'static SinkKind> {
-    SINKS.iter().find(|kind| kind.name == name).copied()
-}
-
 /// The table of docs/errors.md.
 #[must_use]
 pub fn errors_table() -> String {

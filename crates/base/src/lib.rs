@@ -13,6 +13,7 @@ pub mod service_manager;
 pub mod testing;
 pub mod tls;
 pub mod transport;
+pub mod web;
 
 pub use walrelay_core::base::{
     backoff, encoding, error, event, figures, finding, fingerprint, lsn, readiness, settings, stop,

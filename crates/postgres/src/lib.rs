@@ -4,6 +4,7 @@ pub mod catalog;
 pub mod connect;
 pub mod conninfo;
 pub mod detect;
+pub mod doctor;
 pub mod emit;
 pub mod facts;
 pub mod faults;

@@ -30,7 +30,7 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 /// Files below `/console/`: name, content type, text.
 const FILES: &[(&str, &str, &str)] = &[
-    ("page.css", STYLE, include_str!("../../web/page.css")),
+    ("page.css", STYLE, walrelay_base::web::PAGE_CSS),
     ("console.css", STYLE, include_str!("console.css")),
     ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
     ("api.js", SCRIPT, include_str!("api.js")),
@@ -38,10 +38,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("dead_letters.js", SCRIPT, include_str!("dead_letters.js")),
     ("dialogs.js", SCRIPT, include_str!("dialogs.js")),
     ("find.js", SCRIPT, include_str!("find.js")),
-    ("format.js", SCRIPT, include_str!("../../web/format.js")),
+    ("format.js", SCRIPT, walrelay_base::web::FORMAT_JS),
     ("history.js", SCRIPT, include_str!("history.js")),
     ("live.js", SCRIPT, include_str!("live.js")),
-    ("plot.js", SCRIPT, include_str!("../../web/plot.js")),
+    ("plot.js", SCRIPT, walrelay_base::web::PLOT_JS),
 ];
 
 struct Console {

@@ -230,7 +230,7 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// The relay that `compare` measures.
     #[cfg(feature = "compare")]
-    #[command(name = crate::compare::relay_process::COMMAND, hide = true)]
+    #[command(name = walrelay_compare::relay_process::COMMAND, hide = true)]
     #[command(after_help = "Started by: walrelay compare")]
     CompareRelay,
     /// List the rows of a polled table, retry failed rows, or move the table to a slot.

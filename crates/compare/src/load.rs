@@ -15,11 +15,11 @@ use walrelay_measure::load::{Pace, steady};
 use super::arrivals::Arrivals;
 use super::plan::{KEYS, PAYLOAD_BYTES};
 use super::scratch_source::connect;
-use crate::base::error::Fault;
-use crate::base::runtime;
-use crate::source::faults::query_fault;
-use crate::source::quote::quote_ident;
-use crate::source::settings::ConnInfo;
+use walrelay_base::error::Fault;
+use walrelay_base::runtime;
+use walrelay_postgres::faults::query_fault;
+use walrelay_postgres::quote::quote_ident;
+use walrelay_postgres::settings::ConnInfo;
 
 /// Rows per transaction of a backlog.
 const BACKLOG_BATCH: u64 = 100;

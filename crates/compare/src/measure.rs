@@ -18,9 +18,8 @@ use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter};
 use super::relay_process::{RelayOrder, RelayProcess};
 use super::report::{Drain, PostgresCost, RelayCost, Run, RunResult};
 use super::scratch_source::{self, ScratchSource};
-use crate::base::error::{Exit, Fault};
-use crate::config::Request;
-use crate::source::settings::ConnInfo;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_postgres::settings::ConnInfo;
 
 /// How long the first event of a relay may take.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ const TICKS_PER_CPU_SAMPLE: u32 = 5;
 const WEIGHED_EVENTS: u64 = 500;
 
 /// Shows the progress of a comparison.
-pub(crate) trait ComparisonWatcher {
+pub trait ComparisonWatcher {
     fn announce(&mut self, text: &str);
 
     /// Called several times a second.
@@ -40,16 +39,16 @@ pub(crate) trait ComparisonWatcher {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RunProgress {
+pub struct RunProgress {
     /// `CDC at 100/s`.
-    pub(crate) what: String,
+    pub what: String,
     /// Time until the load ends.
-    pub(crate) left: Duration,
-    pub(crate) delivered: u64,
+    pub left: Duration,
+    pub delivered: u64,
     /// Events of the whole load.
-    pub(crate) events: u64,
+    pub events: u64,
     /// Median latency of the last events.
-    pub(crate) p50_ms: Option<f64>,
+    pub p50_ms: Option<f64>,
 }
 
 /// Longer than a relay waits between two attempts.
@@ -91,7 +90,7 @@ impl<'a> Measurement<'a> {
         reader: ArrivalReader,
         watcher: &'a mut dyn ComparisonWatcher,
     ) -> Result<Measurement<'a>, Fault> {
-        let meter = PostgresMeter::open(&request.config.source.connection, &source.name).await?;
+        let meter = PostgresMeter::open(&request.source.connection, &source.name).await?;
         let wal_of_event = BTreeMap::new();
         Ok(Measurement { request, source, reader, meter, watcher, number: 0, wal_of_event })
     }
@@ -101,7 +100,7 @@ impl<'a> Measurement<'a> {
     }
 
     fn connection(&self) -> &'a ConnInfo {
-        &self.request.config.source.connection
+        &self.request.source.connection
     }
 
     async fn writers(&self, rate: u32) -> Result<LoadWriters, Fault> {
@@ -128,7 +127,7 @@ impl<'a> Measurement<'a> {
     ) -> Result<MeasuredRelay, Fault> {
         let name = &self.source.name;
         let process = RelayProcess::start(&RelayOrder {
-            config: Request::clone(self.request.origin),
+            config: self.request.origin.clone(),
             name: name.clone(),
             interval_ms: mode.interval_ms(),
             state_file: std::env::temp_dir().join(format!("{name}.state")),
@@ -253,7 +252,7 @@ impl<'a> Measurement<'a> {
     }
 
     async fn arrival_of(&mut self, relay: &mut MeasuredRelay, events: u64) -> Result<(), Fault> {
-        let patience = patience(relay.mode, self.request.config.delivery.backoff_cap);
+        let patience = patience(relay.mode, self.request.backoff_cap);
         self.arrival_within(relay, events, patience).await.map(drop)
     }
 

@@ -8,13 +8,13 @@ use super::fingerprint::{
     Comparison, KeptPublication, KnownPublication, PublicationFingerprint, PublicationKeeper,
     PublicationLook,
 };
-use crate::base::error::{Doubt, Exit, Fault};
-use crate::base::lsn::Lsn;
-use crate::outbox::settings::OutboxTable;
-use crate::source::publication::{create_sql, published, published_unless_locked};
-use crate::source::quote::quote_literal;
-use crate::source::settings::SourceSettings;
-use crate::source::{init, testing};
+use crate::publication::{create_sql, published, published_unless_locked};
+use crate::quote::quote_literal;
+use crate::settings::SourceSettings;
+use crate::{init, testing};
+use walrelay_base::error::{Doubt, Exit, Fault};
+use walrelay_base::lsn::Lsn;
+use walrelay_core::outbox::settings::OutboxTable;
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
     let published = published_unless_locked(client, settings).await.unwrap().unwrap();

@@ -1,16 +1,16 @@
 //! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
 
+use crate::init::*;
+use crate::slot;
 use tokio_postgres::Client;
-use walrelay_postgres::init::*;
-use walrelay_postgres::slot;
 
 use super::source::inspect;
-use crate::base::error::Exit;
-use crate::base::finding::Level;
-use crate::base::template::Template;
-use crate::outbox::settings::OutboxTable;
-use crate::source::settings::SourceSettings;
-use crate::source::{emit, testing};
+use crate::settings::SourceSettings;
+use crate::{emit, testing};
+use walrelay_base::error::Exit;
+use walrelay_base::finding::Level;
+use walrelay_base::template::Template;
+use walrelay_core::outbox::settings::OutboxTable;
 
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
     let report = inspect(client, settings).await.unwrap();
@@ -149,7 +149,7 @@ async fn who_may_not_is_told_who_may() {
     }
     // THEN a superuser gives the role its right and makes the rest
     let report = inspect(&client, &settings).await.unwrap();
-    let relay = crate::source::facts::role(&client, "nobody_much").await.unwrap().unwrap();
+    let relay = crate::facts::role(&client, "nobody_much").await.unwrap().unwrap();
     let steps = plan(&report.facts, &settings, &relay, None).unwrap();
     assert!(!steps[0].hint);
     run(&client, &steps, |_| {}).await.unwrap();
@@ -163,11 +163,11 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
     (settings.publication, settings.slot) = ("walrelay".into(), "init_files".into());
     for _ in 0..2 {
         for file in [
-            include_str!("../../sql/roles.sql"),
-            include_str!("../../sql/outbox.sql"),
-            include_str!("../../sql/emit.sql"),
-            include_str!("../../sql/publication.sql"),
-            include_str!("../../sql/retention.sql"),
+            include_str!("../../../../sql/roles.sql"),
+            include_str!("../../../../sql/outbox.sql"),
+            include_str!("../../../../sql/emit.sql"),
+            include_str!("../../../../sql/publication.sql"),
+            include_str!("../../../../sql/retention.sql"),
         ] {
             client.batch_execute(file).await.unwrap();
         }
@@ -200,9 +200,9 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
     let (client, mut settings) = server.database("init_trim").await;
     settings.publication = "walrelay".into();
     for file in [
-        include_str!("../../sql/outbox.sql"),
-        include_str!("../../sql/publication.sql"),
-        include_str!("../../sql/retention.sql"),
+        include_str!("../../../../sql/outbox.sql"),
+        include_str!("../../../../sql/publication.sql"),
+        include_str!("../../../../sql/retention.sql"),
     ] {
         client.batch_execute(file).await.unwrap();
     }

@@ -4,7 +4,7 @@ use walrelay_measure::table::Table;
 
 use super::report::ComparisonReport;
 use super::tables;
-use crate::base::text::escaped;
+use walrelay_base::text::escaped;
 
 const BAR_CHARS: f64 = 32.0;
 const ABOUT: &str = "\
@@ -13,7 +13,7 @@ Cost: what Postgres did besides the load's own INSERTs; docs/compare.md says wha
 ";
 
 /// `draws`: with bars beside the latencies.
-pub(crate) fn to_text(report: &ComparisonReport, draws: bool) -> String {
+pub fn to_text(report: &ComparisonReport, draws: bool) -> String {
     let mut text = format!("{}\n", escaped(&report.place()));
     let mut tables = tables::all(report);
     if draws && !report.runs.is_empty() {

@@ -4,18 +4,18 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::error::Fault;
-use crate::base::finding::Finding;
-use crate::base::lsn::Lsn;
-use crate::base::stop::PUBLICATION_RECREATED;
-use crate::pgoutput::frame::Frame;
-use crate::source::connect::{self, StartReplication};
-use crate::source::facts::SourceFacts;
-use crate::source::faults::{publication_gap, publication_problem};
-use crate::source::publication::{CatalogRow, RowKind};
-use crate::source::settings::SourceSettings;
-use crate::source::stream::{Packet, Stream, StreamError};
-use crate::source::wire;
+use crate::connect::{self, StartReplication};
+use crate::facts::SourceFacts;
+use crate::faults::{publication_gap, publication_problem};
+use crate::publication::{CatalogRow, RowKind};
+use crate::settings::SourceSettings;
+use crate::stream::{Packet, Stream, StreamError};
+use crate::wire;
+use walrelay_base::error::Fault;
+use walrelay_base::finding::Finding;
+use walrelay_base::lsn::Lsn;
+use walrelay_base::stop::PUBLICATION_RECREATED;
+use walrelay_core::pgoutput::frame::Frame;
 
 const READ_WITHIN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ enum ReadThrough {
 
 /// Finds the events of the WAL of the slot that `run` would refuse; none if the slot is in use, if
 /// it has delivered everything, or if its WAL begins after the publication was created.
-pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> Vec<Finding> {
+pub async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> Vec<Finding> {
     let (Some(publication), Some(slot)) = (&facts.published.publication, &facts.slot) else {
         return Vec::new();
     };
@@ -83,7 +83,7 @@ fn is_not_before(xid: u32, horizon: u32) -> bool {
 /// The fault of a relay that remembers nothing: the publication was changed after it was made, and
 /// while the slot stood still or shortly before, so rows may be missing. `decoded` counts what the
 /// slot has delivered to earlier processes; before the first of them nothing could go wrong.
-pub(crate) fn in_doubt(
+pub fn in_doubt(
     settings: &SourceSettings,
     facts: &SourceFacts,
     decoded: Option<i64>,

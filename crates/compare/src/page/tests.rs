@@ -2,9 +2,9 @@
 //! browser (`tests/compare`).
 
 use super::*;
-use crate::compare::plan::CaptureMode;
-use crate::compare::report::{Drain, RunResult};
-use crate::compare::testing;
+use crate::plan::CaptureMode;
+use crate::report::{Drain, RunResult};
+use crate::testing;
 
 /// Elements that have no end.
 const VOID: &[&str] = &["meta"];

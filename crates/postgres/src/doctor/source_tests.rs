@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::base::error::Exit;
-use crate::base::finding::Level;
-use crate::base::template::Template;
-use crate::source::slot_state::SlotFacts;
-use crate::source::testing::{self, Server};
+use crate::slot_state::SlotFacts;
+use crate::testing::{self, Server};
+use walrelay_base::error::Exit;
+use walrelay_base::finding::Level;
+use walrelay_base::template::Template;
 
 /// Tests of row filters.
 #[path = "row_filter_tests.rs"]
@@ -84,9 +84,9 @@ async fn all_faults_are_collected() {
 async fn wal_level_and_slots_are_looked_at() {
     let server = testing::replica_level();
     let (client, settings) = server.database("no_logical").await;
-    let table = crate::source::init::table_sql(&settings.outboxes[0]).unwrap();
+    let table = crate::init::table_sql(&settings.outboxes[0]).unwrap();
     client.batch_execute(&table).await.unwrap();
-    let sql = crate::source::publication::create_sql(&settings);
+    let sql = crate::publication::create_sql(&settings);
     client.batch_execute(&sql).await.unwrap();
     client.batch_execute("SELECT pg_create_physical_replication_slot('taken')").await.unwrap();
     let report = report(&client, &settings).await;
@@ -233,7 +233,7 @@ async fn a_partitioned_outbox_needs_its_root() {
         )
         .await
         .unwrap();
-    crate::source::slot::create(&client, &settings, false).await.unwrap();
+    crate::slot::create(&client, &settings, false).await.unwrap();
     let mend = "ALTER PUBLICATION \"partitioned\" SET (publish_via_partition_root = true);";
     for partition in ["", "CREATE TABLE p1 PARTITION OF outbox DEFAULT"] {
         client.batch_execute(partition).await.unwrap();
@@ -405,7 +405,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect(&found, Exit::Slot, "slot.lost", "longer than idle_replication_slot_timeout", setting);
     let found = slot(&|slot| slot.wal_status = Some("unreserved".into()));
     expect_warning(&found, "slot.unreserved", "next checkpoint");
-    let found = slot(&|slot| slot.confirmed_flush = crate::base::lsn::Lsn::from_wire(u64::MAX));
+    let found = slot(&|slot| slot.confirmed_flush = walrelay_base::lsn::Lsn::from_wire(u64::MAX));
     expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
     // THEN a lost slot is told before anything else
     let found = judged(&|facts| {
@@ -469,7 +469,7 @@ async fn a_table_that_all_tables_leave_out_is_a_fault() {
     let left_out = of(&format!("[{outbox}, {other}]"), false);
     expect(&left_out, Exit::Source, code, says, mend);
     // THEN init does not try what Postgres refuses
-    let steps = crate::source::init::plan(&left_out.facts, &settings, &sound.role, None).unwrap();
+    let steps = crate::init::plan(&left_out.facts, &settings, &sound.role, None).unwrap();
     assert_eq!(steps, []);
     // GIVEN an exception that is another table THEN the outbox is published
     let found = of(&format!("[{other}]"), true);

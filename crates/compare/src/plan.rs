@@ -1,16 +1,18 @@
 //! Plan of a comparison: rates, modes, and how long each run takes.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
-use serde_json::json;
+use serde_json::{Value, json};
 use walrelay_measure::numbers;
+use walrelay_postgres::settings::SourceSettings;
+use walrelay_sink::Broker;
 
-use crate::base::error::{Exit, Fault};
-use crate::base::figures::counted;
-use crate::base::settings::units::{parse_duration_ms, show_duration};
-use crate::config::{Config, Request};
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::figures::counted;
+use walrelay_base::settings::units::{parse_duration_ms, show_duration};
 
 /// Different ordering keys. Every number of connections divides it, so that a key has one writer.
 pub(super) const KEYS: u64 = 1000;
@@ -28,7 +30,7 @@ const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 /// How a relay finds events. Sorts the slot before polling, a short interval before a long one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
-pub(crate) enum CaptureMode {
+pub enum CaptureMode {
     /// From the replication slot.
     #[default]
     Cdc,
@@ -36,29 +38,32 @@ pub(crate) enum CaptureMode {
     Polling { interval_ms: u64 },
 }
 
-/// A comparison to make, and the configuration to make it with.
+/// A comparison to make, and the settings to make it with.
 #[derive(Clone, Copy)]
-pub(crate) struct ComparisonRequest<'a> {
-    pub(crate) config: &'a Config,
+pub struct ComparisonRequest<'a> {
+    pub source: &'a SourceSettings,
+    pub sink: &'a Arc<dyn Broker>,
+    /// The longest pause of the relay between two attempts.
+    pub backoff_cap: Duration,
     /// Where the configuration came from: the relay that is measured reads it again.
-    pub(crate) origin: &'a Request,
-    pub(crate) plan: &'a ComparisonPlan,
+    pub origin: &'a Value,
+    pub plan: &'a ComparisonPlan,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ComparisonPlan {
+pub struct ComparisonPlan {
     /// Events per second.
-    pub(crate) rates: Vec<u32>,
+    pub rates: Vec<u32>,
     /// The intervals of polling; empty when only the slot is measured.
-    pub(crate) intervals_ms: Vec<u64>,
+    pub intervals_ms: Vec<u64>,
     /// The length of each run, without its warm-up.
-    pub(crate) duration: Duration,
+    pub duration: Duration,
     /// Events of a backlog; 0 for none.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
 }
 
 impl CaptureMode {
-    pub(crate) fn interval_ms(self) -> Option<u64> {
+    pub fn interval_ms(self) -> Option<u64> {
         match self {
             CaptureMode::Cdc => None,
             CaptureMode::Polling { interval_ms } => Some(interval_ms),
@@ -76,7 +81,7 @@ impl CaptureMode {
     }
 
     /// For people: `CDC`, `polling 500 ms`.
-    pub(crate) fn name(self) -> String {
+    pub fn name(self) -> String {
         let polling = |ms| format!("polling {}", numbers::ms(ms as f64));
         self.interval_ms().map_or_else(|| "CDC".to_owned(), polling)
     }
@@ -84,7 +89,7 @@ impl CaptureMode {
 
 impl ComparisonPlan {
     /// Reads `100,1000`, `100ms,2s` (or `none`) and `30s`.
-    pub(crate) fn read(
+    pub fn read(
         rates: &str,
         intervals: &str,
         duration: &str,
@@ -132,14 +137,14 @@ impl ComparisonPlan {
     }
 
     /// The slot first, then polling, with the intervals in the order in which they were given.
-    pub(crate) fn modes(&self) -> Vec<CaptureMode> {
+    pub fn modes(&self) -> Vec<CaptureMode> {
         let polling = self.intervals_ms.iter();
         let polling = polling.map(|&interval_ms| CaptureMode::Polling { interval_ms });
         [CaptureMode::Cdc].into_iter().chain(polling).collect()
     }
 
     /// Polling drains a backlog without waiting between claims, so that one interval is enough.
-    pub(crate) fn drains(&self) -> Vec<CaptureMode> {
+    pub fn drains(&self) -> Vec<CaptureMode> {
         if self.backlog == 0 { Vec::new() } else { self.modes().into_iter().take(2).collect() }
     }
 
@@ -155,7 +160,7 @@ impl ComparisonPlan {
     }
 
     /// The command line that repeats the comparison.
-    pub(crate) fn command(&self) -> String {
+    pub fn command(&self) -> String {
         let show = |ms: &u64| show_duration(Duration::from_millis(*ms));
         let intervals: Vec<String> = self.intervals_ms.iter().map(show).collect();
         let intervals = if intervals.is_empty() { "none".to_owned() } else { intervals.join(",") };
@@ -168,7 +173,7 @@ impl ComparisonPlan {
     }
 
     /// Announces what will be measured and how long it takes, in one line.
-    pub(crate) fn announcement(&self) -> String {
+    pub fn announcement(&self) -> String {
         let modes: Vec<String> = self.modes().into_iter().map(CaptureMode::name).collect();
         let drains = match self.drains().len() {
             0 => String::new(),

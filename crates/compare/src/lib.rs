@@ -15,14 +15,14 @@
 mod arrivals;
 mod load;
 mod measure;
-pub(crate) mod page;
-pub(crate) mod plan;
+pub mod page;
+pub mod plan;
 mod postgres_cost;
-pub(crate) mod relay_process;
-pub(crate) mod report;
+pub mod relay_process;
+pub mod report;
 mod scratch_source;
 mod tables;
-pub(crate) mod terminal;
+pub mod terminal;
 #[cfg(test)]
 mod testing;
 
@@ -34,26 +34,25 @@ use walrelay_measure::process;
 
 use self::arrivals::ArrivalReader;
 use self::measure::Measurement;
-pub(crate) use self::measure::{ComparisonWatcher, RunProgress};
+pub use self::measure::{ComparisonWatcher, RunProgress};
 use self::plan::{ComparisonPlan, ComparisonRequest};
 use self::report::{ComparisonReport, Machine};
 use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
-use crate::base::clock::unix_now_us;
-use crate::base::error::{Exit, Fault};
-use crate::base::runtime;
-use crate::config::Config;
-use crate::sink::Broker;
-use crate::sink::bench_target::BenchTarget;
+use walrelay_base::clock::unix_now_us;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::runtime;
+use walrelay_sink::Broker;
+use walrelay_sink::bench_target::BenchTarget;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct ComparisonOutcome {
+pub struct ComparisonOutcome {
     /// None when no run and no drain was finished.
-    pub(crate) report: Option<ComparisonReport>,
+    pub report: Option<ComparisonReport>,
     /// The faults that ended the comparison early, then those of objects that could not be removed.
-    pub(crate) faults: Vec<Fault>,
+    pub faults: Vec<Fault>,
 }
 
-pub(crate) fn run(
+pub fn run(
     request: ComparisonRequest<'_>,
     watcher: &mut dyn ComparisonWatcher,
 ) -> ComparisonOutcome {
@@ -75,18 +74,18 @@ async fn compare(
     report: &mut ComparisonReport,
     watcher: &mut dyn ComparisonWatcher,
 ) -> Result<Vec<Fault>, Fault> {
-    let (config, plan) = (request.config, request.plan);
+    let ComparisonRequest { sink, plan, .. } = request;
     let name = scratch_source::fresh_name();
-    config.sink.for_bench_target(&name)?;
+    sink.for_bench_target(&name)?;
     let mut signals = StopSignals::listen()?;
     let source = tokio::select! {
-        source = ScratchSource::open(config, &name) => source?,
+        source = ScratchSource::open(request.source, &name) => source?,
         signal = signals.next() => return Err(interrupted(signal)),
     };
     watcher.announce(&plan.announcement());
     watcher.announce(&format!("everything is made under the name {name}, and removed at the end"));
     let target = name.clone();
-    let mut making = at_broker(&config.sink, move |broker| broker.create_bench_target(&target));
+    let mut making = at_broker(sink, move |broker| broker.create_bench_target(&target));
     let ended = tokio::select! {
         ended = measure(request, &source, &mut making, report, watcher) => ended,
         signal = signals.next() => Err(interrupted(signal)),
@@ -99,11 +98,11 @@ async fn compare(
         if !making.is_finished() {
             answer(&mut making).await.ok();
         }
-        remove(config, &name).await
+        remove(request, &name).await
     };
     let removed = tokio::select! {
         removed = removing => removed,
-        signal = signals.second() => Err(left_behind(config, &name, signal)),
+        signal = signals.second() => Err(left_behind(&**sink, &name, signal)),
     };
     Ok(match (ended, removed) {
         // The same cause is reported once, with the commands that remove what is left.
@@ -124,7 +123,7 @@ async fn measure(
     let target = answer(making).await?;
     // A comparison that was killed leaves a slot behind, which would keep WAL for ever.
     for name in source.abandoned().await? {
-        watcher.announce(&match remove(request.config, &name).await {
+        watcher.announce(&match remove(request, &name).await {
             Ok(()) => format!("removed {name}, left behind by a comparison that died"),
             Err(left) => left.to_string(),
         });
@@ -139,6 +138,7 @@ async fn measure(
         },
         postgres_version: source.server_version().await?,
         sink: target.kind().to_owned(),
+        sink_title: request.sink.kind().title.to_owned(),
         broker: target.place(),
         plan: plan.clone(),
         ..ComparisonReport::default()
@@ -167,10 +167,10 @@ fn cut_short(plan: &ComparisonPlan, report: &ComparisonReport, fault: &Fault) ->
 }
 
 /// Removes everything of this name from Postgres and from the broker, even if one of them fails.
-async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
-    let database = scratch_source::remove(&config.source.connection, name).await;
+async fn remove(request: ComparisonRequest<'_>, name: &str) -> Result<(), Fault> {
+    let database = scratch_source::remove(&request.source.connection, name).await;
     let target = name.to_owned();
-    let mut removing = at_broker(&config.sink, move |broker| broker.remove_bench_target(&target));
+    let mut removing = at_broker(request.sink, move |broker| broker.remove_bench_target(&target));
     match (database, answer(&mut removing).await) {
         (Err(database), Err(broker)) => {
             let mend = format!("{}\n{broker}", database.mend);
@@ -180,9 +180,9 @@ async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     }
 }
 
-fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
+fn left_behind(sink: &dyn Broker, name: &str, signal: &str) -> Fault {
     let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
-    let mend = format!("{}\n{}", left_over_sql(name), config.sink.bench_target_removal(name));
+    let mend = format!("{}\n{}", left_over_sql(name), sink.bench_target_removal(name));
     Fault::new(Exit::Failed, LEFT_OVER, what, "", mend)
 }
 

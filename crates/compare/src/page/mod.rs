@@ -14,12 +14,9 @@ use super::plan::{ComparisonPlan, KEYS, PAYLOAD_BYTES};
 use super::report::{ComparisonReport, RateGroup, Run, Second};
 use super::tables;
 
-const STYLES: [&str; 2] = [include_str!("../../web/page.css"), include_str!("style.css")];
-const SCRIPTS: [&str; 3] = [
-    include_str!("../../web/format.js"),
-    include_str!("../../web/plot.js"),
-    include_str!("comparison.js"),
-];
+const STYLES: [&str; 2] = [walrelay_base::web::PAGE_CSS, include_str!("style.css")];
+const SCRIPTS: [&str; 3] =
+    [walrelay_base::web::FORMAT_JS, walrelay_base::web::PLOT_JS, include_str!("comparison.js")];
 const METHOD: &str = include_str!("method.html");
 const TITLE: &str = "CDC and polling, compared";
 /// Lets the browser load nothing, whatever the page says.
@@ -27,7 +24,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 /// The places on the axis of percentiles: a tenth of a nine apart, up to 99.99 %.
 const PLACES: std::ops::RangeInclusive<u32> = 0..=40;
 
-pub(crate) fn render(report: &ComparisonReport) -> String {
+pub fn render(report: &ComparisonReport) -> String {
     let rates = report.by_rate();
     let page = html! {
         (DOCTYPE)

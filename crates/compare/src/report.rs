@@ -6,140 +6,142 @@ use walrelay_measure::latency::Latencies;
 use walrelay_measure::numbers;
 
 use super::plan::{CaptureMode, ComparisonPlan};
-use crate::base::time::rfc3339;
-use crate::sink;
+use walrelay_base::time::rfc3339;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct ComparisonReport {
+pub struct ComparisonReport {
     #[serde(rename = "began", serialize_with = "as_rfc3339")]
-    pub(crate) began_unix_us: i64,
-    pub(crate) machine: Machine,
-    pub(crate) postgres_version: String,
+    pub began_unix_us: i64,
+    pub machine: Machine,
+    pub postgres_version: String,
     /// The value of `sink.kind`.
-    pub(crate) sink: String,
+    pub sink: String,
+    /// The name of the sink for people.
+    #[serde(skip)]
+    pub sink_title: String,
     /// Its address, without credentials.
-    pub(crate) broker: String,
+    pub broker: String,
     #[serde(rename = "settings")]
-    pub(crate) plan: ComparisonPlan,
+    pub plan: ComparisonPlan,
     /// In the order in which they ran.
-    pub(crate) runs: Vec<Run>,
-    pub(crate) drains: Vec<Drain>,
+    pub runs: Vec<Run>,
+    pub drains: Vec<Drain>,
     /// How far it came and why it ended, when not everything was measured.
-    pub(crate) incomplete: Option<String>,
+    pub incomplete: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) cores: usize,
-    pub(crate) memory_bytes: u64,
+pub struct Machine {
+    pub cores: usize,
+    pub memory_bytes: u64,
     /// The load average of the last minute before the first run.
-    pub(crate) load_average: f64,
+    pub load_average: f64,
     /// Only then is the CPU time of Postgres known.
-    pub(crate) database_is_local: bool,
+    pub database_is_local: bool,
 }
 
 /// One mode at one rate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Run {
+pub struct Run {
     #[serde(flatten)]
-    pub(crate) result: RunResult,
+    pub result: RunResult,
     /// Events per second that the load should write.
-    pub(crate) rate: u32,
+    pub rate: u32,
     /// Events per second that it did write.
-    pub(crate) written_per_second: f64,
+    pub written_per_second: f64,
     /// How late the load was. If this is much, the machine is too small for the rate, and the
     /// latencies say little.
-    pub(crate) load_late_p99_ms: f64,
+    pub load_late_p99_ms: f64,
     /// From just before the INSERT is sent, which commits by itself, to the event at the consumer.
     #[serde(rename = "latency_ms", serialize_with = "as_quantiles")]
-    pub(crate) latencies: Latencies,
-    pub(crate) seconds: Vec<Second>,
+    pub latencies: Latencies,
+    pub seconds: Vec<Second>,
     /// At the beginning of the run.
-    pub(crate) load_average: f64,
+    pub load_average: f64,
 }
 
 /// A backlog that was written before the relay began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Drain {
+pub struct Drain {
     #[serde(flatten)]
-    pub(crate) result: RunResult,
+    pub result: RunResult,
     /// From the start of the relay's process to the first event at the consumer.
-    pub(crate) first_s: f64,
+    pub first_s: f64,
     /// From the first event to the last.
-    pub(crate) seconds: f64,
+    pub seconds: f64,
 }
 
 /// The results that a run and a drain have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct RunResult {
+pub struct RunResult {
     #[serde(flatten)]
-    pub(crate) mode: CaptureMode,
+    pub mode: CaptureMode,
     /// Written in the measured time.
-    pub(crate) events: u64,
+    pub events: u64,
     #[serde(flatten)]
-    pub(crate) losses: EventCounts,
-    pub(crate) postgres: PostgresCost,
-    pub(crate) relay: RelayCost,
+    pub losses: EventCounts,
+    pub postgres: PostgresCost,
+    pub relay: RelayCost,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct EventCounts {
+pub struct EventCounts {
     /// Written and never seen by the consumer.
-    pub(crate) missing: u64,
+    pub missing: u64,
     /// Deliveries beyond the first.
-    pub(crate) duplicated: u64,
+    pub duplicated: u64,
     /// First deliveries that came after a later event of the same key.
-    pub(crate) out_of_order: u64,
+    pub out_of_order: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Second {
+pub struct Second {
     /// Since the run began.
-    pub(crate) at_s: u32,
-    pub(crate) written: u64,
+    pub at_s: u32,
+    pub written: u64,
     /// First deliveries in this second.
-    pub(crate) delivered: u64,
+    pub delivered: u64,
     /// Written and not yet delivered at its end.
-    pub(crate) backlog: u64,
+    pub backlog: u64,
     /// The median of the events delivered in this second; 0 when there are none.
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
 }
 
 /// The work of Postgres, from its own statistics, without the share of the load itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct PostgresCost {
+pub struct PostgresCost {
     /// Committed and rolled back.
-    pub(crate) transactions: u64,
-    pub(crate) tuples_read: u64,
-    pub(crate) tuples_written: u64,
+    pub transactions: u64,
+    pub tuples_read: u64,
+    pub tuples_written: u64,
     /// Created in the outbox table, whether or not vacuum has removed them.
-    pub(crate) dead_tuples: u64,
-    pub(crate) wal_bytes: u64,
+    pub dead_tuples: u64,
+    pub wal_bytes: u64,
     /// The CPU time of the backends that worked for the relay; none when they are on
     /// another machine.
-    pub(crate) cpu_s: Option<f64>,
+    pub cpu_s: Option<f64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct RelayCost {
-    pub(crate) cpu_s: f64,
-    pub(crate) rss_peak_bytes: u64,
+pub struct RelayCost {
+    pub cpu_s: f64,
+    pub rss_peak_bytes: u64,
 }
 
 /// The runs of one rate, sorted by mode.
-pub(crate) struct RateGroup<'a> {
-    pub(crate) rate: u32,
-    pub(crate) runs: Vec<&'a Run>,
+pub struct RateGroup<'a> {
+    pub rate: u32,
+    pub runs: Vec<&'a Run>,
 }
 
 /// The reported quantiles, and their names in tables and in JSON.
-pub(crate) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 1.0];
-pub(crate) const QUANTILE_NAMES: [&str; 6] = ["p50", "p90", "p95", "p99", "p99.9", "max"];
+pub const QUANTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 1.0];
+pub const QUANTILE_NAMES: [&str; 6] = ["p50", "p90", "p95", "p99", "p99.9", "max"];
 
 impl Run {
     /// First deliveries per second, within the whole seconds of the load.
-    pub(crate) fn delivered_per_second(&self) -> f64 {
+    pub fn delivered_per_second(&self) -> f64 {
         let lasted_s = self.result.events as f64 / self.written_per_second.max(f64::MIN_POSITIVE);
         // A load that is a little late ends shortly after the beginning of one more second.
         let whole = ((lasted_s + 0.001) as usize).clamp(1, self.seconds.len().max(1));
@@ -149,31 +151,31 @@ impl Run {
 }
 
 impl Drain {
-    pub(crate) fn arrived(&self) -> u64 {
+    pub fn arrived(&self) -> u64 {
         self.result.events.saturating_sub(self.result.losses.missing)
     }
 
     /// Between the first and the last event.
-    pub(crate) fn per_second(&self) -> f64 {
+    pub fn per_second(&self) -> f64 {
         let after_the_first = self.arrived().saturating_sub(1) as f64;
         if self.seconds > 0.0 { after_the_first / self.seconds } else { 0.0 }
     }
 }
 
 impl RateGroup<'_> {
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{} events/s", numbers::count(self.rate.into()))
     }
 }
 
 impl ComparisonReport {
     /// All results, runs first.
-    pub(crate) fn results(&self) -> impl Iterator<Item = &RunResult> {
+    pub fn results(&self) -> impl Iterator<Item = &RunResult> {
         let runs = self.runs.iter().map(|run| &run.result);
         runs.chain(self.drains.iter().map(|drain| &drain.result))
     }
 
-    pub(crate) fn losses(&self) -> EventCounts {
+    pub fn losses(&self) -> EventCounts {
         self.results().fold(EventCounts::default(), |sum, RunResult { losses, .. }| EventCounts {
             missing: sum.missing + losses.missing,
             duplicated: sum.duplicated + losses.duplicated,
@@ -181,24 +183,24 @@ impl ComparisonReport {
         })
     }
 
-    pub(crate) fn by_rate(&self) -> Vec<RateGroup<'_>> {
+    pub fn by_rate(&self) -> Vec<RateGroup<'_>> {
         let mut runs: Vec<&Run> = self.runs.iter().collect();
         runs.sort_by_key(|run| (run.rate, run.result.mode));
         let groups = runs.chunk_by(|a, b| a.rate == b.rate);
         groups.map(|runs| RateGroup { rate: runs[0].rate, runs: runs.to_vec() }).collect()
     }
 
-    pub(crate) fn drains_by_mode(&self) -> Vec<&Drain> {
+    pub fn drains_by_mode(&self) -> Vec<&Drain> {
         let mut drains: Vec<&Drain> = self.drains.iter().collect();
         drains.sort_by_key(|drain| drain.result.mode);
         drains
     }
 
     /// When and where it was measured, in one line.
-    pub(crate) fn place(&self) -> String {
+    pub fn place(&self) -> String {
         let began = rfc3339(self.began_unix_us);
         let date = began.get(..16).unwrap_or(&began).replace('T', " ");
-        let sink = sink::kind_named(&self.sink).map_or(self.sink.as_str(), |kind| kind.title);
+        let sink = &self.sink_title;
         let Machine { cores, memory_bytes, load_average, .. } = self.machine;
         let word = if cores == 1 { "core" } else { "cores" };
         let parts = [
@@ -213,7 +215,7 @@ impl ComparisonReport {
         known.collect::<Vec<_>>().join(" · ")
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut value = json!(self);
         value["walrelay_version"] = json!(env!("CARGO_PKG_VERSION"));
         for (at, run) in self.runs.iter().enumerate() {

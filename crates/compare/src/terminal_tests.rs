@@ -1,5 +1,5 @@
 use super::*;
-use crate::compare::testing;
+use crate::testing;
 
 #[test]
 fn a_report_is_tables_and_one_sentence() {

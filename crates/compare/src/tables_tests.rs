@@ -1,6 +1,6 @@
 use super::*;
-use crate::compare::report::{Drain, EventCounts, PostgresCost};
-use crate::compare::testing::{self, polling};
+use crate::report::{Drain, EventCounts, PostgresCost};
+use crate::testing::{self, polling};
 
 fn steady(mode: CaptureMode, rate: u32, latency_ms: u32, cpu_s: Option<f64>) -> Run {
     let postgres = PostgresCost { cpu_s, wal_bytes: 1_500_000, ..PostgresCost::default() };

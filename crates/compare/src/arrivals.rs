@@ -14,9 +14,9 @@ use walrelay_measure::latency::Latencies;
 
 use super::plan::KEYS;
 use super::report::{EventCounts, Second};
-use crate::base::error::Fault;
-use crate::base::runtime;
-use crate::sink::bench_target::BenchTarget;
+use walrelay_base::error::Fault;
+use walrelay_base::runtime;
+use walrelay_sink::bench_target::BenchTarget;
 
 /// The progress line shows the median of so many of the last latencies.
 const RECENT: usize = 4096;

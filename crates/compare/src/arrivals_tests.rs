@@ -1,7 +1,7 @@
 use super::*;
-use crate::base::error::Exit;
-use crate::compare::load::payload;
-use crate::sink::bench_target::Arrival;
+use crate::load::payload;
+use walrelay_base::error::Exit;
+use walrelay_sink::bench_target::Arrival;
 
 fn after(arrivals: &Arrivals, ms: u64) -> Instant {
     arrivals.origin + Duration::from_millis(ms)

@@ -35,6 +35,7 @@ pub(super) fn report() -> ComparisonReport {
         },
         postgres_version: "17.11".into(),
         sink: "kafka".into(),
+        sink_title: "Kafka".into(),
         broker: "127.0.0.1:9092".into(),
         plan: ComparisonPlan {
             rates: rates.into(),

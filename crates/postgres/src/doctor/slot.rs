@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::base::error::Fault;
-use crate::base::figures::binary_size;
-use crate::base::finding::{Finding, is_sound};
-use crate::source::facts::SourceFacts;
-use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
-use crate::source::oldest_transaction::PINNED_BYTES_MIN;
-use crate::source::quote::quote_literal;
-use crate::source::settings::SourceSettings;
-use crate::source::slot_state::SlotFacts;
+use crate::facts::SourceFacts;
+use crate::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
+use crate::oldest_transaction::PINNED_BYTES_MIN;
+use crate::quote::quote_literal;
+use crate::settings::SourceSettings;
+use crate::slot_state::SlotFacts;
+use walrelay_base::error::Fault;
+use walrelay_base::figures::binary_size;
+use walrelay_base::finding::{Finding, is_sound};
 
 pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     let Some(slot) = &facts.slot else {

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
@@ -16,20 +15,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use walrelay_measure::process;
 
 use super::report::RelayCost;
-use crate::base::error::{Exit, Fault};
-use crate::base::runtime;
-use crate::base::template::Template;
-use crate::config::{Config, Request};
-use crate::delivery::settings::{OnDeadLetter, WhenHalted};
-use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
-use crate::sink::Broker;
-use crate::trace::TracingSettings;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::runtime;
 
-pub(crate) const COMMAND: &str = "compare-relay";
+pub const COMMAND: &str = "compare-relay";
 /// A relay whose parent has died and that does not stop by itself is ended after this time.
 const ORPHAN_STOPS_WITHIN: Duration = Duration::from_secs(30);
 /// How long the relay may take to settle what is in flight.
@@ -39,20 +32,20 @@ const LOG_LINES_MAX: usize = 30;
 
 /// The order for the measured relay. No `Debug`: `--set` may hold secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub(crate) struct RelayOrder {
-    /// Where the user's configuration is.
-    pub(super) config: Request,
+pub struct RelayOrder {
+    /// Where the user's configuration is, in the words of the program.
+    pub config: Value,
     /// The name of schema, slot, publication and topic.
-    pub(super) name: String,
+    pub name: String,
     /// The interval of polling; none for the slot.
-    pub(super) interval_ms: Option<u64>,
+    pub interval_ms: Option<u64>,
     /// Removed by the comparison.
-    pub(super) state_file: PathBuf,
+    pub state_file: PathBuf,
 }
 
 impl RelayOrder {
     /// Reads it from standard input, and stops the process when that input ends.
-    pub(crate) fn receive() -> Result<RelayOrder, Fault> {
+    pub fn receive() -> Result<RelayOrder, Fault> {
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string());
         let order = read.and_then(|_| {
@@ -72,65 +65,12 @@ impl RelayOrder {
         })?;
         Ok(order)
     }
-
-    /// Where the user's configuration is, with the environment of this process.
-    pub(crate) fn request(&self, own: &Request) -> Request {
-        Request { variables: own.variables.clone(), ..self.config.clone() }
-    }
-
-    /// The configuration with the scratch source and target in it. Window, retries, `source.binary`,
-    /// broker, logins and client properties stay those of the user.
-    pub(crate) fn adapt(&self, config: &Config) -> Result<Config, Fault> {
-        let mut adapted = config.clone();
-        adapted.sink = config.sink.for_bench_target(&self.name)?;
-        adapted.source.connection.application_name = application_name(&self.name);
-        adapted.source.slot.clone_from(&self.name);
-        adapted.source.publication.clone_from(&self.name);
-        adapted.source.messages = None;
-        adapted.source.outboxes = vec![outbox(&self.name, &*config.sink)?];
-        let interval = self.interval_ms.map(Duration::from_millis);
-        adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
-        // Every event of the load can be published: a dead letter would hide a fault.
-        adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
-        adapted.delivery.when_halted = WhenHalted::Exit;
-        adapted.delivery.state_file = Some(self.state_file.clone());
-        adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        adapted.admin.token = None;
-        adapted.tracing = TracingSettings::default();
-        Ok(adapted)
-    }
 }
 
 /// The `application_name` of the relay's sessions.
-pub(super) fn application_name(name: &str) -> String {
+#[must_use]
+pub fn application_name(name: &str) -> String {
     format!("{name}_relay")
-}
-
-fn outbox(name: &str, sink: &dyn Broker) -> Result<OutboxTable, Fault> {
-    let constant = Template::parse(name).map_err(|error| broken(io::Error::other(error)))?;
-    Ok(OutboxTable {
-        schema: name.to_owned(),
-        columns: Columns { key: "event_key".to_owned(), ..Columns::default() },
-        route: Route {
-            topic: constant.clone(),
-            exchange: sink.exchange().is_some().then_some(constant),
-            binding: sink.kind().binding,
-            // The other preset needs a column for the event type, which the scratch table lacks.
-            preset: Preset::Debezium,
-            ..Route::default()
-        },
-        ..OutboxTable::default()
-    })
-}
-
-/// The user's own settings of polling, if there are any, for the table of `sql/polling.sql`.
-fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings {
-    PollingSettings {
-        interval,
-        columns: WorkColumns::default(),
-        status_values: StatusValues::default(),
-        ..own.cloned().unwrap_or_default()
-    }
 }
 
 /// A running relay; dropping it kills it.
@@ -226,7 +166,3 @@ impl Drop for RelayProcess {
 fn broken(error: io::Error) -> Fault {
     runtime::refused("the relay under test", &error)
 }
-
-#[cfg(test)]
-#[path = "relay_process_tests.rs"]
-mod tests;

@@ -1,7 +1,7 @@
 //! Row filters that are declared with `where`, as a real server prints, plans and refuses them.
 
 use super::*;
-use crate::source::publication::create_sql;
+use crate::publication::create_sql;
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]

@@ -16,9 +16,9 @@ use walrelay_measure::process;
 use super::relay_process::application_name;
 use super::report::PostgresCost;
 use super::scratch_source::{ask, ask_one, connect};
-use crate::base::error::Fault;
-use crate::source::quote::{quote_ident, quote_literal};
-use crate::source::settings::ConnInfo;
+use walrelay_base::error::Fault;
+use walrelay_postgres::quote::{quote_ident, quote_literal};
+use walrelay_postgres::settings::ConnInfo;
 
 /// How long Postgres may take to show in its statistics what is known to have been written.
 const SHOWN_WITHIN: Duration = Duration::from_secs(4);

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::base::error::{Exit, Fault};
-use crate::base::finding::Finding;
-use crate::source::facts::SourceFacts;
-use crate::source::faults::no_free_slot;
-use crate::source::init::close_messages_sql;
-use crate::source::quote::quote_ident;
-use crate::source::settings::SourceSettings;
+use crate::facts::SourceFacts;
+use crate::faults::no_free_slot;
+use crate::init::close_messages_sql;
+use crate::quote::quote_ident;
+use crate::settings::SourceSettings;
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::finding::Finding;
 
 /// The oldest supported release.
 const OLDEST_MAJOR: u32 = 14;
-pub(crate) const WAL_SENDERS: &str = "source.wal-senders";
+pub const WAL_SENDERS: &str = "source.wal-senders";
 /// Postgres ends the stream when relay, machine or network pause for longer than the setting.
 const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// As long as the setting, a relay that has vanished keeps others from using the slot.

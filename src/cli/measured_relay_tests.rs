@@ -27,7 +27,7 @@ fn order(interval_ms: Option<u64>) -> RelayOrder {
 
 #[test]
 fn the_scratch_site_takes_the_place_of_theirs_and_delivery_stays() {
-    let adapted = order(None).adapt(&config(KAFKA)).unwrap();
+    let adapted = adapt(&order(None), &config(KAFKA)).unwrap();
     assert_eq!(adapted.source.slot, "walrelay_compare_x");
     assert_eq!(adapted.source.publication, "walrelay_compare_x");
     assert_eq!(adapted.source.connection.application_name, "walrelay_compare_x_relay");
@@ -45,7 +45,7 @@ fn the_scratch_site_takes_the_place_of_theirs_and_delivery_stays() {
 
 #[test]
 fn on_rabbitmq_the_exchange_is_the_scratch_one() {
-    let adapted = order(None).adapt(&config(RABBIT)).unwrap();
+    let adapted = adapt(&order(None), &config(RABBIT)).unwrap();
     let route = &adapted.source.outboxes[0].route;
     assert_eq!(route.exchange.as_ref().unwrap().constant(), Some("walrelay_compare_x"));
     let shown = format!("{:?}", adapted.sink);
@@ -54,7 +54,7 @@ fn on_rabbitmq_the_exchange_is_the_scratch_one() {
 
 #[test]
 fn polling_gets_its_interval_and_the_shipped_table() {
-    let adapted = order(Some(250)).adapt(&config(KAFKA)).unwrap();
+    let adapted = adapt(&order(Some(250)), &config(KAFKA)).unwrap();
     let polling = adapted.polling.unwrap();
     assert_eq!(polling.interval, Duration::from_millis(250));
     let shipped = include_str!("../../sql/polling.sql");
@@ -67,28 +67,26 @@ fn polling_gets_its_interval_and_the_shipped_table() {
 
 #[test]
 fn a_sink_without_a_broker_is_refused() {
-    let fault = order(None).adapt(&config("[sink]\nkind = \"memory\"\n")).unwrap_err();
+    let fault = adapt(&order(None), &config("[sink]\nkind = \"memory\"\n")).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Usage, "sink.no-scratch"));
 }
 
 #[test]
 fn an_order_survives_its_way() {
-    let sent = RelayOrder {
-        config: Request {
-            file: Some("a b.toml".into()),
-            settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
-            slot: Some("s".to_owned()),
-            ..Request::default()
-        },
-        ..order(Some(5))
+    let origin = Request {
+        file: Some("a b.toml".into()),
+        settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
+        slot: Some("s".to_owned()),
+        ..Request::default()
     };
+    let sent = RelayOrder { config: to_order(&origin).unwrap(), ..order(Some(5)) };
     let line = serde_json::to_string(&sent).unwrap();
     assert!(!line.contains('\n'));
     let read: RelayOrder = serde_json::from_str(&line).unwrap();
-    let request = read.request(&Request::default());
+    let request = request(&read, &Request::default()).unwrap();
     assert_eq!(
         (request.file, request.settings, request.slot),
-        (sent.config.file, sent.config.settings, sent.config.slot)
+        (origin.file, origin.settings, origin.slot)
     );
     assert_eq!(read.interval_ms, Some(5));
 }

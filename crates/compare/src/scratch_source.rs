@@ -13,13 +13,12 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use super::plan::CaptureMode;
-use crate::base::error::{Exit, Fault};
-use crate::base::random;
-use crate::config::Config;
-use crate::doctor::source as source_doctor;
-use crate::source::faults::query_fault;
-use crate::source::quote::{quote_ident, quote_literal};
-use crate::source::settings::{ConnInfo, SourceSettings};
+use walrelay_base::error::{Exit, Fault};
+use walrelay_base::random;
+use walrelay_postgres::doctor::source as source_doctor;
+use walrelay_postgres::faults::query_fault;
+use walrelay_postgres::quote::{quote_ident, quote_literal};
+use walrelay_postgres::settings::{ConnInfo, SourceSettings};
 
 /// The code of faults that leave something behind.
 pub(super) const LEFT_OVER: &str = "compare.left-over";
@@ -29,7 +28,7 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 /// How long a slot may stay active after its relay has ended.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 
-const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+const POLLING_SQL: &str = include_str!("../../../sql/polling.sql");
 const CDC_SQL: &str = "CREATE TABLE public.outbox (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     event_key   text        NOT NULL,
@@ -56,7 +55,7 @@ pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<C
         options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
         ..info.clone()
     };
-    let connected = crate::source::sql::connect(&info).await;
+    let connected = walrelay_postgres::sql::connect(&info).await;
     connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
 }
 
@@ -75,9 +74,9 @@ pub(super) async fn ask_one(client: &Client, doing: &str, sql: &str) -> Result<R
 
 impl ScratchSource {
     /// Connects, and checks that everything can be created. Creates nothing itself.
-    pub(super) async fn open(config: &Config, name: &str) -> Result<ScratchSource, Fault> {
-        let client = connect(&config.source.connection, name).await?;
-        check_server(&client, &config.source, name).await?;
+    pub(super) async fn open(source: &SourceSettings, name: &str) -> Result<ScratchSource, Fault> {
+        let client = connect(&source.connection, name).await?;
+        check_server(&client, source, name).await?;
         check_database(&client).await?;
         let lock = "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))";
         ask(&client, "locking the comparison's name", lock, &[(&name, Type::TEXT)]).await?;

@@ -1,44 +1,41 @@
 //! Finds everything that could keep the slot from being read: queries Postgres once
-//! ([`facts`](crate::source::facts)), then judges the answers without side effects.
+//! ([`facts`](crate::facts)), then judges the answers without side effects.
 
 use tokio_postgres::{Client, Error};
 
 use super::fingerprint::PublicationFingerprint;
 use super::{publication, server, slot, tables};
-use crate::base::error::Fault;
-use crate::base::finding::{Finding, faults};
-use crate::source::facts::{self, SourceFacts};
-use crate::source::faults::query_fault;
-use crate::source::settings::SourceSettings;
-use crate::source::slot_state::slot_state;
+use crate::facts::{self, SourceFacts};
+use crate::faults::query_fault;
+use crate::settings::SourceSettings;
+use crate::slot_state::slot_state;
+use walrelay_base::error::Fault;
+use walrelay_base::finding::{Finding, faults};
 
 #[derive(Clone, Debug)]
-pub(crate) struct SourceReport {
-    pub(crate) facts: SourceFacts,
+pub struct SourceReport {
+    pub facts: SourceFacts,
     /// The findings about server, role, tables, publication and slot, in this order.
-    pub(crate) findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
 }
 
 impl SourceReport {
     /// The fault to mend first. Causes come before their consequences, and the publication before
     /// the slot, because the slot must be created after it. A lost slot comes before everything
     /// else: events are missing already, and mending the rest would hide that.
-    pub(crate) fn first_fault(&self) -> Option<&Fault> {
+    pub fn first_fault(&self) -> Option<&Fault> {
         let lost = faults(&self.findings).find(|fault| fault.code == "slot.lost");
         lost.or_else(|| faults(&self.findings).next())
     }
 }
 
 /// The publication as it is now, to be compared with earlier ones.
-pub(crate) fn fingerprint(facts: &SourceFacts) -> PublicationFingerprint {
+pub fn fingerprint(facts: &SourceFacts) -> PublicationFingerprint {
     PublicationFingerprint::new(facts.published.clone(), facts.server.version)
 }
 
 /// One round trip, read only.
-pub(crate) async fn inspect(
-    client: &Client,
-    settings: &SourceSettings,
-) -> Result<SourceReport, Error> {
+pub async fn inspect(client: &Client, settings: &SourceSettings) -> Result<SourceReport, Error> {
     // Boxed, because the future of all concurrent statements is large.
     let facts = Box::pin(facts::gather(client, settings)).await?;
     let findings = judge(&facts, settings);
@@ -46,10 +43,7 @@ pub(crate) async fn inspect(
 }
 
 /// Like [`inspect`], for commands.
-pub(crate) async fn report(
-    client: &Client,
-    settings: &SourceSettings,
-) -> Result<SourceReport, Fault> {
+pub async fn report(client: &Client, settings: &SourceSettings) -> Result<SourceReport, Fault> {
     let report = inspect(client, settings).await;
     report.map_err(|error| query_fault(&error, "looking for what is missing"))
 }
@@ -65,16 +59,16 @@ fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
 
 /// The source as a command sees it.
 #[derive(Debug)]
-pub(crate) struct SeenSource {
-    pub(crate) facts: SourceFacts,
+pub struct SeenSource {
+    pub facts: SourceFacts,
     /// The count of what the slot has delivered so far, as Postgres counts it.
-    pub(crate) decoded: Option<i64>,
+    pub decoded: Option<i64>,
 }
 
 impl SeenSource {
     /// Also returns what was found at it. To be called before anything is read from the slot, which
     /// counts what it has delivered.
-    pub(crate) async fn gather(
+    pub async fn gather(
         client: &Client,
         settings: &SourceSettings,
     ) -> Result<(SeenSource, Vec<Finding>), Fault> {
