@@ -98,7 +98,7 @@ fn texts_from_outside_stay_texts() {
     let evil = "<script>alert('x')</script>\" onload=\"y";
     let report = ComparisonReport {
         postgres_version: evil.into(),
-        sink: evil.into(),
+        sink_title: evil.into(),
         broker: evil.into(),
         incomplete: Some(evil.into()),
         ..testing::report()
