@@ -192,6 +192,10 @@ impl StateFileSource for MortalFile {
         Ok(Arc::new(MortalBytes { life, held }))
     }
 
+    fn note(&self, word: usize, value: u64) -> io::Result<()> {
+        if self.life.has_effect() { self.file.note(word, value) } else { Ok(()) }
+    }
+
     fn boot(&self) -> Option<u64> {
         self.file.boot()
     }

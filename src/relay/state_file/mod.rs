@@ -55,6 +55,10 @@ impl StateFileSource for OpenFile {
         Ok(Arc::new(LockedFile { file, words }))
     }
 
+    fn note(&self, word: usize, value: u64) -> std::io::Result<()> {
+        self.0.write_all_at(&value.to_ne_bytes(), word as u64 * 8)
+    }
+
     fn boot(&self) -> Option<u64> {
         std::fs::read_to_string(BOOT_ID).ok().map(|id| fingerprint(id.trim()))
     }

@@ -103,6 +103,9 @@ pub trait StateFileSource: Debug + Send {
     /// Takes the file for this process alone.
     fn hold(self: Box<Self>) -> io::Result<Arc<dyn StateBytes>>;
 
+    /// Changes one word, whichever process holds the file.
+    fn note(&self, word: usize, value: u64) -> io::Result<()>;
+
     /// Fingerprint of the machine's start, if it is known.
     fn boot(&self) -> Option<u64>;
 }

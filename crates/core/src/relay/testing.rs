@@ -134,6 +134,11 @@ impl StateFileSource for MemoryFile {
         Ok(Arc::new(OpenFile { file: *self, unlocks: true }))
     }
 
+    fn note(&self, word: usize, value: u64) -> io::Result<()> {
+        self.bytes().store(word, value);
+        Ok(())
+    }
+
     fn boot(&self) -> Option<u64> {
         self.content().boot
     }

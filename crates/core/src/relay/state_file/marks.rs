@@ -96,7 +96,7 @@ impl MarkRing {
     }
 
     /// Another relay of the slot was seen beside this one.
-    pub fn peer_seen(&self) {
+    pub(super) fn peer_seen(&self) {
         if let Some(Ring { words, .. }) = &self.ring {
             words.store(PEER_SEEN, 1);
         }

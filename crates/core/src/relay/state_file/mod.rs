@@ -12,7 +12,7 @@ pub mod memory;
 pub mod reports;
 
 use self::crash::CrashGuard;
-use self::header::{MAGIC, MAGIC_WORD, MARK_BYTES, WHERE, Words};
+use self::header::{MAGIC, MAGIC_WORD, MARK_BYTES, PEER_SEEN, WHERE, Words};
 use self::marks::{MarkRing, SlotSession, Successor};
 use super::ports::StateFileSource;
 use crate::base::fingerprint::fingerprint;
@@ -47,6 +47,19 @@ impl StateFile {
     #[must_use]
     pub fn new(file: Option<Box<dyn StateFileSource>>) -> StateFile {
         StateFile { file, ..StateFile::default() }
+    }
+
+    /// Another relay of the slot was seen. A process that has not held the slot may die before it does, and
+    /// the next one must know it.
+    pub fn peer_seen(&self) {
+        match &self.file {
+            Some(file) => {
+                if let Err(error) = file.note(PEER_SEEN, 1) {
+                    tracing::warn!(code = "state-file.unused", error = %error, "the state file cannot be written");
+                }
+            }
+            None => self.marks.peer_seen(),
+        }
     }
 
     /// This process holds the slot now, so the process that wrote the file before is dead. Called

@@ -127,6 +127,20 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
 }
 
 #[test]
+fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
+    let session = |run| Some(SlotSession { confirmed: lsn(50), run: Some(run), peer_seen: false });
+    for (waits, run, is_left) in [(true, 1, true), (true, 2, false), (false, 2, true)] {
+        let file = MemoryFile::default();
+        marked(&file, &[mark(100, 0)], 50);
+        if waits {
+            file.open().peer_seen();
+        }
+        let left = file.open().takes_over_at(PLACE, session(run)).iter().count();
+        assert_eq!(left == 1, is_left, "{waits} {run}");
+    }
+}
+
+#[test]
 fn a_further_session_begins_with_what_is_seen_there() {
     let file = MemoryFile::default();
     marked(&file, &[mark(100, 0)], 40);

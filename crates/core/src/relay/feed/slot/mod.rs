@@ -251,7 +251,7 @@ impl Feed for SlotFeed {
                     *awaited = phase;
                 }
                 if phase == Phase::Standby {
-                    down.admitter.state_file.marks.peer_seen();
+                    down.admitter.state_file.peer_seen();
                     self.slot.iter_mut().for_each(|slot| slot.peer_held = true);
                 }
                 let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
@@ -428,7 +428,7 @@ impl Feed for SlotFeed {
         self.replication.flights.set_reachable(down.driver.is_reachable());
         self.replication.flights.adapt(now);
         if self.sightings.has_peer() {
-            down.admitter.state_file.marks.peer_seen();
+            down.admitter.state_file.peer_seen();
         }
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
