@@ -7,7 +7,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::kit::now_us;
 
 use super::fixture::{DlqFixture, SECOND, Spec};
-use crate::support::{LIMIT, half_machine, on_both_brokers, volume};
+use crate::support::{half_machine, on_both_brokers, volume};
 
 const KEYS: usize = 1_000;
 /// The most events that a replay has handed over and not resolved when it is killed.
@@ -39,13 +39,15 @@ fn many_dead_letters_are_found_and_replayed_across_a_kill(kind: BrokerKind) {
     // WHEN a replay is killed in the midst of it
     let reader = bench.site.reader();
     let mut replay = bench.spawn(&["dlq", "replay", "--all"]);
-    replay.wait_until("some events", || reader.count() > letters as u64 / 5);
+    replay.wait_for_count("some events", letters as u64 / 5, || reader.count());
     drop(replay);
     let left = bench.ids(&[]).len();
     assert!((1..letters - letters / 6).contains(&left), "{left} letters are open");
     // THEN the next one does the rest, in order, and repeats no more than was in flight
     let asked = Instant::now();
-    let ended = bench.spawn(&["dlq", "replay", "--all"]).wait_within(3 * LIMIT);
+    let mut replay = bench.spawn(&["dlq", "replay", "--all"]);
+    replay.wait_for_count("the rest", letters as u64, || reader.count());
+    let ended = replay.wait();
     println!("{}: {left} replayed in {:?}", bench.site.name, asked.elapsed());
     ended.assert_done().assert_says(&[&format!("replayed {left} of {left} dead letters")]);
     let verdict = bench.judge(reader);

@@ -174,7 +174,7 @@ pub struct World {
     /// The request of each relay.
     asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its last sink.
-    clean_end: Option<(usize, u64)>,
+    clean_end: Option<stops::CleanEnd>,
     /// The first sink of the present process of each relay.
     first_sinks: Vec<u64>,
     published_again_us: Option<u64>,

@@ -149,6 +149,25 @@ impl Relay {
         }
     }
 
+    /// Waits until it has done this much of a long work, or has ended. Each part of the work has the limit
+    /// of a whole one elsewhere.
+    #[track_caller]
+    pub(crate) fn wait_for_count(&mut self, what: &str, wanted: u64, count: impl Fn() -> u64) {
+        let (mut done, mut moved) = (count(), Instant::now());
+        while done < wanted && self.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+            let now = count();
+            if now > done {
+                (done, moved) = (now, Instant::now());
+            }
+            assert!(
+                moved.elapsed() < LIMIT,
+                "waited for {what}, {done} of {wanted}\n{}",
+                self.said()
+            );
+        }
+    }
+
     pub(crate) fn signal(&self, which: Signal) {
         signal(self.child.id(), which).unwrap();
     }

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use walrelay_core::base::error::Fault;
+use walrelay_core::health::Phase;
 
 use super::World;
 use crate::broker::locked;
 use crate::checker::Violation;
 use crate::faults::FaultKind;
+use crate::postgres::Transaction;
 
 /// A relay that ends sooner has read its open transaction to the end.
 const READS_TRANSACTION_US: u64 = 1_400_000;
@@ -18,6 +20,17 @@ pub(super) struct Asked {
     /// Which of its processes.
     start: u32,
     at_us: u64,
+    has_session: bool,
+}
+
+/// A relay that has ended as it was asked to, with nothing in its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CleanEnd {
+    relay: usize,
+    /// Its last sink.
+    sink: u64,
+    /// It could read its open transaction to the end.
+    had_session: bool,
 }
 
 impl World {
@@ -67,7 +80,10 @@ impl World {
     pub(super) fn asks_to_stop(&mut self, relay: usize) {
         let (start, at_us) = (self.starts[relay], self.clock.us());
         if self.asked[relay].is_none_or(|it| it.start != start) {
-            self.asked[relay] = Some(Asked { start, at_us });
+            let process = self.processes[relay].as_ref();
+            let phase = process.map(|it| locked(&it.shown).pass.phase);
+            let has_session = phase == Some(Phase::Streaming);
+            self.asked[relay] = Some(Asked { start, at_us, has_session });
         }
     }
 
@@ -80,21 +96,27 @@ impl World {
         let had_slot = self.last_session == Some((relay, starts, timeline));
         if in_time && self.is_calm() && had_slot {
             // Of what an earlier sink has published it may not know.
-            self.clean_end = Some((relay, locked(&self.broker).last_sinks[relay]));
+            let sink = locked(&self.broker).last_sinks[relay];
+            let had_session = asked.is_some_and(|it| it.has_session);
+            self.clean_end = Some(CleanEnd { relay, sink, had_session });
         }
     }
 
     /// The next session begins here.
     pub(super) fn judge_begin(&mut self, position: u64) {
-        let Some((relay, sink)) = self.clean_end.take().filter(|_| self.is_calm()) else {
+        let Some(CleanEnd { relay, sink, had_session }) =
+            self.clean_end.take().filter(|_| self.is_calm())
+        else {
             return;
         };
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
         let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
-        let again = postgres.wal[from..].iter().flat_map(|it| it.events()).map(|it| it.number);
-        let again: BTreeSet<String> = again.map(|number| format!("e{number}")).collect();
         let by_it = broker.stored.iter().filter(|it| it.by.0 == relay && it.by.1 >= sink);
-        let left = by_it.filter(|it| again.contains(&it.id)).count();
+        let stored: BTreeSet<&str> = by_it.map(|it| it.id.as_str()).collect();
+        let is_stored = |number: u64| stored.contains(format!("e{number}").as_str());
+        let is_whole = |it: &&Transaction| it.events().all(|event| is_stored(event.number));
+        let again = postgres.wal[from..].iter().filter(|it| had_session || is_whole(it));
+        let left = again.flat_map(|it| it.events()).filter(|it| is_stored(it.number)).count();
         drop((postgres, broker));
         if left > 0 {
             self.violates(format!(
