@@ -45,7 +45,7 @@ pub const PREFIXES: [usize; 2] = [33, 36];
 pub const PREFIX_COPY: usize = 39;
 
 /// "walrela" and the version of the layout.
-pub const MAGIC_WORD: u64 = 0x7761_6C72_656C_6103;
+pub const MAGIC_WORD: u64 = 0x7761_6C72_656C_6104;
 /// The bits that differ between versions.
 pub const VERSION_MASK: u64 = 0xFF;
 
