@@ -285,6 +285,16 @@ impl Process {
         state.closed_by_server || state.is_reset
     }
 
+    /// It has read its newest session up to its own end.
+    pub(crate) fn ended_session(&self) -> bool {
+        self.opener.connection.state().copy_done
+    }
+
+    /// It had seen a peer when it began its newest session: the position of the slot is judged there.
+    pub(crate) fn had_seen_peer(&self) -> bool {
+        self.opener.has_seen_peer
+    }
+
     /// Asks it to stop.
     pub(crate) fn stop(&self) {
         self.flags.stop.store(true, Ordering::Relaxed);
@@ -459,6 +469,8 @@ struct Opener {
     in_doubt: Option<(Fault, String)>,
     /// The connection of the newest session.
     connection: Connection,
+    /// A peer was seen before the newest session.
+    has_seen_peer: bool,
 }
 
 impl Opener {
@@ -483,6 +495,7 @@ impl Opener {
             connected: None,
             in_doubt: None,
             connection: Connection::default(),
+            has_seen_peer: false,
         }
     }
 
@@ -555,6 +568,7 @@ impl Opener {
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
         self.history.look(&held, now);
+        self.has_seen_peer = postgres.have_seen_peer.contains(&self.relay);
         locked(site.broker).flush_ended(self.relay);
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;

@@ -1,8 +1,8 @@
 //! Sightings of the slot while this process held it: the session and the slot watch write it, and
 //! whoever judges a move of the slot compares with it.
 //!
-//! No sighting is noted while the slot is free or another process holds it: changes from that time
-//! must be judged.
+//! While the slot is free or another process holds it, only the peer that is there is noted: changes of
+//! the slot from that time must be judged.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,6 +68,9 @@ impl Sightings {
 
     pub fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
+        if let Some(last) = noted.last.as_mut().filter(|_| slot.has_peer) {
+            last.peer_at = Some(at);
+        }
         let is_own = |own: &OwnHolder| {
             own.server == *server && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };

@@ -207,7 +207,8 @@ impl World {
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
             self.report.stops.push(fault.code);
-            self.judge_stop(index, &fault);
+            let had_seen_peer = process.as_ref().is_some_and(Process::had_seen_peer);
+            self.judge_stop(&fault, had_seen_peer);
             if (fault.exit == Exit::Slot || fault.doubt.is_some())
                 && let Some(process) = process
             {
@@ -218,7 +219,7 @@ impl World {
             }
         } else {
             self.report.drained += 1;
-            self.judge_end(index);
+            self.judge_end(index, process.as_ref().is_some_and(Process::ended_session));
             self.tell(|| format!("relay {index} has ended"));
         }
         self.sessions_end(index);

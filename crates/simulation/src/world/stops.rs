@@ -51,7 +51,7 @@ impl World {
     }
 
     /// A stop that protects data needs a reason in the world.
-    pub(super) fn judge_stop(&mut self, relay: usize, fault: &Fault) {
+    pub(super) fn judge_stop(&mut self, fault: &Fault, had_seen_peer: bool) {
         let reasons: &[FaultKind] = match fault.code {
             "slot.moved" => &[
                 FaultKind::SlotAdvanced,
@@ -66,9 +66,8 @@ impl World {
             _ => return,
         };
         // A peer that this relay has never seen cannot be told from another program.
-        let has_unseen_peer = fault.code == "slot.moved"
-            && self.machines.len() > 1
-            && !locked(&self.postgres).have_seen_peer.contains(&relay);
+        let has_unseen_peer =
+            fault.code == "slot.moved" && self.machines.len() > 1 && !had_seen_peer;
         if !has_unseen_peer && !self.has_happened(reasons) {
             let (code, what) = (fault.code, &fault.what);
             self.violates(format!(
@@ -89,7 +88,7 @@ impl World {
 
     /// A relay has ended as it was asked to, in time to finish its open transaction. Unless something
     /// has kept it from Postgres or the broker, the slot has all that the topics have.
-    pub(super) fn judge_end(&mut self, relay: usize) {
+    pub(super) fn judge_end(&mut self, relay: usize, ended_session: bool) {
         let asked = self.asked[relay].take().filter(|asked| asked.start == self.starts[relay]);
         let in_time = asked.is_some_and(|it| self.clock.us() < it.at_us + READS_TRANSACTION_US);
         let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
@@ -97,7 +96,7 @@ impl World {
         if in_time && self.is_calm() && had_slot {
             // Of what an earlier sink has published it may not know.
             let sink = locked(&self.broker).last_sinks[relay];
-            let had_session = asked.is_some_and(|it| it.has_session);
+            let had_session = ended_session && asked.is_some_and(|it| it.has_session);
             self.clean_end = Some(CleanEnd { relay, sink, had_session });
         }
     }

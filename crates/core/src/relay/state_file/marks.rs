@@ -197,10 +197,11 @@ impl MarkRing {
 impl Ring {
     /// This process holds the slot in this session from here on.
     fn holds(&self, session: SlotSession) {
-        // A process that dies in between leaves a run in which another relay was seen.
-        self.words.store(PEER_SEEN, 1);
+        // It stays noted: a relay that was seen once may come back, and have the slot between two looks.
+        if session.peer_seen {
+            self.words.store(PEER_SEEN, 1);
+        }
         self.words.store(SERVER_RUN, session.run.unwrap_or_default());
-        self.words.store(PEER_SEEN, u64::from(session.peer_seen));
     }
 
     fn clear(&self) {

@@ -141,18 +141,17 @@ fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
 }
 
 #[test]
-fn a_further_session_begins_with_what_is_seen_there() {
+fn a_relay_that_was_seen_once_stays_noted_in_later_sessions_and_processes() {
     let file = MemoryFile::default();
-    marked(&file, &[mark(100, 0)], 40);
+    let session = |run, peer_seen| Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen });
     let mut process = file.open();
-    let session = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: true };
-    process.takes_over_at(PLACE, Some(session));
-    process.takes_over_at(PLACE, Some(SlotSession { run: Some(2), peer_seen: false, ..session }));
+    process.takes_over_at(PLACE, session(1, true));
+    process.takes_over_at(PLACE, session(2, false));
     drop(process);
-    let left = file
-        .open()
-        .takes_over_at(PLACE, Some(SlotSession { run: Some(3), peer_seen: false, ..session }));
-    assert_eq!(left.iter().count(), 1);
+    file.open().takes_over_at(PLACE, session(2, false));
+    marked(&file, &[mark(100, 0)], 40);
+    let left = file.open().takes_over_at(PLACE, session(3, false));
+    assert_eq!(left.iter().count(), 0);
 }
 
 #[test]
