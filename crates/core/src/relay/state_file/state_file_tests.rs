@@ -143,7 +143,8 @@ fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
 #[test]
 fn a_relay_that_was_seen_once_stays_noted_in_later_sessions_and_processes() {
     let file = MemoryFile::default();
-    let session = |run, peer_seen| Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen });
+    let session =
+        |run, peer_seen| Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen });
     let mut process = file.open();
     process.takes_over_at(PLACE, session(1, true));
     process.takes_over_at(PLACE, session(2, false));
