@@ -1,7 +1,7 @@
 //! Brokers. A sink knows nothing of Postgres: it takes an event under a number, and later reports
 //! under the same number whether the broker has it.
 //!
-//! A new sink is one folder and one line in [`SINKS`]; CONTRIBUTING.md says what it must keep, and
+//! A new sink is one crate or folder and one line in [`SINKS`]; CONTRIBUTING.md says what it must keep, and
 //! the conformance suite runs over all of them.
 
 #[cfg(feature = "file")]

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
+use walrelay_core::source::server::{ServerRun, ServerStart};
 pub use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use super::idle_timeout::IdleTimeout;
@@ -113,18 +114,18 @@ impl SlotState {
         })
     }
 
-    pub fn held(&self) -> Option<HeldSlot> {
+    /// The slot at the server that was started then.
+    pub fn held(&self, start: &ServerStart) -> Option<HeldSlot> {
         let confirmed_flush = self.slot.as_ref()?.confirmed_flush;
-        let SlotState { holder, decoded, stats_reset_unix_us, .. } = self.clone();
+        let SlotState { holder, decoded, .. } = self.clone();
         let (has_peer, at_unix_us) = (self.has_peer, self.at_unix_us);
-        Some(HeldSlot {
-            confirmed_flush,
-            holder,
-            decoded,
-            stats_reset_unix_us,
-            has_peer,
-            at_unix_us,
-        })
+        let run = ServerRun::new(start.clone(), self.stats_reset_unix_us);
+        Some(HeldSlot { confirmed_flush, holder, decoded, run, has_peer, at_unix_us })
+    }
+
+    /// [`HeldSlot::decoded`].
+    pub fn decoded(&self) -> Option<i64> {
+        self.slot.as_ref().and(self.decoded)
     }
 
     /// WAL that `slot` has not confirmed.

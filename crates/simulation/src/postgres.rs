@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::pgoutput::encoder::Encoder;
-use walrelay_core::source::server::ServerStart;
+use walrelay_core::source::server::{ServerRun, ServerStart};
 use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use crate::network::{Bytes, Connection};
@@ -201,7 +201,7 @@ impl Postgres {
             confirmed_flush: Lsn::from_wire(slot.confirmed),
             holder,
             decoded: Some(slot.decoded),
-            stats_reset_unix_us: Some(i64::from(self.runs_begun)),
+            run: ServerRun::new(self.started.clone(), Some(i64::from(self.runs_begun))),
             has_peer,
             at_unix_us: now_unix_us + self.clock_ahead_us,
         })

@@ -356,7 +356,7 @@ impl Process {
         }
         postgres.sessions.insert(self.opener.relay);
         if let Some(held) = postgres.held(self.opener.relay, now_unix_us) {
-            self.sightings.look(&postgres.started, &held, self.life.instant());
+            self.sightings.look(&held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
             let Opener { known, settings, .. } = &self.opener;
             let compared = known.compare(publication::look(postgres), settings, false);
@@ -547,7 +547,7 @@ impl Opener {
             return Some(SessionNews::Failed(fault));
         };
         if self.connected.as_ref() != Some(&postgres.started) {
-            self.history.connected(place.clone(), postgres.started.clone());
+            self.history.connected(place.clone());
             self.connected = Some(postgres.started.clone());
         }
         if let Some(fault) = self.compare_publication(&postgres) {
@@ -575,7 +575,7 @@ impl Opener {
         let held = postgres.held(self.relay, unix_us)?;
         let started = postgres.started.clone();
         self.sightings.opened(OwnHolder { pid, server: started.clone() });
-        self.sightings.look(&started, &held, now);
+        self.sightings.look(&held, now);
         self.history.opened(pid);
         self.history.look(&held, now);
         let seen = self.history.ends(&place);

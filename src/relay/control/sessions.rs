@@ -244,7 +244,7 @@ impl<'a> SessionOpener<'a> {
         let mut interval = LOOK_INTERVAL_MIN;
         loop {
             let look = server.look().await?;
-            self.decoded_before.get_or_insert_with(|| look.held().and_then(|slot| slot.decoded));
+            self.decoded_before.get_or_insert_with(|| look.decoded());
             let holder = look.holder.as_ref();
             let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
             if free && !server.checked {
@@ -256,7 +256,7 @@ impl<'a> SessionOpener<'a> {
                 let report = server.inspect(self.settings).await?;
                 self.check(server, &report)?;
             }
-            if let Some(slot) = look.held() {
+            if let Some(slot) = look.held(&server.sql.started) {
                 self.history.look(&slot, Instant::now());
             }
             if free {
@@ -323,7 +323,7 @@ impl<'a> SessionOpener<'a> {
         // Read only now: before the stream held the slot, somebody could still have moved it.
         let opened_at = Instant::now();
         let look = server.look().await?;
-        let slot = look.held().unwrap_or_default();
+        let slot = look.held(&server.sql.started).unwrap_or_default();
         let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
         // The walsender may have ended at once, for a reason that the stream has yet to say.
         let has_ended = slot.holder.is_none() && session.started == server.sql.started;
@@ -336,7 +336,7 @@ impl<'a> SessionOpener<'a> {
         }
         let holder = OwnHolder { pid: session.backend_pid, server: session.started.clone() };
         self.sightings.opened(holder);
-        self.sightings.look(&session.started, &slot, Instant::now());
+        self.sightings.look(&slot, Instant::now());
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
         let place = SystemTimeline { system_id, timeline };
@@ -384,7 +384,7 @@ impl<'a> SessionOpener<'a> {
             let facts = &report.facts.server;
             let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
             let place = SystemTimeline { system_id, timeline };
-            self.history.connected(place, server.sql.started.clone());
+            self.history.connected(place);
         }
         Ok(())
     }

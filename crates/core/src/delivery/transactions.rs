@@ -8,7 +8,8 @@
 //! changes, [`Transactions::forget`] must be called first, or events would be lost. Whether the same
 //! transactions are sent again is checked by [`super::history`] before the first event of each.
 //!
-//! A transaction settles at its commit *end* LSN, and only when it and all before it are settled. Its
+//! A transaction settles at the position that is reported for it, behind the begin of its commit record
+//! ([`crate::source::progress::Signature::sign`]), and only when it and all before it are settled. Its
 //! events are consecutive in the table of what is in flight, so one number says when: that of the first
 //! event after it. A transaction without events extends the entry before it, so there are never more
 //! entries than events in flight.
@@ -49,7 +50,7 @@ struct Receiving {
 struct Committed {
     /// It is settled when every event below this one is.
     below: Sequence,
-    end_lsn: Lsn,
+    reported_as: Lsn,
 }
 
 /// The ordinal after every event of a transaction.
@@ -77,7 +78,7 @@ impl Transactions {
         }
         // Then it had no event: with one it would be known by its identity. No transaction commits within
         // the commit record of another: the end of that one would be reported in front of its own.
-        let last = self.committed.back().map_or(Lsn::ZERO, |it| it.end_lsn).max(self.settled);
+        let last = self.committed.back().map_or(Lsn::ZERO, |it| it.reported_as).max(self.settled);
         let overlaps = commit.commit_lsn < last && !on(Mutant::OverlapUnseen);
         let was_received = all_of(commit.commit_lsn) <= self.until || overlaps;
         self.history.meets(*commit, was_received)
@@ -121,7 +122,7 @@ impl Transactions {
 
     /// The open transaction ends; `next` is the first number that is not one of its events. True when
     /// its commit is new.
-    pub fn commit(&mut self, end_lsn: Lsn, next: Sequence) -> bool {
+    pub fn commit(&mut self, reported_as: Lsn, next: Sequence) -> bool {
         let Some(Receiving { commit, .. }) = self.receiving.take() else { return false };
         let all = all_of(commit.commit_lsn);
         if all <= self.until {
@@ -131,12 +132,12 @@ impl Transactions {
         self.is_unfinished = false;
         match self.committed.back_mut().filter(|last| last.below == next) {
             Some(last) => {
-                last.end_lsn = end_lsn;
+                last.reported_as = reported_as;
                 if on(Mutant::EmptySettles) {
-                    self.settled = end_lsn;
+                    self.settled = reported_as;
                 }
             }
-            None => self.committed.push_back(Committed { below: next, end_lsn }),
+            None => self.committed.push_back(Committed { below: next, reported_as }),
         }
         true
     }
@@ -155,7 +156,7 @@ impl Transactions {
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
         let settled_below = settled_below + Sequence::from(on(Mutant::AckBeforeLast));
         while let Some(first) = self.committed.front().filter(|it| it.below <= settled_below) {
-            self.settled = first.end_lsn;
+            self.settled = first.reported_as;
             self.committed.pop_front();
         }
         self.settled

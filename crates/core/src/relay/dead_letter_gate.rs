@@ -203,7 +203,7 @@ impl DeadLetterGate {
     }
 
     /// The sink has taken a dead letter. True when that has parked a key.
-    pub fn written(
+    pub fn taken(
         &mut self,
         key: Option<&[u8]>,
         subject: &str,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::source::progress::{self, TRACE_BYTES_MAX};
-use crate::source::server::{ServerRun, ServerStart};
+use crate::source::server::ServerRun;
 use crate::source::sightings::{PEER_SEEN_WITHIN, Sighting};
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
@@ -50,8 +50,6 @@ pub struct SlotHistory {
     mover: Option<Mover>,
     /// The slot when this relay held it last.
     held: Option<Sighting>,
-    /// The server of the next looks.
-    server: ServerStart,
     last: Option<LastLook>,
     /// When a peer was last seen to hold the slot, if nobody else has held it since.
     peer_at: Option<Instant>,
@@ -124,7 +122,6 @@ impl SlotHistory {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
-            server: self.server.clone(),
             before: self.last_sight(),
             ours,
             held,
@@ -132,13 +129,13 @@ impl SlotHistory {
         };
     }
 
-    /// The next looks run on a new connection, to this place and server.
-    pub fn connected(&mut self, place: SystemTimeline, server: ServerStart) {
+    /// The next looks run on a new connection, to this place.
+    pub fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begins(Lsn::ZERO, None);
             self.before = LastSight::default();
         }
-        (self.place, self.server) = (Some(place), server);
+        self.place = Some(place);
     }
 
     /// The slot as seen at `now`.
@@ -168,11 +165,10 @@ impl SlotHistory {
                 Err(mover) => self.mover = Some(mover),
             }
         }
-        let (holder, decoded) = (holder.cloned(), slot.decoded);
+        let (holder, decoded, run) = (holder.cloned(), slot.decoded, slot.run.clone());
         if let Some(holder) = &holder {
             self.peer_at = holder.peer.then_some(now);
         }
-        let run = slot.run_of(&self.server);
         self.last = Some(LastLook { at: now, holder, run, decoded });
     }
 
@@ -197,8 +193,7 @@ impl SlotHistory {
                 (held.as_ref().and_then(|it| it.decoded), held.as_ref().map(|it| &it.run))
             }
         };
-        let is_comparable =
-            run_before == Some(&slot.run_of(&self.server)) && slot.decoded.is_some();
+        let is_comparable = run_before == Some(&slot.run) && slot.decoded.is_some();
         if is_comparable && slot.decoded < before {
             return Err(Mover::Recreated);
         }
@@ -235,8 +230,7 @@ impl SlotHistory {
     /// free for it: the latter counts only where the slot was out of sight for long, because a standby
     /// relay is there at every new session.
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
-        let is_same_run =
-            self.held.as_ref().is_some_and(|held| held.run == slot.run_of(&self.server));
+        let is_same_run = self.held.as_ref().is_some_and(|held| held.run == slot.run);
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
         let was_out_of_sight = self.last_sight().looked_at.is_none_or(unseen);
         slot.confirmed_flush > self.ours || !is_same_run || was_out_of_sight

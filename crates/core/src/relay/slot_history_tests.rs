@@ -13,7 +13,8 @@ fn place(timeline: u32) -> SystemTimeline {
 }
 
 fn slot(confirmed: u64, holder: Option<SlotHolder>) -> HeldSlot {
-    HeldSlot { confirmed_flush: lsn(confirmed), holder, decoded: Some(9), ..HeldSlot::default() }
+    let confirmed_flush = lsn(confirmed);
+    HeldSlot { confirmed_flush, holder, decoded: Some(9), run: run("a"), ..HeldSlot::default() }
 }
 
 fn relay(pid: i32) -> Option<SlotHolder> {
@@ -26,17 +27,18 @@ fn program(name: &str) -> Option<SlotHolder> {
 
 /// A server, by when it was started.
 fn run(name: &str) -> ServerRun {
-    ServerRun { start: server(name), stats_reset_unix_us: None }
+    ServerRun::new(name.into(), None)
 }
 
-fn server(name: &str) -> ServerStart {
-    ServerStart::from(name)
+/// A server that was started so, and has crashed since.
+fn crashed(name: &str) -> ServerRun {
+    ServerRun::new(name.into(), Some(5))
 }
 
 /// A relay that reported 100 and lost its session, at a server that it is connected to.
 fn history() -> (SlotHistory, Instant) {
     let mut history = SlotHistory::default();
-    history.connected(place(1), server("a"));
+    history.connected(place(1));
     history.opened(OWN);
     history.begins(lsn(100), None);
     (history, Instant::now())
@@ -131,8 +133,7 @@ fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
 fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(1), server("b"));
-    history.look(&HeldSlot { decoded: Some(0), ..slot(160, None) }, now);
+    history.look(&HeldSlot { decoded: Some(0), run: run("b"), ..slot(160, None) }, now);
     assert_eq!(confirmed(&mut history), Some(160));
 }
 
@@ -140,7 +141,7 @@ fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
 fn a_slot_that_a_crash_set_back_leaves_what_was_seen() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(1), server("a"));
+    history.connected(place(1));
     history.look(&slot(90, None), now);
     assert_eq!(confirmed(&mut history), Some(150));
 }
@@ -149,7 +150,7 @@ fn a_slot_that_a_crash_set_back_leaves_what_was_seen() {
 fn a_position_of_another_timeline_counts_for_nothing() {
     let (mut history, now) = history();
     history.look(&slot(150, relay(PEER)), now);
-    history.connected(place(2), server("a"));
+    history.connected(place(2));
     history.look(&slot(90, None), now);
     assert_eq!(history.ends(&place(2)).peers, None);
     history.begins(lsn(90), None);
@@ -170,9 +171,9 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
 #[test]
 fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decoded() {
     let decoded = |count| HeldSlot { decoded: Some(count), ..slot(150, None) };
-    let judged = |peer_before: Option<u64>, at: &str, look: HeldSlot| {
+    let judged = |peer_before: Option<u64>, run: ServerRun, look: HeldSlot| {
+        let look = HeldSlot { run, ..look };
         let (mut history, now) = blind(peer_before.map(Duration::from_secs));
-        history.connected(place(1), server(at));
         history.look(&look, now);
         let Seen { peers, mover, peer_may_have_held, .. } = history.ends(&place(1));
         let is_there = look.has_peer || peer_before == Some(1);
@@ -181,24 +182,23 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
     };
     let peers = (Some(Duration::from_secs(30)), Mover::Unseen);
     let moved = (None, Mover::Unseen);
-    assert_eq!(judged(Some(1), "a", decoded(12)), peers);
+    assert_eq!(judged(Some(1), run("a"), decoded(12)), peers);
     // WHEN no peer was there, or not lately
-    assert_eq!(judged(None, "a", decoded(12)), moved);
-    assert_eq!(judged(Some(60), "a", decoded(12)), moved);
+    assert_eq!(judged(None, run("a"), decoded(12)), moved);
+    assert_eq!(judged(Some(60), run("a"), decoded(12)), moved);
     // WHEN nothing was decoded THEN the slot was advanced, unless a peer is there now
-    assert_eq!(judged(Some(1), "a", decoded(9)), moved);
-    assert_eq!(judged(Some(1), "a", HeldSlot { has_peer: true, ..decoded(9) }), peers);
-    assert_eq!(judged(None, "a", HeldSlot { has_peer: true, ..decoded(9) }), peers);
+    assert_eq!(judged(Some(1), run("a"), decoded(9)), moved);
+    assert_eq!(judged(Some(1), run("a"), HeldSlot { has_peer: true, ..decoded(9) }), peers);
+    assert_eq!(judged(None, run("a"), HeldSlot { has_peer: true, ..decoded(9) }), peers);
     // WHEN the count begins anew THEN it is another slot, whoever is there, or Postgres has crashed
     let recreated = HeldSlot { has_peer: true, ..decoded(0) };
-    assert_eq!(judged(Some(1), "a", recreated.clone()), (None, Mover::Recreated));
-    assert_eq!(judged(Some(1), "b", recreated), peers);
-    assert_eq!(judged(Some(1), "b", decoded(0)), peers);
-    let crashed = HeldSlot { stats_reset_unix_us: Some(5), ..decoded(0) };
-    assert_eq!(judged(Some(1), "a", crashed), peers);
+    assert_eq!(judged(Some(1), run("a"), recreated.clone()), (None, Mover::Recreated));
+    assert_eq!(judged(Some(1), run("b"), recreated), peers);
+    assert_eq!(judged(Some(1), run("b"), decoded(0)), peers);
+    assert_eq!(judged(Some(1), crashed("a"), decoded(0)), peers);
     // WHEN another program holds it THEN that is who moved it
     let read = HeldSlot { has_peer: true, ..slot(150, program("psql")) };
-    assert_eq!(judged(Some(1), "a", read), (None, Mover::Program("psql".to_owned())));
+    assert_eq!(judged(Some(1), run("a"), read), (None, Mover::Program("psql".to_owned())));
 }
 
 #[test]
@@ -224,25 +224,21 @@ fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_sessi
 #[test]
 fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     let peer_at = |confirmed| HeldSlot { has_peer: true, ..slot(confirmed, None) };
-    let is_takeover_of = |look: HeldSlot, server_now: &str, blind_for: Duration| {
+    let is_takeover = |run_now: ServerRun, confirmed: u64, blind_for: Duration| {
         let (mut history, _) = history();
         let at = Instant::now();
         let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at) };
         history.begins(lsn(100), Some(held));
-        history.connected(place(1), server(server_now));
-        history.look(&look, at + blind_for);
+        history.look(&HeldSlot { run: run_now, ..peer_at(confirmed) }, at + blind_for);
         history.ends(&place(1)).peer_may_have_held
     };
-    let is_takeover = |server_now: &str, confirmed: u64, blind_for: Duration| {
-        is_takeover_of(peer_at(confirmed), server_now, blind_for)
-    };
     let short = Duration::from_secs(1);
-    assert!(!is_takeover("a", 100, short));
+    assert!(!is_takeover(run("a"), 100, short));
     // A trace, or what could have removed it, or a position that left no room for one.
-    assert!(is_takeover("a", 101, short));
-    assert!(is_takeover("b", 100, short));
-    assert!(is_takeover_of(HeldSlot { stats_reset_unix_us: Some(5), ..peer_at(100) }, "a", short));
-    assert!(is_takeover("a", 100, GAP_MAX * 2));
+    assert!(is_takeover(run("a"), 101, short));
+    assert!(is_takeover(run("b"), 100, short));
+    assert!(is_takeover(crashed("a"), 100, short));
+    assert!(is_takeover(run("a"), 100, GAP_MAX * 2));
 }
 
 #[test]
@@ -253,7 +249,7 @@ fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
         let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at };
         history.begins(lsn(100), Some(held));
         let confirmed_flush = Lsn::from_wire(position);
-        let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..HeldSlot::default() };
+        let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..slot(0, None) };
         history.look(&look, now);
         history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
     };

@@ -110,7 +110,7 @@ pub enum PublishError {
     QueueFull,
     /// The broker will not accept this event. The relay publishes its dead letter at once, also if
     /// the failure is transient: a sink that can retry returns `Ok` and reports
-    /// [`SinkReport::Failed`].
+    /// [`SinkReport::Failed`]. After an outage the relay builds a new sink instead.
     Failed(Failure),
 }
 
@@ -143,7 +143,7 @@ pub struct Failure {
     pub disposition: Disposition,
     /// Whether this release knows the answer of the broker.
     pub known: bool,
-    /// Ordering key of the event.
+    /// Ordering key of the event. A failure without it parks no key.
     pub key: Option<Box<[u8]>>,
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::base::fingerprint::fingerprint;
+use crate::mutants::{Mutant, on};
 
 /// When a server was started, to the microsecond: another server, also one that goes on from a copy
 /// of the same data, and the same one after a restart have another time.
@@ -20,10 +21,15 @@ pub struct ServerStart(Arc<str>);
 pub struct ServerRun {
     pub start: ServerStart,
     /// When the statistics were reset last, as a crash does; unknown before 15.
-    pub stats_reset_unix_us: Option<i64>,
+    stats_reset_unix_us: Option<i64>,
 }
 
 impl ServerRun {
+    pub fn new(start: ServerStart, stats_reset_unix_us: Option<i64>) -> ServerRun {
+        let stats_reset_unix_us = stats_reset_unix_us.filter(|_| !on(Mutant::RunByPostmaster));
+        ServerRun { start, stats_reset_unix_us }
+    }
+
     /// The same in every process; none if a crash that the postmaster outlives would not change it.
     pub fn fingerprint(&self) -> Option<u64> {
         let reset_at = self.stats_reset_unix_us?;

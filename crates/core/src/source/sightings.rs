@@ -66,21 +66,21 @@ impl Sightings {
         self.noted().holder.as_ref().map(|holder| holder.server.clone())
     }
 
-    pub fn look(&self, server: &ServerStart, slot: &HeldSlot, at: Instant) {
+    pub fn look(&self, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
         if let Some(last) = noted.last.as_mut().filter(|_| slot.has_peer) {
             last.peer_at = Some(at);
         }
         let is_own = |own: &OwnHolder| {
-            own.server == *server && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
+            own.server == slot.run.start && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };
         if !noted.holder.as_ref().is_some_and(is_own) {
             return;
         }
         let before = noted.last.as_ref().and_then(|last| last.peer_at);
         let peer_at = slot.has_peer.then_some(at).or(before);
-        let run = slot.run_of(server);
-        noted.last = Some(Sighting { at, run, decoded: slot.decoded, peer_at });
+        let (run, decoded) = (slot.run.clone(), slot.decoded);
+        noted.last = Some(Sighting { at, run, decoded, peer_at });
     }
 
     /// Another relay of this slot was seen beside the last session.

@@ -132,8 +132,8 @@ async fn observe(
         if is_elsewhere(watch, sql) {
             return Ok(None);
         }
-        if let Some(held) = state.held() {
-            watch.sightings.look(&sql.started, &held, Instant::now());
+        if let Some(held) = state.held(&sql.started) {
+            watch.sightings.look(&held, Instant::now());
         }
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);

@@ -73,7 +73,7 @@ impl SeenSource {
         settings: &SourceSettings,
     ) -> Result<(SeenSource, Vec<Finding>), Fault> {
         let slot = slot_state(client, &settings.slot).await;
-        let decoded = slot.ok().and_then(|state| state.held()?.decoded);
+        let decoded = slot.ok().and_then(|state| state.decoded());
         let SourceReport { facts, findings } = report(client, settings).await?;
         Ok((SeenSource { facts, decoded }, findings))
     }
