@@ -54,7 +54,8 @@ fn a_row_filter_that_is_put_on_stops_the_relay() {
     // THEN it does not start again either, with the words for it. A table that it has found to be another one must be
     // acknowledged first.
     let before = scene.slot_state();
-    scene.walrelay(&["resume", "--yes"]);
+    let resumed = scene.walrelay(&["resume", "--yes"]);
+    assert_eq!(resumed.code, 0, "{resumed}");
     scene.walrelay(&["run"]).assert_fault(4, "publication.row-filter", &["are lost silently"]);
     assert_eq!(scene.slot_state(), before);
 }

@@ -285,12 +285,13 @@ impl Process {
         state.closed_by_server || state.is_reset
     }
 
-    /// It has read its newest session up to its own end.
+    /// Its newest session has lasted until it has ended that itself. One that it gives up because it hears nothing
+    /// of it has not.
     pub(crate) fn ended_session(&self) -> bool {
         self.opener.connection.state().copy_done
     }
 
-    /// It had seen a peer when it began its newest session: the position of the slot is judged there.
+    /// It had seen a peer at its last attempt at a session: the position of the slot is judged there.
     pub(crate) fn had_seen_peer(&self) -> bool {
         self.opener.has_seen_peer
     }
@@ -469,7 +470,7 @@ struct Opener {
     in_doubt: Option<(Fault, String)>,
     /// The connection of the newest session.
     connection: Connection,
-    /// A peer was seen before the newest session.
+    /// A peer was seen before the last attempt at a session.
     has_seen_peer: bool,
 }
 

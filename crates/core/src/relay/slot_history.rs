@@ -26,7 +26,7 @@ use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
 use crate::source::progress::{self, TRACE_BYTES_MAX};
 use crate::source::server::ServerRun;
-use crate::source::sightings::{PEER_SEEN_WITHIN, Sighting};
+use crate::source::sightings::{PEER_REMEMBERED, PEER_SEEN_WITHIN, Sighting};
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
 /// Looks usually follow each other much faster. After a longer gap more may have happened than a
@@ -60,8 +60,10 @@ pub struct SlotHistory {
 /// When the slot was seen last, and when a peer was.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSight {
-    looked_at: Option<Instant>,
+    judged_at: Option<Instant>,
     peer_at: Option<Instant>,
+    /// The looks count here that the slot watch has made without a session.
+    looked_at: Option<Instant>,
 }
 
 /// The range in which LSNs can be compared.
@@ -150,6 +152,7 @@ impl SlotHistory {
         self.peer_held |= holder.is_some_and(|it| it.peer);
         self.peer_may_have_held |= self.peer_held;
         self.peer_may_have_held |= is_there && self.may_have_missed(slot, now);
+        self.peer_may_have_held |= !self.is_same_run(slot) && self.had_peer(now);
         if let Some(peers) = self.peers.as_mut().filter(|_| holder.is_some_and(|it| it.peer)) {
             // Postgres has crashed, and the peer has begun again where that has put the slot.
             peers.confirmed = peers.confirmed.min(slot.confirmed_flush);
@@ -219,7 +222,7 @@ impl SlotHistory {
         let distance = slot.confirmed_flush.bytes_since(self.ours);
         let is_chosen = was_advanced && distance > TRACE_BYTES_MAX && !peer_was_there;
         if is_by_peer_there || progress::is_trace(slot.confirmed_flush) && !is_chosen {
-            let gap = self.last_sight().looked_at.map(|at| now.saturating_duration_since(at));
+            let gap = self.last_sight().judged_at.map(|at| now.saturating_duration_since(at));
             return Ok(Some(gap.unwrap_or_default()));
         }
         Err(Mover::Unseen)
@@ -230,15 +233,25 @@ impl SlotHistory {
     /// free for it: the latter counts only where the slot was out of sight for long, because a standby
     /// relay is there at every new session.
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
-        let is_same_run = self.held.as_ref().is_some_and(|held| held.run == slot.run);
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
-        let was_out_of_sight = self.last_sight().looked_at.is_none_or(unseen);
-        slot.confirmed_flush > self.ours || !is_same_run || was_out_of_sight
+        let was_out_of_sight = self.last_sight().judged_at.is_none_or(unseen);
+        slot.confirmed_flush > self.ours || !self.is_same_run(slot) || was_out_of_sight
+    }
+
+    /// Whether Postgres has all that it had when this relay held the slot last.
+    fn is_same_run(&self, slot: &HeldSlot) -> bool {
+        self.held.as_ref().is_some_and(|held| held.run == slot.run)
+    }
+
+    /// Whether this process has seen a peer that may have come back.
+    fn had_peer(&self, now: Instant) -> bool {
+        let age = |seen_at| now.saturating_duration_since(seen_at);
+        self.last_sight().peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_REMEMBERED)
     }
 
     /// Whether a peer had a session when the slot was seen last.
     fn peer_was_there(&self) -> bool {
-        let LastSight { looked_at, peer_at } = self.last_sight();
+        let LastSight { looked_at, peer_at, .. } = self.last_sight();
         peer_at.zip(looked_at).is_some_and(|(peer_at, looked_at)| {
             looked_at.saturating_duration_since(peer_at) <= PEER_SEEN_WITHIN
         })
@@ -246,10 +259,12 @@ impl SlotHistory {
 
     fn last_sight(&self) -> LastSight {
         let held = self.held.as_ref();
-        let looked_at = self.last.as_ref().map(|last| last.at).or(held.map(|held| held.at));
+        let judged_at = self.last.as_ref().map(|last| last.at).or(held.map(|held| held.at));
+        let judged_at = judged_at.max(self.before.judged_at);
         LastSight {
-            looked_at: looked_at.max(self.before.looked_at),
+            judged_at,
             peer_at: self.peer_at.max(held.and_then(|it| it.peer_at)).max(self.before.peer_at),
+            looked_at: judged_at.max(held.map(|it| it.looked_at)).max(self.before.looked_at),
         }
     }
 

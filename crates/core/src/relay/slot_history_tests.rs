@@ -1,4 +1,5 @@
 use super::*;
+use crate::source::sightings::{OwnHolder, Sightings};
 
 const OWN: i32 = 1;
 const PEER: i32 = 2;
@@ -163,7 +164,7 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
     let (mut history, start) = history();
     let at = start + Duration::from_secs(100);
     let peer_at = peer_before.map(|before| at - before);
-    let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at };
+    let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at, looked_at: at };
     history.begins(lsn(100), Some(held));
     (history, at + Duration::from_secs(30))
 }
@@ -203,7 +204,7 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
 
 #[test]
 fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_session_shows_it() {
-    let held = |at| Sighting { at, run: run("a"), decoded: Some(8), peer_at: None };
+    let held = |at| Sighting { at, run: run("a"), decoded: Some(8), peer_at: None, looked_at: at };
     for (looked_after, moved) in [
         (None, Some(200)),
         (Some(PEER_SEEN_WITHIN), Some(200)),
@@ -222,12 +223,56 @@ fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_sessi
 }
 
 #[test]
+fn a_peer_that_the_watch_has_seen_without_a_session_counts_until_a_later_look_does_not_show_it() {
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let watched = |looks: &[(u64, HeldSlot)]| {
+        let sightings = Sightings::default();
+        sightings.opened(OwnHolder { pid: OWN, server: run("a").start });
+        sightings.look(&slot(100, relay(OWN)), at(0));
+        looks.iter().for_each(|(seconds, look)| sightings.look(look, at(*seconds)));
+        let (mut history, _) = history();
+        history.begins(lsn(100), sightings.last());
+        history.look(&HeldSlot { decoded: Some(12), ..slot(150, None) }, at(4000));
+        confirmed(&mut history)
+    };
+    let peer = || HeldSlot { has_peer: true, ..slot(100, None) };
+    assert_eq!(watched(&[(300, peer())]), Some(150));
+    assert_eq!(watched(&[(300, peer()), (305, slot(100, None))]), Some(150));
+    // WHEN it was gone for long at the last look, or another program had the slot since
+    assert_eq!(watched(&[(300, peer()), (3000, slot(100, None))]), None);
+    assert_eq!(watched(&[(300, peer()), (302, slot(100, program("psql")))]), None);
+    assert_eq!(watched(&[]), None);
+}
+
+#[test]
+fn a_crash_may_hide_a_peer_that_this_process_has_ever_seen() {
+    for (before, is_same_run, held) in [
+        (Some(3600), false, true),
+        (Some(3600), true, false),
+        (Some(PEER_REMEMBERED.as_secs() + 3600), false, false),
+        (None, false, false),
+    ] {
+        let (mut history, now) = blind(None);
+        let (now, before) = (now + PEER_REMEMBERED * 2, before.map(Duration::from_secs));
+        let peer_at = before.map(|before| now - before);
+        let held_by =
+            Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
+        history.begins(lsn(100), Some(held_by));
+        let run = if is_same_run { run("a") } else { crashed("a") };
+        history.look(&HeldSlot { run, ..slot(100, None) }, now);
+        assert_eq!(history.ends(&place(1)).peer_may_have_held, held, "{before:?} {is_same_run}");
+    }
+}
+
+#[test]
 fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     let peer_at = |confirmed| HeldSlot { has_peer: true, ..slot(confirmed, None) };
     let is_takeover = |run_now: ServerRun, confirmed: u64, blind_for: Duration| {
         let (mut history, _) = history();
         let at = Instant::now();
-        let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at) };
+        let held =
+            Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at), looked_at: at };
         history.begins(lsn(100), Some(held));
         history.look(&HeldSlot { run: run_now, ..peer_at(confirmed) }, at + blind_for);
         history.ends(&place(1)).peer_may_have_held
@@ -246,7 +291,7 @@ fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
     let beside = |peer: bool, position: u64, decoded: i64| {
         let (mut history, now) = history();
         let peer_at = peer.then_some(now);
-        let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at };
+        let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
         history.begins(lsn(100), Some(held));
         let confirmed_flush = Lsn::from_wire(position);
         let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..slot(0, None) };

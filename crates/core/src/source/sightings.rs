@@ -13,6 +13,9 @@ use super::slot_state::HeldSlot;
 /// A peer that was seen at most this long before the last look, was there when that was made: it
 /// may be between two sessions, and does not run the statement that shows it all the time.
 pub const PEER_SEEN_WITHIN: Duration = Duration::from_secs(10);
+/// A peer that was seen so long ago may have come back, and have had the slot between two looks. A
+/// walsender of this relay's last process looks like a peer, so that is not remembered for ever.
+pub const PEER_REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, Default)]
 pub struct Sightings(Mutex<Noted>);
@@ -36,19 +39,16 @@ pub struct Sighting {
     pub at: Instant,
     pub run: ServerRun,
     pub decoded: Option<i64>,
-    /// When another relay of this slot was seen last.
+    /// When another relay of this slot was seen last, at that time or later.
     pub peer_at: Option<Instant>,
+    /// When the slot was looked at last, whoever has held it.
+    pub looked_at: Instant,
 }
 
 impl Sighting {
-    /// Another relay of this slot was seen beside the session.
+    /// Another relay of this slot was there when the slot was looked at last.
     pub fn has_peer(&self) -> bool {
-        self.peer_at.is_some()
-    }
-
-    /// Another relay of this slot was there when the slot was seen last.
-    pub fn has_peer_lately(&self) -> bool {
-        let age = |seen_at| self.at.saturating_duration_since(seen_at);
+        let age = |seen_at| self.looked_at.saturating_duration_since(seen_at);
         self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_SEEN_WITHIN)
     }
 }
@@ -68,22 +68,23 @@ impl Sightings {
 
     pub fn look(&self, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
-        if let Some(last) = noted.last.as_mut().filter(|_| slot.has_peer) {
-            last.peer_at = Some(at);
-        }
-        let is_own = |own: &OwnHolder| {
+        let is_held_by = |own: &OwnHolder| {
             own.server == slot.run.start && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };
-        if !noted.holder.as_ref().is_some_and(is_own) {
-            return;
-        }
+        let is_own = noted.holder.as_ref().is_some_and(is_held_by);
+        // What moves the slot after that is not taken for a peer.
+        let is_program = !is_own && slot.holder.as_ref().is_some_and(|it| !it.peer);
         let before = noted.last.as_ref().and_then(|last| last.peer_at);
-        let peer_at = slot.has_peer.then_some(at).or(before);
-        let (run, decoded) = (slot.run.clone(), slot.decoded);
-        noted.last = Some(Sighting { at, run, decoded, peer_at });
+        let peer_at = slot.has_peer.then_some(at).or(before).filter(|_| !is_program);
+        if is_own {
+            let (run, decoded) = (slot.run.clone(), slot.decoded);
+            noted.last = Some(Sighting { at, run, decoded, peer_at, looked_at: at });
+        } else if let Some(last) = &mut noted.last {
+            (last.peer_at, last.looked_at) = (peer_at, at);
+        }
     }
 
-    /// Another relay of this slot was seen beside the last session.
+    /// Another relay of this slot was there at the last look.
     pub fn has_peer(&self) -> bool {
         self.noted().last.as_ref().is_some_and(Sighting::has_peer)
     }

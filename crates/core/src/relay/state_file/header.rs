@@ -36,7 +36,7 @@ pub const REPORTS: Range<usize> = 11..27;
 pub const REPORTS_MADE: usize = 27;
 /// Fingerprint of the run of the server in which the last session began.
 pub const SERVER_RUN: usize = 28;
-/// 1 if another relay of the slot was ever seen.
+/// When another relay of the slot was seen last, in seconds since the Unix epoch; 0 for never.
 pub const PEER_SEEN: usize = 29;
 // The words 30 to 32 are not used.
 /// A confirmed prefix: commit LSN, events, digest. There are two copies, and which of them counts: 1

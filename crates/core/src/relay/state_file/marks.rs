@@ -17,6 +17,7 @@ use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::mutants::{Mutant, on};
 use crate::source::progress::Signature;
+use crate::source::sightings::PEER_REMEMBERED;
 
 /// In the ordinal of a mark: the broker has the event's dead letter.
 const DEAD_LETTER: u32 = 1 << 31;
@@ -58,6 +59,8 @@ pub struct SlotSession {
     pub run: Option<u64>,
     /// Another relay of the slot was seen.
     pub peer_seen: bool,
+    /// When it was opened.
+    pub unix_us: i64,
 }
 
 impl MarkRing {
@@ -68,7 +71,7 @@ impl MarkRing {
         words: Words,
         successor: Successor,
     ) -> (Vec<u8>, Option<ConfirmedPrefix>) {
-        let ring = Ring { words, unwritten: Vec::new() };
+        let mut ring = Ring { words, unwritten: Vec::new() };
         let left = match self.peer_held {
             true => Err("another relay was seen to hold the slot"),
             false => ring.left_by_others(&successor, self.broker),
@@ -91,14 +94,16 @@ impl MarkRing {
     }
 
     /// This process holds the slot in a further session from here on.
-    pub fn holds_again(&self, session: SlotSession) {
-        self.ring.iter().for_each(|ring| ring.holds(session));
+    pub fn holds_again(&mut self, session: SlotSession) {
+        self.ring.iter_mut().for_each(|ring| ring.holds(session));
     }
 
     /// Another relay of the slot was seen beside this one.
-    pub(super) fn peer_seen(&self) {
-        if let Some(Ring { words, .. }) = &self.ring {
-            words.store(PEER_SEEN, 1);
+    pub(super) fn peer_seen(&self, unix_us: i64) {
+        if let Some(Ring { words, .. }) = &self.ring
+            && words.load(PEER_SEEN) != seconds(unix_us)
+        {
+            words.store(PEER_SEEN, seconds(unix_us));
         }
     }
 
@@ -167,7 +172,6 @@ impl MarkRing {
     /// Another timeline, or another relay has confirmed events: the marks do not apply any more.
     pub fn forget(&mut self) {
         if let Some(ring) = &mut self.ring {
-            ring.unwritten.clear();
             ring.clear();
         }
     }
@@ -196,15 +200,30 @@ impl MarkRing {
 
 impl Ring {
     /// This process holds the slot in this session from here on.
-    fn holds(&self, session: SlotSession) {
-        // It stays noted: a relay that was seen once may come back, and have the slot between two looks.
+    fn holds(&mut self, session: SlotSession) {
+        if self.may_have_lost_a_peer(session) {
+            self.clear();
+        }
         if session.peer_seen {
-            self.words.store(PEER_SEEN, 1);
+            self.words.store(PEER_SEEN, seconds(session.unix_us));
         }
         self.words.store(SERVER_RUN, session.run.unwrap_or_default());
     }
 
-    fn clear(&self) {
+    /// Whether Postgres may have lost the position by which another relay has shown that it had the slot.
+    fn may_have_lost_a_peer(
+        &self,
+        SlotSession { run, peer_seen, unix_us, .. }: SlotSession,
+    ) -> bool {
+        let is_same_run = run.is_some_and(|run| run == self.words.load(SERVER_RUN));
+        let seen = self.words.load(PEER_SEEN);
+        let is_remembered = seconds(unix_us).saturating_sub(seen) <= PEER_REMEMBERED.as_secs();
+        let has_peer = peer_seen || seen != 0 && is_remembered;
+        !is_same_run && has_peer && !on(Mutant::MarksAfterCrash)
+    }
+
+    fn clear(&mut self) {
+        self.unwritten.clear();
         self.words.store(WRITTEN, 0);
         self.words.store(PREFIX_COPY, 0);
     }
@@ -236,13 +255,10 @@ impl Ring {
         if !is_same_boot && !on(Mutant::MarksAfterReboot) {
             return Err("the machine has been restarted since");
         }
-        let SlotSession { confirmed, run, peer_seen } = successor.session;
-        let is_same_run = run.is_some_and(|run| run == self.words.load(SERVER_RUN));
-        let had_peer = peer_seen || self.words.load(PEER_SEEN) != 0;
-        if !is_same_run && had_peer && !on(Mutant::MarksAfterCrash) {
+        if self.may_have_lost_a_peer(successor.session) {
             return Err("postgres was restarted or has crashed since, and there is another relay");
         }
-        let is_after_peer = Reports(&self.words).show_another_relay(confirmed);
+        let is_after_peer = Reports(&self.words).show_another_relay(successor.session.confirmed);
         if is_after_peer && !on(Mutant::MarksAfterPeer) {
             return Err("another relay has had the slot since");
         }
@@ -278,6 +294,11 @@ impl Ring {
 }
 
 /// `None` for an event whose ordinal has no room.
+/// Converts microseconds since the Unix epoch, also of a clock that is set before it.
+pub(super) fn seconds(unix_us: i64) -> u64 {
+    unix_us.max(0).cast_unsigned() / 1_000_000
+}
+
 fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
     let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
     let ordinal = u32::try_from(position.ordinal).ok().filter(|it| it & DEAD_LETTER == 0)?;

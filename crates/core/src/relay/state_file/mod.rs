@@ -51,14 +51,14 @@ impl StateFile {
 
     /// Another relay of the slot was seen. A process that has not held the slot may die before it does, and
     /// the next one must know it.
-    pub fn peer_seen(&self) {
+    pub fn peer_seen(&self, unix_us: i64) {
         match &self.file {
             Some(file) => {
-                if let Err(error) = file.note(PEER_SEEN, 1) {
+                if let Err(error) = file.note(PEER_SEEN, marks::seconds(unix_us)) {
                     tracing::warn!(code = "state-file.unused", error = %error, "the state file cannot be written");
                 }
             }
-            None => self.marks.peer_seen(),
+            None => self.marks.peer_seen(unix_us),
         }
     }
 

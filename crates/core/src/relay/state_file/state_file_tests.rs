@@ -6,6 +6,7 @@ use crate::relay::testing::MemoryFile;
 
 const PLACE: u64 = 7;
 const BOOT: Option<u64> = Some(1);
+const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
@@ -13,7 +14,7 @@ fn lsn(number: u64) -> Lsn {
 
 /// A session in which the slot stands there.
 fn at(confirmed: u64) -> Option<SlotSession> {
-    Some(SlotSession { confirmed: lsn(confirmed), run: Some(1), peer_seen: false })
+    Some(SlotSession { confirmed: lsn(confirmed), run: Some(1), peer_seen: false, unix_us: DAY_US })
 }
 
 fn mark(commit: u64, ordinal: u64) -> Mark {
@@ -99,7 +100,7 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
 
 #[test]
 fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was_seen() {
-    let last = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: false };
+    let last = SlotSession { confirmed: lsn(40), run: Some(1), peer_seen: false, unix_us: DAY_US };
     let next = SlotSession { confirmed: lsn(40), ..last };
     let restarted = SlotSession { run: Some(2), ..next };
     for (seen_at_begin, seen_later, next, believed) in [
@@ -117,7 +118,7 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
         let mut process = file.open();
         process.takes_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
         if seen_later {
-            process.marks.peer_seen();
+            process.marks.peer_seen(DAY_US);
         }
         drop(process);
         let left = file.open().takes_over_at(PLACE, Some(next));
@@ -128,12 +129,14 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
 
 #[test]
 fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
-    let session = |run| Some(SlotSession { confirmed: lsn(50), run: Some(run), peer_seen: false });
+    let session = |run| {
+        Some(SlotSession { confirmed: lsn(50), run: Some(run), peer_seen: false, unix_us: DAY_US })
+    };
     for (waits, run, is_left) in [(true, 1, true), (true, 2, false), (false, 2, true)] {
         let file = MemoryFile::default();
         marked(&file, &[mark(100, 0)], 50);
         if waits {
-            file.open().peer_seen();
+            file.open().peer_seen(DAY_US);
         }
         let left = file.open().takes_over_at(PLACE, session(run)).iter().count();
         assert_eq!(left == 1, is_left, "{waits} {run}");
@@ -141,18 +144,41 @@ fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
 }
 
 #[test]
-fn a_relay_that_was_seen_once_stays_noted_in_later_sessions_and_processes() {
-    let file = MemoryFile::default();
-    let session =
-        |run, peer_seen| Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen });
-    let mut process = file.open();
-    process.takes_over_at(PLACE, session(1, true));
-    process.takes_over_at(PLACE, session(2, false));
-    drop(process);
-    file.open().takes_over_at(PLACE, session(2, false));
-    marked(&file, &[mark(100, 0)], 40);
-    let left = file.open().takes_over_at(PLACE, session(3, false));
-    assert_eq!(left.iter().count(), 0);
+fn a_relay_that_was_seen_stays_noted_in_later_sessions_and_processes_for_a_day() {
+    for (days, is_left) in [(1, false), (2, false), (3, true)] {
+        let file = MemoryFile::default();
+        let session = |run, peer_seen, days: i64| {
+            let unix_us = days * DAY_US;
+            Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen, unix_us })
+        };
+        let mut process = file.open();
+        process.takes_over_at(PLACE, session(1, true, 1));
+        process.takes_over_at(PLACE, session(1, false, 1));
+        drop(process);
+        file.open().takes_over_at(PLACE, session(1, false, 1));
+        marked(&file, &[mark(100, 0)], 40);
+        let left = file.open().takes_over_at(PLACE, session(2, false, days));
+        assert_eq!(left.iter().count() == 1, is_left, "{days}");
+    }
+}
+
+#[test]
+fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
+    for (peer_seen, run, is_left) in [(true, 2, false), (true, 1, true), (false, 2, true)] {
+        let file = MemoryFile::default();
+        file.set_boot(BOOT);
+        let session = |run, peer_seen| {
+            Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen, unix_us: DAY_US })
+        };
+        let mut process = file.open();
+        process.takes_over_at(PLACE, session(1, peer_seen));
+        process.marks.push(mark(100, 0));
+        process.marks.write();
+        process.takes_over_at(PLACE, session(run, false));
+        drop(process);
+        let left = file.open().takes_over_at(PLACE, session(run, false));
+        assert_eq!(left.iter().count() == 1, is_left, "{peer_seen} {run}");
+    }
 }
 
 #[test]

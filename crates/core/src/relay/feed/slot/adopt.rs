@@ -83,6 +83,7 @@ impl SlotFeed {
             confirmed: floor,
             run: sighting.as_ref().and_then(|it| it.run.fingerprint()),
             peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
+            unix_us: self.clock.unix_us(),
         };
         self.take_over_marks(&place, session, peer_held, down);
         down.policy.gate.learn_system(&place.system_id);

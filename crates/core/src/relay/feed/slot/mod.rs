@@ -164,8 +164,7 @@ impl SlotFeed {
     /// attempt at another one would show that the peer has the slot.
     fn may_stop_beside_a_peer(&self) -> bool {
         let is_without_session = self.is_closing && !self.is_connected();
-        let has_peer = || self.sightings.last().is_some_and(|it| it.has_peer_lately());
-        is_without_session && has_peer() && !on(Mutant::StopsBesidePeer)
+        is_without_session && self.sightings.has_peer() && !on(Mutant::StopsBesidePeer)
     }
 
     fn lost(&mut self, error: &StreamError) {
@@ -251,7 +250,7 @@ impl Feed for SlotFeed {
                     *awaited = phase;
                 }
                 if phase == Phase::Standby {
-                    down.admitter.state_file.peer_seen();
+                    down.admitter.state_file.peer_seen(self.clock.unix_us());
                     self.slot.iter_mut().for_each(|slot| slot.peer_held = true);
                 }
                 let keeps = self.replication.flights.is_empty() || on(Mutant::StandbyKeepsSink);
@@ -428,7 +427,7 @@ impl Feed for SlotFeed {
         self.replication.flights.set_reachable(down.driver.is_reachable());
         self.replication.flights.adapt(now);
         if self.sightings.has_peer() {
-            down.admitter.state_file.peer_seen();
+            down.admitter.state_file.peer_seen(self.clock.unix_us());
         }
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
