@@ -285,8 +285,7 @@ impl Process {
         state.closed_by_server || state.is_reset
     }
 
-    /// Its newest session has lasted until it has ended that itself. One that it gives up because it hears nothing
-    /// of it has not.
+    /// Its newest session has lasted to its end: it was not given up before.
     pub(crate) fn ended_session(&self) -> bool {
         self.opener.connection.state().copy_done
     }

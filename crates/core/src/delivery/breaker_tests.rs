@@ -59,15 +59,26 @@ fn letters_of_an_earlier_process_count_in_any_order() {
 fn what_was_written_before_it_was_acknowledged_does_not_count_whenever_it_is_read() {
     let mut breaker = Breaker::new(2, Duration::from_secs(1));
     breaker.count(10, "a");
+    breaker.count(20, "a");
     breaker.opened();
     assert!(breaker.is_open(11) && breaker.allow(11).is_err());
     // WHEN somebody acknowledges that
     breaker.resumed(20);
     // THEN also one that is read late, from another partition, does not count
     breaker.count(15, "a");
+    breaker.count(20, "a");
     breaker.count(21, "a");
     assert!(!breaker.is_open(22) && breaker.allow(22).is_ok());
     // AND it opens again after as many as ever
     breaker.count(22, "a");
     assert!(breaker.allow(23).is_err());
+}
+
+#[test]
+fn no_more_letters_are_remembered_than_open_it_and_none_once_all_are_counted_anew() {
+    let mut breaker = breaker(2);
+    (0..5).for_each(|at| breaker.count(at, "a"));
+    assert_eq!(breaker.letters.len(), 2);
+    breaker.forget();
+    assert!(breaker.allow(5).is_ok() && !breaker.is_open(5));
 }

@@ -84,14 +84,11 @@ impl Flight {
         }
     }
 
-    /// Takes over what an earlier sink has left of the same event.
+    /// Takes over what an earlier sink has left of the same event. A dead letter is handed over as one again;
+    /// an event that has become one only now counts its attempts anew.
     pub fn resume(&mut self, earlier: &mut Flight) {
         self.span = self.span.take().or(earlier.span.take());
-        let was_dead_letter = earlier.dead_letter().is_some();
-        if matches!(self.state, FlightState::Sent) {
-            self.state = std::mem::take(&mut earlier.state);
-            self.attempts = earlier.attempts;
-        } else if was_dead_letter {
+        if matches!(self.state, FlightState::Sent) || earlier.dead_letter().is_some() {
             self.attempts = earlier.attempts;
         }
     }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::flight::Attempts;
 use crate::sink::{Disposition, Failure};
 
@@ -25,6 +26,42 @@ fn only_the_contiguous_prefix_is_settled() {
     assert!(flights.settle(1).is_ok());
     assert_eq!(flights.settled_below(), 3);
     assert!(flights.is_empty());
+}
+
+/// Passes in which the limit holds events back, and all in flight is confirmed.
+fn busy(flights: &mut Flights, passes: std::ops::Range<u32>, began: Instant) {
+    for pass in passes {
+        while flights.has_room() {
+            flights.admit(flight(10));
+        }
+        flights.adapt(began + pass * Duration::from_millis(60));
+        (flights.settled_below()..flights.next()).for_each(|it| drop(flights.settle(it)));
+    }
+}
+
+#[test]
+fn the_limit_follows_the_rate_but_not_that_of_a_time_with_retries() {
+    let (mut flights, began) = (Flights::new(1 << 20, usize::MAX), Instant::now());
+    let first = flights.limit();
+    busy(&mut flights, 0..4, began);
+    let measured = flights.limit();
+    assert!(measured > first);
+    // WHEN events wait for another attempt THEN only the upper bound applies
+    let failed = flights.admit(flight(10));
+    fail(&mut flights, failed);
+    flights.adapt(began + Duration::from_millis(240));
+    assert_eq!(flights.limit(), 1 << 20);
+    for pass in 5..9 {
+        (0..8192).for_each(|_| drop(flights.admit(flight(10))));
+        (failed + 1..flights.next()).for_each(|it| drop(flights.settle(it)));
+        flights.adapt(began + pass * Duration::from_millis(60));
+    }
+    // AND what was measured before is the limit afterwards
+    flights.settle(failed).unwrap();
+    flights.adapt(began + Duration::from_millis(540));
+    assert_eq!(flights.limit(), measured);
+    busy(&mut flights, 10..14, began);
+    assert!(flights.limit() > measured);
 }
 
 #[test]
@@ -197,6 +234,31 @@ fn fail(flights: &mut Flights, sequence: Sequence) {
 fn give_up(flights: &mut Flights, sequence: Sequence) {
     let given_up = FlightState::GivenUp(Box::new(refused()));
     flights.update(sequence, |flight| flight.state = given_up).unwrap();
+}
+
+#[test]
+fn a_dead_letter_keeps_its_attempts_and_one_that_the_next_sink_gets_counts_anew() {
+    for was_dead_letter in [true, false] {
+        let cause = DeadLetterCause {
+            class: "kafka.no".to_owned(),
+            reason: String::new(),
+            attempts: 1,
+            first_failed_unix_us: 7,
+            failed_unix_us: 7,
+            position: Position::default(),
+            incomplete: false,
+            parks_key: false,
+        };
+        let letter = || FlightState::DeadLetter(Box::new(cause.clone()));
+        let mut earlier = Flight { attempts: Some(Attempts::none(7).failed()), ..flight(10) };
+        if was_dead_letter {
+            earlier.state = letter();
+        }
+        let attempts = earlier.attempts.filter(|_| was_dead_letter);
+        let mut now = Flight { state: letter(), ..flight(10) };
+        now.resume(&mut earlier);
+        assert_eq!(now.attempts, attempts);
+    }
 }
 
 #[test]
