@@ -285,7 +285,11 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     assert_eq!(flights.failing, 0);
     // WHEN the numbers mean other events THEN nothing is known of those
     fail(&mut flights, 0);
+    let fingerprint = Fingerprint { event: 1, key: 1 };
+    let marked = flights.admit(Flight { fingerprint, ..flight(10) });
     flights.forget();
+    // Their places are those of other events in the state file, too.
+    assert_eq!(flights.settle(marked).map(|it| it.mark()), Ok(None));
     assert_eq!(flights.failing, 1, "the sink still has it");
     assert!(flights.rewind().is_renumbered);
     assert_eq!((flights.failing, flights.earlier().is_none()), (0, true));

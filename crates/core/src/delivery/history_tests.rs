@@ -107,6 +107,37 @@ fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
 }
 
 #[test]
+fn what_left_the_memory_is_known_by_its_time_and_the_floor_itself_by_its_identity() {
+    let mut history = CommitHistory::default();
+    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
+    history.begins_at(lsn(100));
+    // The first may be committed at the floor, and long after that was confirmed.
+    let all = (0..=RECENT_MAX as u64).map(|at| commit(100 + 10 * at, 1, 5_000 + at as i64));
+    for sent in all.clone() {
+        assert_eq!(receive(&mut history, sent), Ok(()));
+    }
+    history.begins_at(lsn(100));
+    for sent in all.clone() {
+        assert_eq!(receive(&mut history, sent), Ok(()));
+    }
+    // WHEN a session begins behind the last one THEN another transaction in the place of that is another history
+    let last = all.last().map(|it| it.commit_lsn).unwrap_or_default();
+    history.begins_at(Lsn::from_wire(last.to_wire() + 1));
+    assert!(
+        receive(&mut history, CommitId { commit_lsn: last, xid: 9, commit_unix_us: 9_000 })
+            .is_err()
+    );
+}
+
+#[test]
+fn a_floor_up_to_which_all_was_received_leaves_what_is_known() {
+    let mut history = history();
+    history.starts_at(lsn(140), 9_000, lsn(140));
+    history.begins_at(lsn(110));
+    assert!(receive(&mut history, commit(110, 9, 1_001)).is_err());
+}
+
+#[test]
 fn a_session_that_received_nothing_leaves_the_time_of_the_one_before() {
     // GIVEN a relay that knows a position, and two sessions there of which the first ends at once
     let mut history = CommitHistory::default();

@@ -58,6 +58,13 @@ fn a_fingerprint_tells_positions_and_contents_apart() {
         assert_ne!(base.event, other.event);
         assert_ne!(other.event, Fingerprint::NONE.event);
     }
+    // A byte of one part is none of its neighbour.
+    let parts = |id, exchange, topic| Outbound { id, exchange, topic, ..event("", None, b"v") };
+    let moved = [parts("ab", "c", "d"), parts("a", "bc", "d"), parts("ab", "", "cd")];
+    let moved = moved.map(|it| Fingerprint::of(at(1, 0), &it).event);
+    assert!(moved[0] != moved[1] && moved[0] != moved[2] && moved[1] != moved[2]);
+    let [empty, none] = [Some(&b""[..]), None].map(|key| event("a", key, b"v"));
+    assert_ne!(Fingerprint::of(at(1, 0), &empty).event, Fingerprint::of(at(1, 0), &none).event);
     assert_ne!(base.key, 0);
     assert_eq!(Fingerprint::of(at(1, 0), &event("a", None, b"v")).key, 0);
 }
@@ -92,6 +99,9 @@ fn a_mark_in_front_of_that_of_an_earlier_event_of_its_key_does_not_count() {
     // THEN it does not matter that 10 is not sent any more
     let marks = [mark(20, 1), mark(10, 1)];
     assert_eq!(passed_over(&marks, 15, &[(20, 1)]), [0_u64; 0]);
+    // AND the earliest of all that were confirmed later decides.
+    let marks = [mark(20, 1), mark(10, 1), mark(30, 1)];
+    assert_eq!(passed_over(&marks, 15, &[(20, 1), (30, 1)]), [0_u64; 0]);
     // Events without a key are not ordered.
     let marks = [mark(20, 0), mark(10, 0)];
     assert_eq!(passed_over(&marks, 15, &[(20, 0)]), [20]);

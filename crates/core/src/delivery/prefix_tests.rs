@@ -103,3 +103,28 @@ fn what_two_brokers_have_confirmed_is_no_prefix() {
     receive(&mut open, 0, STEP).unwrap();
     assert_eq!(open.settled(u64::MAX), Some(prefix_of(0, 1)));
 }
+
+#[test]
+fn events_that_are_missing_or_not_identified_make_no_prefix() {
+    let mut gap = Prefixes::default();
+    begin(&mut gap, LSN);
+    receive(&mut gap, 0, 1).unwrap();
+    gap.next.ordinal += 1;
+    let skipped = Position { ordinal: 3, ..gap.next };
+    gap.admitted(skipped, 7, 4).unwrap();
+    receive(&mut gap, 0, STEP).unwrap();
+    assert_eq!(gap.settled(u64::MAX), None);
+    let mut unidentified = Prefixes::default();
+    begin(&mut unidentified, LSN);
+    receive(&mut unidentified, 0, 1).unwrap();
+    unidentified.admitted(unidentified.next, 0, 2).unwrap();
+    receive(&mut unidentified, 0, STEP).unwrap();
+    assert_eq!(unidentified.settled(u64::MAX), None);
+}
+
+#[test]
+fn on_another_timeline_a_claim_is_forgotten() {
+    let mut open = claimed(2);
+    open.forget();
+    assert_eq!(open.ends(LSN), Ok(()));
+}
