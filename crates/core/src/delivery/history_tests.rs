@@ -117,11 +117,11 @@ fn what_left_the_memory_is_known_by_its_time_and_the_floor_itself_by_its_identit
         assert_eq!(receive(&mut history, sent), Ok(()));
     }
     history.begins_at(lsn(100));
-    for sent in all.clone() {
+    for sent in all {
         assert_eq!(receive(&mut history, sent), Ok(()));
     }
     // WHEN a session begins behind the last one THEN another transaction in the place of that is another history
-    let last = all.last().map(|it| it.commit_lsn).unwrap_or_default();
+    let last = lsn(100 + 10 * RECENT_MAX as u64);
     history.begins_at(Lsn::from_wire(last.to_wire() + 1));
     assert!(
         receive(&mut history, CommitId { commit_lsn: last, xid: 9, commit_unix_us: 9_000 })
