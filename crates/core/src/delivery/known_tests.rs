@@ -102,6 +102,9 @@ fn a_mark_in_front_of_that_of_an_earlier_event_of_its_key_does_not_count() {
     // AND the earliest of all that were confirmed later decides.
     let marks = [mark(20, 1), mark(10, 1), mark(30, 1)];
     assert_eq!(passed_over(&marks, 15, &[(20, 1), (30, 1)]), [0_u64; 0]);
+    // AND so with the mark of a dead letter.
+    let marks = [Mark { is_dead_letter: true, ..mark(20, 1) }, mark(10, 1)];
+    assert_eq!(passed_over(&marks, 15, &[(20, 1)]), [0_u64; 0]);
     // Events without a key are not ordered.
     let marks = [mark(20, 0), mark(10, 0)];
     assert_eq!(passed_over(&marks, 15, &[(20, 0)]), [20]);
@@ -134,6 +137,8 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     };
     // GIVEN a claim of two events THEN these are known, and no other
     let mut known = claimed();
+    known.begins(Lsn::from_wire(20));
+    assert!(known.is_active());
     let found = [0, 1, 2].map(|ordinal| decide(&mut known, (20, ordinal), Stored::Unknown));
     assert_eq!((found, known.takes_overruled()), ([true, true, false], false));
     // GIVEN that an earlier event of the key is published again
@@ -143,6 +148,15 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     // GIVEN that the topic does not hold what is claimed
     let mut known = claimed();
     assert!(!decide(&mut known, (20, 0), Stored::No) && known.takes_overruled());
+    // Nothing is overruled by what no mark says, nor is a dead letter, which is in another topic.
+    let mut known = KnownEvents::default();
+    assert!(!decide(&mut known, (20, 0), Stored::No) && !known.takes_overruled());
+    let fingerprint = Fingerprint { event: 30 << 8, key: 2 };
+    let letter = Mark { position: at(30, 0), fingerprint, is_dead_letter: true };
+    known.load([letter].into_iter(), Lsn::ZERO);
+    assert!(known.passes_over(at(30, 0), fingerprint, Stored::No).is_some());
+    assert!(!known.takes_overruled());
+    let mut known = claimed();
     known.begins(Lsn::from_wire(21));
     assert!(!known.is_active());
 }

@@ -59,6 +59,15 @@ fn an_attempt_of_which_the_event_is_not_to_blame_is_not_counted_and_is_refunded(
 }
 
 #[test]
+fn waits_grow_with_every_attempt_that_has_failed_also_with_those_that_are_not_counted() {
+    let (mut retries, now) = (retries(9), Instant::now());
+    for later in [Attempts { count: 8, ..ONCE }, Attempts { uncounted: 7, ..ONCE }] {
+        let longest = (0..20).map(|_| retries.wait(1, later, now)).max();
+        assert!(longest > Some(BASE * 20), "{longest:?}");
+    }
+}
+
+#[test]
 fn nothing_waits_under_a_number_that_means_another_event() {
     let (mut retries, now) = (retries(2), Instant::now());
     for sequence in [4, 5] {
