@@ -285,8 +285,8 @@ impl Process {
         state.closed_by_server || state.is_reset
     }
 
-    /// Its newest session has lasted to its end: it was not given up before.
-    pub(crate) fn ended_session(&self) -> bool {
+    /// It has closed its newest session in good order, and not given it up before.
+    pub(crate) fn has_closed_session(&self) -> bool {
         self.opener.connection.state().copy_done
     }
 

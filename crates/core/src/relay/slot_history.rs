@@ -60,9 +60,10 @@ pub struct SlotHistory {
 /// When the slot was seen last, and when a peer was.
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSight {
+    /// When this relay held the slot, or judged who had moved it.
     judged_at: Option<Instant>,
     peer_at: Option<Instant>,
-    /// The looks count here that the slot watch has made without a session.
+    /// When the slot was looked at, also by the slot watch while this relay did not hold it.
     looked_at: Option<Instant>,
 }
 

@@ -72,7 +72,7 @@ impl Sightings {
             own.server == slot.run.start && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };
         let is_own = noted.holder.as_ref().is_some_and(is_held_by);
-        // What moves the slot after that is not taken for a peer.
+        // A move of the slot after another program has held it is not taken for a peer's.
         let is_program = !is_own && slot.holder.as_ref().is_some_and(|it| !it.peer);
         let before = noted.last.as_ref().and_then(|last| last.peer_at);
         let peer_at = slot.has_peer.then_some(at).or(before).filter(|_| !is_program);

@@ -219,7 +219,7 @@ impl World {
             }
         } else {
             self.report.drained += 1;
-            self.judge_end(index, process.as_ref().is_some_and(Process::ended_session));
+            self.judge_end(index, process.as_ref().is_some_and(Process::has_closed_session));
             self.tell(|| format!("relay {index} has ended"));
         }
         self.sessions_end(index);

@@ -88,7 +88,7 @@ impl World {
 
     /// A relay has ended as it was asked to, in time to finish its open transaction. Unless something
     /// has kept it from Postgres or the broker, the slot has all that the topics have.
-    pub(super) fn judge_end(&mut self, relay: usize, ended_session: bool) {
+    pub(super) fn judge_end(&mut self, relay: usize, has_closed_session: bool) {
         let asked = self.asked[relay].take().filter(|asked| asked.start == self.starts[relay]);
         let in_time = asked.is_some_and(|it| self.clock.us() < it.at_us + READS_TRANSACTION_US);
         let (starts, timeline) = (self.starts[relay], locked(&self.postgres).timeline);
@@ -96,7 +96,7 @@ impl World {
         if in_time && self.is_calm() && had_slot {
             // Of what an earlier sink has published it may not know.
             let sink = locked(&self.broker).last_sinks[relay];
-            let had_session = ended_session && asked.is_some_and(|it| it.has_session);
+            let had_session = has_closed_session && asked.is_some_and(|it| it.has_session);
             self.clean_end = Some(CleanEnd { relay, sink, had_session });
         }
     }

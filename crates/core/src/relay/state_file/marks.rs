@@ -293,12 +293,12 @@ impl Ring {
     }
 }
 
-/// `None` for an event whose ordinal has no room.
 /// Converts microseconds since the Unix epoch, also of a clock that is set before it.
 pub(super) fn seconds(unix_us: i64) -> u64 {
     unix_us.max(0).cast_unsigned() / 1_000_000
 }
 
+/// `None` for an event whose ordinal has no room.
 fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
     let Mark { position, fingerprint: Fingerprint { event, key }, is_dead_letter } = mark;
     let ordinal = u32::try_from(position.ordinal).ok().filter(|it| it & DEAD_LETTER == 0)?;
