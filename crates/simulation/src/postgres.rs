@@ -388,8 +388,31 @@ impl Postgres {
     }
 
     /// The data folder is put back to the state before the last `transactions`, with the slot no
-    /// farther than that.
+    /// farther than that. A standby that is ahead of it cannot follow, and is made anew.
     pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
+        let gone = self.cut_wal(transactions);
+        let end = self.end;
+        if let Some(slot) = &mut self.slot {
+            let back = slot.on_disk.min(end);
+            (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
+            self.synced = self.synced.min(back);
+        }
+        gone
+    }
+
+    /// The standby has not got the last `transactions`.
+    pub(crate) fn fail_over_behind(&mut self, transactions: usize) -> Vec<Transaction> {
+        let gone = self.cut_wal(transactions);
+        self.timeline += 1;
+        let synced = self.synced;
+        if let Some(slot) = &mut self.slot {
+            (slot.confirmed, slot.on_disk, slot.decoded) = (synced, synced, 0);
+        }
+        gone
+    }
+
+    /// Postgres stops, and its WAL ends before the last `transactions`.
+    fn cut_wal(&mut self, transactions: usize) -> Vec<Transaction> {
         self.drop_sessions();
         (self.runs, self.postmaster_lives) = (false, false);
         let kept = self.wal.len().saturating_sub(transactions);
@@ -399,22 +422,7 @@ impl Postgres {
             self.next_xid = first.xid;
         }
         let end = self.end;
-        if let Some(slot) = &mut self.slot {
-            let back = slot.on_disk.min(end);
-            (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
-        }
         (self.synced, self.highest) = (self.synced.min(end), self.highest.min(end));
-        gone
-    }
-
-    /// The standby has not got the last `transactions`.
-    pub(crate) fn fail_over_behind(&mut self, transactions: usize) -> Vec<Transaction> {
-        let gone = self.restore(transactions);
-        self.timeline += 1;
-        let synced = self.synced;
-        if let Some(slot) = &mut self.slot {
-            (slot.confirmed, slot.on_disk) = (synced, synced);
-        }
         gone
     }
 
