@@ -4,7 +4,7 @@ use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 
 use super::connection::{Connection, Phase};
 use super::server::{Round, Server, Trouble};
-use crate::broker::Broker;
+use crate::broker::{Broker, Record};
 
 /// A refused event is tried again so much later at most.
 const ATTEMPTS_WITHIN_US: u64 = 30_000_000;
@@ -65,8 +65,13 @@ impl Server {
 
     /// A channel holds this message behind one for a silent queue.
     pub(crate) fn holds(&self, id: &str) -> bool {
+        self.held().any(|record| record.id == id)
+    }
+
+    /// The messages that a relay has published, and that no queue has confirmed or refused.
+    pub(crate) fn held(&self) -> impl Iterator<Item = &Record> {
         let channels = self.connections.values().flat_map(|it| it.channels.values());
-        channels.flat_map(|it| &it.held).any(|publish| publish.record.id == id)
+        channels.flat_map(|it| &it.held).map(|publish| &publish.record)
     }
 
     /// Whether messages to the queue of the topic are not stored, or not always.

@@ -6,7 +6,7 @@ use super::{SLOW_ROUND_US, World, below};
 use crate::broker::locked;
 use crate::checker::number;
 use crate::options::SinkKind;
-use crate::postgres::TOPICS;
+use crate::postgres::{KEYS, TOPICS};
 
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.
@@ -135,7 +135,10 @@ impl World {
         let confirmed = postgres.slot.as_ref()?.confirmed;
         let from = postgres.wal.partition_point(|it| it.commit_lsn < confirmed);
         let events = postgres.wal[from..].iter().flat_map(|it| it.events());
-        let mut held: BTreeSet<u8> = BTreeSet::new();
+        // What is held may be an event that Postgres has lost since.
+        let place_of = |key: &[u8]| KEYS.iter().position(|it| *it == key).map(|it| it as u8);
+        let keys = broker.rabbitmq.held().filter_map(|record| record.key);
+        let mut held: BTreeSet<u8> = keys.filter_map(place_of).collect();
         for event in events.take((self.machines[relay].window / 2).max(1)) {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
