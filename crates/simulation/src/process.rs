@@ -554,8 +554,9 @@ impl Opener {
             self.request = None;
             return Some(SessionNews::Failed(fault));
         }
+        self.history.look(&held, now);
+        self.sightings.look(&held, now);
         if let Some(holder) = &held.holder {
-            self.history.look(&held, now);
             let is_own = self.history.is_own(holder.pid);
             if !is_own {
                 // It may be the walsender of a process that has died.
@@ -567,7 +568,6 @@ impl Opener {
             self.in_doubt = None;
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
-        self.history.look(&held, now);
         self.has_seen_peer = postgres.have_seen_peer.contains(&self.relay);
         locked(site.broker).flush_ended(self.relay);
         let connection = Connection::default();

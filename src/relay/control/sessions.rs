@@ -258,6 +258,8 @@ impl<'a> SessionOpener<'a> {
             }
             if let Some(slot) = look.held(&server.sql.started) {
                 self.history.look(&slot, Instant::now());
+                // A relay that is asked to stop now makes no further attempt.
+                self.sightings.look(&slot, Instant::now());
             }
             if free {
                 return Ok(None);
