@@ -153,6 +153,32 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
 }
 
 #[test]
+fn a_dead_letter_that_a_takeover_has_dropped_parks_its_key_when_it_is_written_at_last() {
+    let mut fixture = Fixture::new(&["delivery.on_dead_letter=park_key"]);
+    let poison = || failure(Disposition::Terminal, "poison");
+    // GIVEN a dead letter that the sink has taken, and that is not stored
+    fixture.broker.refuse("e1", poison());
+    fixture.broker.refuse_letters(failure(Disposition::Transient, "not-enough-replicas"));
+    fixture.commit(&[("e1", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!((fixture.metrics.dlq_parked_keys.get(), fixture.letters().len()), (1, 0));
+    // WHEN another relay has had the slot THEN nothing is parked
+    fixture.rebuild();
+    fixture.peers_confirmed(100);
+    fixture.begins_at(100);
+    assert_eq!(fixture.metrics.dlq_parked_keys.get(), 0);
+    // AND the event is the one that parks its key once more
+    fixture.broker.accept();
+    fixture.broker.refuse("e1", poison());
+    fixture.receive(1, &[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!(fixture.fates(), pairs(&[("e1", "poison"), ("e2", "parked")]));
+    let parks: Vec<String> =
+        fixture.letters().iter().map(|letter| header(letter, writer::PARKS_KEY)).collect();
+    assert_eq!(parks, ["true", ""]);
+}
+
+#[test]
 fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     let mut fixture = Fixture::unread(&["delivery.on_dead_letter=park_key"]);
     assert!(!fixture.down().policy.gate.admits());

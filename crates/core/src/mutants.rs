@@ -59,6 +59,7 @@ mutants! {
     ReportedTimeRenewed: "everything before a report that the slot has forgotten counts as committed until the session begins",
     WalEndUnchecked: "a WAL that ends before what was read is not noticed",
     OverlapUnseen: "a transaction that commits within the commit record of another counts as new",
+    DroppedLetterParks: "a dead letter that was dropped and is in no topic goes on parking its key",
     EmptyTakenForKnown: "another transaction without events, in the place of one with events, is taken for that one",
     LastPlaceForgotten: "a process does not compare the slot with what the last one has read",
     // Peers.

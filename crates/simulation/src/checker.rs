@@ -71,6 +71,8 @@ pub(crate) struct Checker {
     parks: bool,
     /// The first event of each key that was stored as a dead letter and parks it.
     parked: BTreeMap<&'static [u8], Parked>,
+    /// The dead letter that has parked a key may be gone.
+    letters_are_gone: bool,
 }
 
 pub(crate) fn number(record: &Record) -> Option<u64> {
@@ -91,6 +93,7 @@ impl Checker {
                 self.dead.insert(number);
                 if self.parks {
                     self.park(record, number);
+                    self.judge_follower(record, number)?;
                 }
                 // Later events of the key wait there, also those that come again; and what comes again
                 // may have become a dead letter.
@@ -137,6 +140,19 @@ impl Checker {
             let first = self.parked.entry(key).or_insert(Parked { event: number, sink });
             first.event = number.min(first.event);
         }
+    }
+
+    /// A key can be released only if a dead letter in the topic parks it.
+    fn judge_follower(&self, record: &Record, number: u64) -> Result<(), Violation> {
+        let is_parked = record.key.is_none_or(|key| self.parked.contains_key(key));
+        if is_parked || !record.is_parked() || self.letters_are_gone {
+            return Ok(());
+        }
+        let key = String::from_utf8_lossy(record.key.unwrap_or_default());
+        let what = format!(
+            "parked: event {number} of key {key} is a dead letter of a parked key, and no dead letter parks it"
+        );
+        Err(Violation { what, events: vec![number] })
     }
 
     /// Nobody releases a key. Where the database has gone back, positions begin again before it was
@@ -204,6 +220,7 @@ impl Checker {
         }
         self.newest.clear();
         self.parked.clear();
+        self.letters_are_gone = true;
         self.ends.clear();
     }
 
@@ -247,6 +264,7 @@ impl Checker {
             *newest = of_key.filter_map(number).filter(is_settled).max().unwrap_or_default();
         }
         self.parked.clear();
+        self.letters_are_gone = true;
         self.ends.clear();
         for record in broker.logs.values().flatten() {
             let (Some(number), Some(key)) = (number(record), record.key) else { continue };

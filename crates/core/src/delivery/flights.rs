@@ -64,12 +64,14 @@ pub struct Flights {
 }
 
 /// The consequences of a rewind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewound {
     /// The first event that must be received again.
     pub from: Option<Position>,
     /// Numbers mean other events from here on.
     pub is_renumbered: bool,
+    /// The events that were dead letters, of which nothing is known any more.
+    pub dropped_letters: Vec<Position>,
 }
 
 /// A report on an event that is not in flight. This is a bug in a sink, and stops the relay.
@@ -264,8 +266,9 @@ impl Flights {
         let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
         let from = self.ring.get(forgotten as usize).map(|flight| flight.position);
         let is_renumbered = forgotten > 0;
+        let mut dropped_letters = Vec::new();
         if is_renumbered {
-            self.truncate(0);
+            dropped_letters = self.truncate(0);
             self.forgotten_below = self.settled_below;
         }
         for flight in &mut self.ring {
@@ -279,23 +282,27 @@ impl Flights {
         self.bytes = 0;
         self.overtaken.forget();
         (self.waiting_below, self.waiting) = (0, 0);
-        Rewound { from, is_renumbered }
+        Rewound { from, is_renumbered, dropped_letters }
     }
 
     /// Forgets these events: an event that is received from here on repeats none of them, because
-    /// it is another timeline, or a peer has confirmed events.
-    pub fn forget(&mut self) {
+    /// it is another timeline, or a peer has confirmed events. Returns those that were dead letters and
+    /// that no sink has.
+    pub fn forget(&mut self) -> Vec<Position> {
         if on(Mutant::NumbersReused) {
-            return;
+            return Vec::new();
         }
-        self.truncate(self.admitted);
+        let dropped_letters = self.truncate(self.admitted);
         self.forgotten_below = self.next();
         self.ring.iter_mut().for_each(|flight| flight.fingerprint = Fingerprint::NONE);
+        dropped_letters
     }
 
-    fn truncate(&mut self, slots: usize) {
-        let dropped = self.ring.drain(slots..);
-        self.failing -= dropped.filter(|it| it.attempts.is_some()).count();
+    fn truncate(&mut self, slots: usize) -> Vec<Position> {
+        let dropped: Vec<Flight> = self.ring.drain(slots..).collect();
+        self.failing -= dropped.iter().filter(|it| it.attempts.is_some()).count();
+        let letters = dropped.iter().filter(|it| it.dead_letter().is_some());
+        letters.map(|it| it.position).collect()
     }
 
     fn advance(&mut self) {

@@ -178,7 +178,7 @@ impl World {
 
     fn rebuild(&mut self) {
         self.report();
-        let Rewound { from, is_renumbered } = self.flights.rewind();
+        let Rewound { from, is_renumbered, .. } = self.flights.rewind();
         assert!(!is_renumbered);
         self.progress.on_rewound();
         self.in_flight.clear();

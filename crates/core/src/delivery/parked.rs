@@ -46,6 +46,12 @@ impl ParkedKeys {
         parked
     }
 
+    /// The event comes again, and nothing is known of its dead letter: a key that only this dead letter
+    /// has parked is parked again when that is read, or when the event becomes a dead letter once more.
+    pub fn forget(&mut self, position: Position) {
+        self.keys.retain(|_, parked| parked.from != position || parked.unseen == 0);
+    }
+
     /// A release of the key was read.
     pub fn released(&mut self, key: KeyHash) {
         if self.keys.get(&key).is_some_and(|parked| parked.unseen == 0) {

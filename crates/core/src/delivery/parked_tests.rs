@@ -46,3 +46,22 @@ fn whoever_parked_it_first_says_from_where_on() {
     parked.park(b"k", at(3));
     assert!(parked.holds(b"k", at(3)) && !parked.holds(b"k", at(2)));
 }
+
+#[test]
+fn a_key_is_not_parked_by_a_letter_that_was_dropped_and_never_read() {
+    let mut parked = ParkedKeys::default();
+    parked.park(b"k", at(7));
+    parked.forget(at(8));
+    assert!(parked.holds(b"k", at(7)), "it is the letter of another event");
+    parked.forget(at(7));
+    assert!(parked.is_empty());
+    // WHEN it was read from the topic THEN it was written
+    parked.park(b"k", at(7));
+    parked.seen(KeyHash::of(b"k"), at(7));
+    parked.forget(at(7));
+    assert!(parked.holds(b"k", at(7)));
+    // GIVEN a key that an earlier letter has parked THEN that one still does
+    parked.park(b"k", at(9));
+    parked.forget(at(9));
+    assert!(parked.holds(b"k", at(7)));
+}

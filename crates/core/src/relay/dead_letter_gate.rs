@@ -225,6 +225,15 @@ impl DeadLetterGate {
         parks.is_some()
     }
 
+    /// These events come again as new ones, and the dead letters in their places may not have been written.
+    pub fn dropped(&mut self, letters: &[Position]) {
+        if on(Mutant::DroppedLetterParks) {
+            return;
+        }
+        letters.iter().for_each(|position| self.parked.forget(*position));
+        self.update_parked_gauge();
+    }
+
     pub fn on_tail_event(&mut self, event: TailEvent, now_unix_us: i64) -> Result<(), Fault> {
         if self.halts() {
             return Ok(());

@@ -101,6 +101,14 @@ impl ClaimFeed {
         {
             let age = now.instant.saturating_duration_since(batch.claimed_at);
             let is_trusted = self.trusted_from.is_none_or(|from| batch.claimed_at >= from);
+            if age >= self.lease.length() {
+                tracing::warn!(
+                    code = "polling.claim-late",
+                    rows = batch.rows.len(),
+                    took_ms = age.as_millis() as u64,
+                    "a claim took longer than half the lease, and its rows are given back: make the indexes of docs/polling.md, or raise source.polling.lease"
+                );
+            }
             if age >= self.lease.length() || !is_trusted {
                 self.rows.refuse(batch, now.instant);
             } else {
@@ -233,12 +241,12 @@ impl Feed for ClaimFeed {
     }
 
     fn next(&self) -> (Sequence, bool) {
-        (self.rows.next, !self.rows.has_queued())
+        (self.rows.next, !self.rows.has_queued() && self.has_room())
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
         if std::mem::take(&mut self.gives_back) {
-            self.rows.give_back();
+            policy.gate.dropped(&self.rows.give_back());
             policy.suspects.clear();
         } else {
             self.rows.rewind();

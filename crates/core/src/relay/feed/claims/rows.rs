@@ -207,15 +207,19 @@ impl ClaimedRows {
         (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
     }
 
-    /// No confirms come any more: rows without a verdict are released to other claims.
-    pub(super) fn give_back(&mut self) {
+    /// No confirms come any more: rows without a verdict are released to other claims. Returns those that
+    /// were dead letters.
+    pub(super) fn give_back(&mut self) -> Vec<Position> {
+        let mut dropped_letters = Vec::new();
         for (sequence, claimed) in std::mem::take(&mut self.rows) {
+            dropped_letters.extend(claimed.flight.dead_letter().map(|it| it.position));
             let Some(batch) = self.batch_of(sequence) else { continue };
             batch.left -= 1;
             batch.verdicts.given_back.push(claimed.row.id);
         }
         self.held_bytes = 0;
         self.forget_sink();
+        dropped_letters
     }
 
     /// Verdicts that can be sent by now. Batches without further rows are removed.
