@@ -2,12 +2,12 @@
 //! deletes old published rows, and measures the backlog. Claims are renewed over a connection of
 //! its own, so that nothing delays it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio_postgres::types::ToSql;
 
 use super::batch::Verdicts;
 use super::handover::HandoverState;
@@ -49,13 +49,13 @@ impl Maintenance {
         let shared = Arc::clone(&self.shared);
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
-        // After an outage, processes that hold claims must have time to renew them.
-        let expire = now + shared.polling.lease;
         let clean = shared.polling.cleanup.enabled.then_some(now);
-        let mut chores = Chores { expire, backlog: now, clean };
+        let mut chores = Chores { expire: now, backlog: now, clean };
         let mut held: Option<Verdicts> = None;
         loop {
             let session = reconnect.session().await?;
+            // Other processes may have been unable to renew their claims, too.
+            chores.expire = Instant::now() + shared.polling.lease;
             shared.connected.store(true, Ordering::Relaxed);
             let error = loop {
                 match self.turn(&session, &mut chores, &mut held).await {
@@ -66,8 +66,6 @@ impl Maintenance {
             };
             shared.connected.store(false, Ordering::Relaxed);
             broke(&shared, &error)?;
-            // Other processes may have been unable to renew their claims, too.
-            chores.expire = Instant::now() + shared.polling.lease;
         }
     }
 
@@ -183,26 +181,54 @@ fn millis(span: Duration) -> i64 {
 pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
     let quarter = shared.lease.interval();
+    // Claims that the lease has run out for: the loop has withdrawn their rows.
+    let mut lapsed = BTreeSet::new();
+    let mut is_locked = false;
     loop {
         let session = reconnect.session().await?;
         let error = loop {
             let (began, live) = (Instant::now(), shared.live());
-            if live.is_empty() {
-                shared.lease.renewed(began);
-            } else {
-                let whose: [&(dyn ToSql + Sync); 2] = [&live, &millis(quarter)];
-                let renewing = session.client().execute(&shared.statements.renew, &whose);
-                match session.within(quarter, renewing).await {
-                    Ok(_) => {
-                        shared.lease.renewed(began);
-                        reconnect.works();
-                    }
-                    Err(error) => break error,
+            if began >= shared.lease.until() {
+                lapsed = live.iter().cloned().collect();
+            }
+            match session.within(quarter, renew_once(&session, &shared, &live, &lapsed)).await {
+                Ok(0) => {
+                    shared.lease.renewed(began);
+                    reconnect.works();
+                    is_locked = false;
                 }
+                Ok(rows) if !std::mem::replace(&mut is_locked, true) => {
+                    tracing::warn!(
+                        code = "polling.claims-locked",
+                        rows,
+                        "another transaction has locked rows of this process, whose claims cannot be renewed: it gives all its rows back if that lasts for half a lease"
+                    );
+                }
+                Ok(_) => {}
+                Err(error) => break error,
             }
             // The time of the answer belongs to the interval.
             tokio::time::sleep_until((began + quarter).into()).await;
         };
         broke(&shared, &error)?;
     }
+}
+
+/// Renews these claims. Returns how many of their rows were locked for long, and can soon be another
+/// process's; not of those that have lapsed.
+async fn renew_once(
+    session: &PollingSession,
+    shared: &PollingShared,
+    live: &[String],
+    lapsed: &BTreeSet<String>,
+) -> Result<i64, tokio_postgres::Error> {
+    if live.is_empty() {
+        return Ok(0);
+    }
+    let (client, quarter) = (session.client(), shared.lease.interval());
+    client.execute(&shared.statements.renew, &[&live, &millis(quarter)]).await?;
+    let held: Vec<&String> = live.iter().filter(|claim| !lapsed.contains(*claim)).collect();
+    // The renewal has passed over what is younger than a quarter of the lease.
+    let age = millis(quarter * 3 / 2);
+    client.query_one(&shared.statements.unrenewed, &[&held, &age]).await?.try_get(0)
 }

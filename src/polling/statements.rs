@@ -60,6 +60,8 @@ pub(crate) struct Statements {
     pub(crate) abandoned: String,
     /// Renews claims whose last renewal is too long ago. Parameters: claims, milliseconds.
     pub(crate) renew: String,
+    /// Counts the rows of claims whose last renewal is too long ago. Parameters as for the renewal.
+    pub(crate) unrenewed: String,
     /// Frees the rows of claims that were not renewed. Parameter: the lease in ms.
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
@@ -110,6 +112,7 @@ impl Statements {
             given_back: writer.free(&format!("FROM {}", writer.mine_among(&writer.named()))),
             abandoned: writer.free(&format!("WHERE {}", writer.mine())),
             renew: writer.renew(),
+            unrenewed: writer.unrenewed(),
             expire: writer.expire(),
             clean: writer.clean(),
             mark: writer.mark(),
@@ -379,6 +382,17 @@ impl StatementWriter<'_> {
             checked(&format!(
                 "{status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[])"
             ))
+        )
+    }
+
+    fn unrenewed(&self) -> String {
+        let table = &self.table;
+        let WorkColumns { status, locked_at, locked_by, .. } = &self.names;
+        let in_progress = &self.values.in_progress;
+        format!(
+            "SELECT pg_catalog.count(*) FROM {table} WHERE {status} = {in_progress} \
+             AND {locked_by} = ANY ($1::pg_catalog.text[]) \
+             AND {locked_at} < pg_catalog.now() - $2::bigint * interval '1 ms'"
         )
     }
 

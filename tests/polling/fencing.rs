@@ -1,14 +1,62 @@
-//! A process that was frozen for longer than its lease publishes none of the rows that it held.
+//! A process publishes none of the rows that another one may have by now: it was frozen, or others have
+//! locked its rows, for longer than its lease.
 
 use std::collections::HashSet;
 use walrelay_harness::BrokerKind;
 
 use walrelay_harness::oracle;
 use walrelay_harness::proxy::Proxy;
+use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use super::{config, polled_site, wait_settled};
 use crate::e2e::fencing::{EACH, KEYS, holds_nothing, insert, stale};
+use crate::support::session::Session;
 use crate::support::{Fixture, LIMIT, metric, shared_postgres, shared_rabbitmq, start, until};
+
+/// A process with rows in hand, of which its broker has seen nothing.
+fn holds_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> RelayProcess {
+    let mut behind = short.clone();
+    let target = behind.rabbitmq.as_mut().unwrap();
+    let direct = format!(":{}", shared_rabbitmq().port());
+    target.url = target.url.replace(&direct, &format!(":{}", network.port));
+    let mut first = start(behind, &format!("{}_first", site.name));
+    first.wait_ready(LIMIT).unwrap();
+    insert(site, 1);
+    wait_settled(site, LIMIT);
+    network.silence();
+    insert(site, 1 + EACH);
+    let held = (KEYS * EACH) as f64;
+    until("rows in hand", LIMIT, || {
+        (metric(&first, "outbox_in_flight_events") == Some(held)).then_some(())
+    });
+    first
+}
+
+#[test]
+fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_them() {
+    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
+    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_locked"));
+    let first = holds_rows(&site, &network, &config(&site, "lease = \"2s\""));
+    // WHEN a transaction of others locks them for longer than the lease
+    let other = Session::open(&site.url).unwrap();
+    let lock =
+        "SELECT count(*) FROM (SELECT FROM outbox WHERE status = 'in_progress' FOR UPDATE) r";
+    other.first_value(&format!("BEGIN; {lock}")).unwrap();
+    // THEN they are withdrawn while they cannot be renewed
+    until("a lapse of the lease", LIMIT, || {
+        first.tail(200).contains("its claims were not renewed in time").then_some(())
+    });
+    assert!(first.tail(200).contains("polling.claims-locked"), "{}", first.tail(30));
+    // AND published once they are free, and the broker is reached
+    other.first_value("COMMIT").unwrap();
+    network.cut();
+    wait_settled(&site, LIMIT);
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let records = site.reader().finish().swap_remove(0);
+    assert_eq!(stale(&truth, &records), (0, 0), "{}", first.tail(30));
+    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    verdict.assert_exact(verdict.duplicates);
+}
 
 #[test]
 fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
@@ -16,21 +64,8 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     let site =
         polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_fencing"));
     let short = config(&site, "lease = \"2s\"");
-    let mut behind = short.clone();
-    let target = behind.rabbitmq.as_mut().unwrap();
-    let direct = format!(":{}", shared_rabbitmq().port());
-    target.url = target.url.replace(&direct, &format!(":{}", network.port));
     // GIVEN a process that is frozen with rows in hand, of which its broker has seen nothing
-    let mut first = start(behind, "polling_fencing_first");
-    first.wait_ready(LIMIT).unwrap();
-    insert(&site, 1);
-    wait_settled(&site, LIMIT);
-    network.silence();
-    insert(&site, 1 + EACH);
-    let held = (KEYS * EACH) as f64;
-    until("rows in hand", LIMIT, || {
-        (metric(&first, "outbox_in_flight_events") == Some(held)).then_some(())
-    });
+    let mut first = holds_rows(&site, &network, &short);
     first.freeze().unwrap();
     // WHEN another has taken them and published newer ones, and the first runs again
     let mut second = start(short, "polling_fencing_second");
