@@ -31,7 +31,7 @@ use crate::source::connect::{
 use crate::source::faults::{TWO_SERVERS, two_servers};
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::{OwnHolder, Sightings};
-use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
+use crate::source::slot_state::{HeldSlot, SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 use crate::source::wire;
 
@@ -248,6 +248,7 @@ impl<'a> SessionOpener<'a> {
             let holder = look.holder.as_ref();
             let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
             if free && !server.checked {
+                server.first = look.held(&server.sql.started).map(|slot| (slot, Instant::now()));
                 return Ok(early);
             }
             // An idle replication connection occupies one of max_wal_senders.
@@ -257,9 +258,7 @@ impl<'a> SessionOpener<'a> {
                 self.check(server, &report)?;
             }
             if let Some(slot) = look.held(&server.sql.started) {
-                self.history.look(&slot, Instant::now());
-                // A relay that is asked to stop now makes no further attempt.
-                self.sightings.look(&slot, Instant::now());
+                self.note(&slot, Instant::now());
             }
             if free {
                 return Ok(None);
@@ -273,6 +272,13 @@ impl<'a> SessionOpener<'a> {
             tokio::time::sleep(interval).await;
             interval = (interval * 2).min(LOOK_INTERVAL_MAX);
         }
+    }
+
+    /// A relay that is asked to stop makes no further attempt, and knows from the sightings that a peer is
+    /// there.
+    fn note(&mut self, slot: &HeldSlot, at: Instant) {
+        self.history.look(slot, at);
+        self.sightings.look(slot, at);
     }
 
     fn stand_by(&mut self, holder: &SlotHolder) {
@@ -338,17 +344,19 @@ impl<'a> SessionOpener<'a> {
         }
         let holder = OwnHolder { pid: session.backend_pid, server: session.started.clone() };
         self.sightings.opened(holder);
-        self.sightings.look(&slot, Instant::now());
         self.history.opened(session.backend_pid);
-        self.history.look(&slot, Instant::now());
+        self.note(&slot, Instant::now());
         let place = SystemTimeline { system_id, timeline };
-        let seen = self.history.ends(&place);
         let catalog = catalog::read(&server.sql.client, settings).await;
+        let catalog = catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?;
         let lost = |error: std::io::Error| {
             Failed::Connect(ConnectError::new(&session.host, ConnectCause::Io(error.to_string())))
         };
+        let wire = wire::of(session.transport).map_err(lost)?;
+        // From here on nothing fails: what was seen of the slot and of the publication goes with the session.
+        let seen = self.history.ends(&place);
         Ok(OpenedSession {
-            wire: wire::of(session.transport).map_err(lost)?,
+            wire,
             walsender: Walsender { host: session.host, pid: session.backend_pid },
             server: session.started,
             place,
@@ -358,7 +366,7 @@ impl<'a> SessionOpener<'a> {
             seen,
             in_doubt: self.in_doubt.take(),
             wal_sender_timeout: server_facts.wal_sender_timeout(),
-            catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
+            catalog,
             opened_at,
         })
     }
@@ -387,6 +395,9 @@ impl<'a> SessionOpener<'a> {
             let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
             let place = SystemTimeline { system_id, timeline };
             self.history.connected(place);
+            if let Some((slot, at)) = server.first.take() {
+                self.note(&slot, at);
+            }
         }
         Ok(())
     }
@@ -416,13 +427,15 @@ struct Server {
     query: SlotQuery,
     /// Its preflight found no fault.
     checked: bool,
+    /// The slot as it was found free, until the preflight says of which system and timeline it is.
+    first: Option<(HeldSlot, Instant)>,
 }
 
 impl Server {
     async fn new(sql: Sql, slot: &str) -> Result<Server, Failed> {
         let prepared = sql.within(LOOK_WITHIN, SlotQuery::prepare(&sql.client, slot)).await;
         let query = prepared.map_err(Failed::Connect)?;
-        Ok(Server { sql, query, checked: false })
+        Ok(Server { sql, query, checked: false, first: None })
     }
 
     async fn look(&self) -> Result<SlotState, Failed> {

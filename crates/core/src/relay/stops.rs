@@ -83,6 +83,8 @@ struct State {
     reads: bool,
     /// How far the WAL has come, until this process reads the slot.
     unwritten: Option<Lsn>,
+    /// What is known of the publication is written when this process reads the slot.
+    is_publication_unwritten: bool,
     /// The system that the session is of, also where that is a reason to stop.
     met_system: Option<String>,
     standing: Option<(Stop, Place)>,
@@ -244,7 +246,7 @@ impl StandingStops {
     pub fn may_go_on(&self) -> bool {
         let mut state = self.state();
         let in_file = state.standing.clone().filter(|(_, place)| *place == Place::StateFile);
-        let found = in_file.zip(state.memory.as_mut().map(Memory::reload));
+        let found = in_file.zip(state.memory.as_mut().and_then(Memory::reload));
         if let Some(((stop, _), found)) = found
             && found.stop.as_ref() != Some(&stop)
         {
@@ -372,8 +374,9 @@ impl StopKeeper for StandingStops {
         if let Some(seen) = state.unwritten.take() {
             state.saw(seen);
         }
+        let is_new = std::mem::take(&mut state.is_publication_unwritten);
         let known = (state.remembered.system_id.as_str(), state.remembered.timeline);
-        if state.memory.is_some() && known != (&place.system_id, place.timeline) {
+        if state.memory.is_some() && (is_new || known != (&place.system_id, place.timeline)) {
             state.remembered.system_id.clone_from(&place.system_id);
             state.remembered.timeline = place.timeline;
             state.write(&self.source.slot);
@@ -401,7 +404,7 @@ impl State {
 
     /// The process that has waited begins anew.
     fn begins(&mut self) {
-        (self.reads, self.unwritten) = (false, None);
+        (self.reads, self.unwritten, self.is_publication_unwritten) = (false, None, false);
         self.remember_last();
     }
 
@@ -435,7 +438,12 @@ impl PublicationKeeper for Remembering {
     fn keep(&self, known: &KeptPublication) {
         let mut state = self.0.state();
         state.remembered.publication = serde_json::to_value(known).ok();
-        state.write(&self.0.source.slot);
+        // The first one may be in doubt, and is judged before: the next process must doubt it, too, if this
+        // one ends sooner.
+        state.is_publication_unwritten = !state.reads;
+        if state.reads {
+            state.write(&self.0.source.slot);
+        }
     }
 
     fn saw(&self, wal_end: Lsn) {

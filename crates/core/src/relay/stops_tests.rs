@@ -360,6 +360,21 @@ fn what_a_start_sees_before_it_is_judged_does_not_replace_what_the_last_process_
 }
 
 #[test]
+fn the_next_process_knows_the_publication_once_this_one_reads_the_slot() {
+    let site = Site::new();
+    let compare = |stops: &Arc<StandingStops>| {
+        stops.known_publication().compare(look(300), &site.source(), true)
+    };
+    // GIVEN a process that ends before a doubt about the publication was judged
+    assert_eq!(compare(&site.process(true, false)), Comparison::First);
+    // THEN the next one has the same doubt
+    let next = site.process(true, false);
+    assert_eq!(compare(&next), Comparison::First);
+    next.reads_at(&at("7", 1));
+    assert_eq!(compare(&site.process(true, false)), Comparison::InOrder);
+}
+
+#[test]
 fn another_system_stops_the_next_process_which_is_of_that_system() {
     let site = Site::new();
     let stops = site.process(false, true);

@@ -52,7 +52,7 @@ impl Memory {
     /// Reads the memory that the file at `path` holds.
     pub fn read(file: Arc<dyn FileBytes>, path: PathBuf) -> (Memory, Remembered) {
         let mut memory = Memory { file, path, number: 0 };
-        let remembered = memory.reload();
+        let remembered = memory.reload().unwrap_or_default();
         (memory, remembered)
     }
 
@@ -60,13 +60,14 @@ impl Memory {
         &self.path
     }
 
-    /// The newest copy that is whole; another process may have written it.
-    pub fn reload(&mut self) -> Remembered {
+    /// The newest copy that is whole, if another process has written it since this one has read or written
+    /// one. A file that cannot be read has none.
+    pub fn reload(&mut self) -> Option<Remembered> {
         let copies = [self.copy(0), self.copy(1)].into_iter().flatten();
         let newest = copies.max_by_key(|(number, _)| *number);
-        let (number, text) = newest.unwrap_or_default();
+        let (number, text) = newest.filter(|(number, _)| *number > self.number)?;
         self.number = number;
-        serde_json::from_slice(&text).unwrap_or_default()
+        serde_json::from_slice(&text).ok()
     }
 
     fn copy(&self, which: u64) -> Option<(u64, Vec<u8>)> {

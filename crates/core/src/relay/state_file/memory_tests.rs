@@ -71,3 +71,19 @@ fn what_a_full_disk_does_not_take_leaves_the_last_copy_and_is_written_once_there
     memory.write(&stopped("slot.went-back")).unwrap();
     assert_eq!(open(&file).1, stopped("slot.went-back"));
 }
+
+#[test]
+fn a_process_that_waits_takes_over_only_a_newer_copy_that_is_whole() {
+    let file = MemoryFile::default();
+    let (mut memory, _) = open(&file);
+    memory.write(&stopped("slot.moved")).unwrap();
+    assert_eq!(memory.reload(), None);
+    let (mut other, _) = open(&file);
+    other.write(&Remembered::default()).unwrap();
+    assert_eq!(memory.reload(), Some(Remembered::default()));
+    // WHEN no copy is whole THEN nobody has acknowledged anything
+    for copy in [0, 1] {
+        file.bytes().write_at(&[0; HEAD_BYTES], place_of(copy)).unwrap();
+    }
+    assert_eq!(memory.reload(), None);
+}
