@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{ReceivedSignals, RunContext, Running, host_name, panicked, stop};
+use super::threads::{ReceivedSignals, RunContext, Running, host_name, panicked};
 use crate::base::error::Fault;
 use crate::base::random;
 use crate::base::runtime;
@@ -124,7 +124,7 @@ async fn supervise(
             outcome = &mut running.ended => break outcome.unwrap_or(Ok(())),
             Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
             Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
-            signal = signals.next_stop() => stop(flags, signal),
+            signal = signals.next_stop() => signals.stop(flags, signal),
         }
         if found.is_some() {
             flags.stop.store(true, Ordering::Relaxed);

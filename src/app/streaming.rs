@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::threads::{ReceivedSignals, RunContext, Running, stop};
+use super::threads::{ReceivedSignals, RunContext, Running};
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
 use crate::base::random;
@@ -87,7 +87,7 @@ async fn supervise(
                 found = Some(fault);
                 flags.stop.store(true, Ordering::Relaxed);
             }
-            signal = signals.next_stop() => stop(flags, signal),
+            signal = signals.next_stop() => signals.stop(flags, signal),
         }
     }
 }

@@ -132,6 +132,12 @@ async fn observe(
         if is_elsewhere(watch, sql) {
             return Ok(None);
         }
+        // Whatever is wrong on a standby may be right on the primary, which the relay looks for.
+        if state.in_recovery {
+            show_unknown(watch);
+            tokio::time::sleep(settings.watch_interval).await;
+            continue;
+        }
         if let Some(held) = state.held(&sql.started) {
             watch.sightings.look(&held, Instant::now());
         }
