@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{ReceivedSignals, RunContext, Running, host_name, panicked};
+use super::threads::{ReceivedSignals, RunContext, Running, host_name, outcome_of, panicked};
 use crate::base::error::Fault;
 use crate::base::random;
 use crate::base::runtime;
@@ -142,7 +142,7 @@ async fn supervise(
             "the database did not take the last verdicts: rows of this process are free when their lease runs out, and some may be published again"
         );
     }
-    found.map_or(outcome, Err)
+    outcome_of(found, outcome)
 }
 
 fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<Fault> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::threads::{ReceivedSignals, RunContext, Running};
+use super::threads::{ReceivedSignals, RunContext, Running, outcome_of};
 use crate::base::clock::SystemClock;
 use crate::base::error::Fault;
 use crate::base::random;
@@ -81,7 +81,7 @@ async fn supervise(
             outcome = &mut running.ended => {
                 // If the loop panicked, nothing was sent; joining the thread reports that.
                 let outcome = outcome.unwrap_or(Ok(()));
-                return found.map_or(outcome, Err);
+                return outcome_of(found, outcome);
             }
             fault = &mut watching, if found.is_none() => {
                 found = Some(fault);

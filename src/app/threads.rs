@@ -186,6 +186,16 @@ impl Running {
     }
 }
 
+/// The outcome of a process: the fault that was `found` beside the loop is the reason for its end. What
+/// the loop has met after that is logged.
+pub(super) fn outcome_of(found: Option<Fault>, outcome: Result<(), Fault>) -> Result<(), Fault> {
+    let Some(found) = found else { return outcome };
+    if let Err(fault) = outcome {
+        fault.log();
+    }
+    Err(found)
+}
+
 pub(super) fn panicked() -> Fault {
     Fault::new(
         Exit::Failed,
