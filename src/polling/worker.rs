@@ -269,7 +269,12 @@ async fn take_turn(
         Ok(Some(claimed)) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
-            schedule.found(ClaimOutcome { taken, ready: claimed.ready, full }, began);
+            if began.elapsed() >= shared.lease.length() {
+                // The loop gives its rows back: the next claim examines fewer.
+                schedule.failed(began);
+            } else {
+                schedule.found(ClaimOutcome { taken, ready: claimed.ready, full }, began);
+            }
             Some(Ok((claimed, began)))
         }
         Err(error) => {
