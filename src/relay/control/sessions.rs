@@ -334,7 +334,7 @@ impl<'a> SessionOpener<'a> {
         let slot = look.held(&server.sql.started).unwrap_or_default();
         let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
         // The walsender may have ended at once, for a reason that the stream has yet to say.
-        let has_ended = slot.holder.is_none() && session.started == server.sql.started;
+        let has_ended = slot.holder.is_none();
         let (system_id, timeline) = (session.system_id.clone(), session.timeline);
         if !(holds || has_ended)
             || (&system_id, timeline) != (&server_facts.system_id, server_facts.timeline)
