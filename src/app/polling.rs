@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -18,6 +18,7 @@ use crate::doctor::polled_table;
 use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
+use crate::polling::live_claims::LiveClaims;
 use crate::polling::maintenance::{self, Maintenance};
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
@@ -66,7 +67,7 @@ pub(super) fn run(
         open: AtomicBool::default(),
         connected: AtomicBool::default(),
         lease: ClaimLease::new(polling.lease, Instant::now()).into(),
-        live: Mutex::default(),
+        live: LiveClaims::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),
         stop: stopped,

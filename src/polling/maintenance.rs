@@ -91,7 +91,7 @@ impl Maintenance {
         if let Some(verdicts) = held {
             warn_of_lost_rows(session.settle(verdicts).await?);
             if verdicts.last {
-                self.shared.set_live(&verdicts.claim, false);
+                self.shared.live.last_is_written(&verdicts.claim);
             }
             self.shared.settled.notify_one();
             *held = None;
@@ -187,7 +187,7 @@ pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     loop {
         let session = reconnect.session().await?;
         let error = loop {
-            let (began, live) = (Instant::now(), shared.live());
+            let (began, live) = (Instant::now(), shared.live.all());
             if began >= shared.lease.until() {
                 lapsed = live.iter().cloned().collect();
             }

@@ -5,10 +5,9 @@
 //! because nobody publishes its rows. If a connection breaks while rows are
 //! settled, they are settled again over the next, which changes nothing more.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
@@ -17,6 +16,7 @@ use tokio::time::timeout;
 use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
+use super::live_claims::LiveClaims;
 use super::session::{Claim, ClaimLimits, PollingSession, unanswered};
 use super::settings::PollingSettings;
 use super::statements::Statements;
@@ -56,7 +56,7 @@ pub(crate) struct PollingShared {
     pub(crate) connected: AtomicBool,
     pub(crate) lease: Arc<ClaimLease>,
     /// Claims of this process, which must be renewed.
-    pub(crate) live: Mutex<BTreeSet<String>>,
+    pub(crate) live: LiveClaims,
     /// Number of the next claim.
     pub(crate) claims: AtomicU64,
     /// Notified when rows were settled.
@@ -68,19 +68,6 @@ pub(crate) struct PollingShared {
 impl PollingShared {
     fn next_claim(&self) -> String {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub(crate) fn set_live(&self, claim: &str, live: bool) {
-        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        if live {
-            all.insert(claim.to_owned());
-        } else {
-            all.remove(claim);
-        }
-    }
-
-    pub(crate) fn live(&self) -> Vec<String> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     fn is_stopping(&self) -> bool {
@@ -151,7 +138,7 @@ pub(crate) async fn work(shared: Arc<PollingShared>) -> Result<(), Fault> {
                 broke(&shared, &error)?;
                 continue;
             }
-            shared.set_live(claim, false);
+            shared.live.end(claim);
         }
         unsure = claim_and_settle(&shared, session, &mut reconnect).await?;
     }
@@ -188,11 +175,10 @@ async fn claim_and_settle(
 ) -> Result<Option<String>, Fault> {
     loop {
         let claim = shared.next_claim();
-        // Before it is made, so that it is renewed from its first moment.
-        shared.set_live(&claim, true);
+        shared.live.begin(&claim);
         let (claimed, claimed_at) = match take_turn(shared, &session, &claim).await {
             None => {
-                shared.set_live(&claim, false);
+                shared.live.end(&claim);
                 return Ok(None);
             }
             Some(Ok(claimed)) => claimed,
@@ -203,7 +189,7 @@ async fn claim_and_settle(
         };
         reconnect.works();
         if claimed.rows.is_empty() {
-            shared.set_live(&claim, false);
+            shared.live.end(&claim);
             continue;
         }
         let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
@@ -221,9 +207,8 @@ async fn claim_and_settle(
             again = true;
             session = reconnect.session().await?;
         }
-        if verdicts.is_none_or(|verdicts| verdicts.last) {
-            shared.set_live(&claim, false);
-        }
+        let is_last = verdicts.is_none_or(|verdicts| verdicts.last);
+        shared.live.worker_has_written(&claim, is_last);
         shared.settled.notify_one();
     }
 }

@@ -1,0 +1,83 @@
+//! Claims of this process, which must be renewed until all their verdicts are written.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The worker that has made a claim writes the first verdicts of it, and whoever writes the last one may
+/// be faster.
+#[derive(Debug, Default)]
+pub(crate) struct LiveClaims(Mutex<BTreeMap<String, Unwritten>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Unwritten {
+    by_worker: bool,
+    last: bool,
+}
+
+impl LiveClaims {
+    /// Before the claim is made, so that it is renewed from its first moment.
+    pub(crate) fn begin(&self, claim: &str) {
+        self.claims().insert(claim.to_owned(), Unwritten { by_worker: true, last: true });
+    }
+
+    /// No row of the claim is in progress.
+    pub(crate) fn end(&self, claim: &str) {
+        self.claims().remove(claim);
+    }
+
+    /// The worker has written its verdicts.
+    pub(crate) fn worker_has_written(&self, claim: &str, is_last: bool) {
+        self.written(claim, |unwritten| Unwritten {
+            by_worker: false,
+            last: unwritten.last && !is_last,
+        });
+    }
+
+    /// The last verdict is written.
+    pub(crate) fn last_is_written(&self, claim: &str) {
+        self.written(claim, |unwritten| Unwritten { last: false, ..unwritten });
+    }
+
+    fn written(&self, claim: &str, write: impl FnOnce(Unwritten) -> Unwritten) {
+        let mut claims = self.claims();
+        let Some(unwritten) = claims.get_mut(claim) else { return };
+        *unwritten = write(*unwritten);
+        if !unwritten.by_worker && !unwritten.last {
+            claims.remove(claim);
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.claims().keys().cloned().collect()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<String, Unwritten>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_live_until_its_worker_and_its_last_verdict_are_done() {
+        let claims = LiveClaims::default();
+        for claim in ["a", "b", "c"] {
+            claims.begin(claim);
+        }
+        // GIVEN a last verdict that is written while the worker still writes THEN both are waited for
+        claims.last_is_written("a");
+        claims.worker_has_written("b", false);
+        assert_eq!(claims.all(), ["a", "b", "c"]);
+        claims.worker_has_written("a", false);
+        claims.last_is_written("b");
+        assert_eq!(claims.all(), ["c"]);
+        claims.worker_has_written("c", true);
+        assert_eq!(claims.all(), Vec::<String>::new());
+        // GIVEN a claim without rows
+        claims.begin("d");
+        claims.end("d");
+        assert_eq!(claims.all(), Vec::<String>::new());
+    }
+}
