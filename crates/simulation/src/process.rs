@@ -466,7 +466,7 @@ struct Opener {
     interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
-    in_doubt: Option<(Fault, String)>,
+    in_doubt: Option<(Lsn, (Fault, String))>,
     /// The connection of the newest session.
     connection: Connection,
     /// A peer was seen before the last attempt at a session.
@@ -504,7 +504,6 @@ impl Opener {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
             self.history.begins(request.confirmed, self.sightings.last());
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
-            self.in_doubt = None;
             (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
         if site.clock.us() < self.looks_us {
@@ -522,7 +521,8 @@ impl Opener {
         match self.known.compare(look, &self.settings, holds_back.is_none()) {
             Comparison::Fault(fault) => Some(fault),
             Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
-                self.in_doubt = Some((publication::young(postgres), "young".to_owned()));
+                let at = Lsn::from_wire(postgres.slot.as_ref().map_or(0, |slot| slot.confirmed));
+                self.in_doubt = Some((at, (publication::young(postgres), "young".to_owned())));
                 None
             }
             _ => holds_back,
@@ -564,8 +564,7 @@ impl Opener {
             }
             let waits = !is_own && !self.is_standby;
             self.is_standby |= waits;
-            // The other one watches the publication.
-            self.in_doubt = None;
+            self.in_doubt.take_if(|(at, _)| held.confirmed_flush > *at);
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
         self.has_seen_peer = postgres.have_seen_peer.contains(&self.relay);
@@ -591,7 +590,7 @@ impl Opener {
             looked_unix_us: held.at_unix_us,
             wal_end: Lsn::from_wire(postgres.end),
             seen,
-            in_doubt: self.in_doubt.take(),
+            in_doubt: self.in_doubt.take().map(|(_, doubt)| doubt),
             wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
             catalog: catalog(),
             opened_at: now,

@@ -18,6 +18,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
+use crate::base::lsn::Lsn;
 use crate::base::random;
 use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
@@ -120,7 +121,9 @@ struct SessionOpener<'a> {
     /// The count of what the slot had delivered before this relay read it; the inner one as
     /// Postgres says.
     decoded_before: Option<Option<i64>>,
-    in_doubt: Option<(Fault, String)>,
+    /// A doubt about the publication, and where the slot stood then. Whoever moves the slot has judged the
+    /// publication.
+    in_doubt: Option<(Lsn, (Fault, String))>,
 }
 
 impl<'a> SessionOpener<'a> {
@@ -259,6 +262,7 @@ impl<'a> SessionOpener<'a> {
             }
             if let Some(slot) = look.held(&server.sql.started) {
                 self.note(&slot, Instant::now());
+                self.in_doubt.take_if(|(at, _)| slot.confirmed_flush > *at);
             }
             if free {
                 return Ok(None);
@@ -284,8 +288,6 @@ impl<'a> SessionOpener<'a> {
     fn stand_by(&mut self, holder: &SlotHolder) {
         // What this process waits for was in order when the other was seen to hold the slot.
         self.grace_until = None;
-        // The other one watches the publication.
-        self.in_doubt = None;
         if self.show(Phase::Standby) {
             let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
             tracing::info!(slot, pid, application, "the slot is in use: standing by");
@@ -364,7 +366,7 @@ impl<'a> SessionOpener<'a> {
             looked_unix_us: slot.at_unix_us,
             wal_end: look.current_lsn,
             seen,
-            in_doubt: self.in_doubt.take(),
+            in_doubt: self.in_doubt.take().map(|(_, doubt)| doubt),
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog,
             opened_at,
@@ -413,7 +415,8 @@ impl<'a> SessionOpener<'a> {
             Comparison::First if sound => {
                 let decoded = self.decoded_before.flatten();
                 let fault = publication_age::in_doubt(settings, facts, decoded);
-                self.in_doubt = fault.map(|fault| (fault, digest));
+                let at = facts.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.confirmed_flush);
+                self.in_doubt = fault.map(|fault| (at, (fault, digest)));
             }
             Comparison::First | Comparison::InOrder => {}
         }
