@@ -6,9 +6,10 @@
 //!   process that is killed leaves at most [`WINDOW`] events that will be published a second time.
 //! * The first event that is refused ends the job: what is in flight is settled and resolved, the
 //!   rest stays open.
+//! * An event that cannot be replayed is passed over, and so are the later ones of its key.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::ReplayGuard;
+use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
 use crate::base::text::escaped;
@@ -99,6 +101,7 @@ pub(crate) struct ReplayProgress {
     pub(crate) incomplete: usize,
     pub(crate) misrouted: usize,
     pub(crate) elsewhere: usize,
+    pub(crate) behind: usize,
     /// How many the broker cannot carry.
     pub(crate) uncarried: usize,
     /// How many were counted and are no longer in the topic.
@@ -154,6 +157,8 @@ pub(super) struct Replay<'a> {
     guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
+    /// Keys of events that were passed over: later events of them are passed over, too.
+    passed_keys: HashSet<KeyHash>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
     /// Why nothing more is published, and since when.
@@ -218,6 +223,7 @@ impl<'a> Replay<'a> {
             guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now.instant)?,
+            passed_keys: HashSet::new(),
             uncarried: None,
             halt: None,
             watch_until: now.instant,
@@ -361,19 +367,31 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let obstacle = letter.not_replayable(&[self.topic.address, self.topic.relay_address]);
-        let obstacle = obstacle.or_else(|| self.leads_elsewhere(&letter));
-        let count = match obstacle.filter(|_| self.job.action == ReplayAction::Replay) {
+        let count = match self.obstacle(&letter) {
             None => return Some(*letter),
             Some(NotReplayable::Cut) => &mut progress.cut,
             Some(NotReplayable::Unrouted) => &mut progress.unrouted,
             Some(NotReplayable::Incomplete) => &mut progress.incomplete,
             Some(NotReplayable::Misrouted) => &mut progress.misrouted,
             Some(NotReplayable::Elsewhere) => &mut progress.elsewhere,
+            Some(NotReplayable::Behind) => &mut progress.behind,
         };
         *count += 1;
+        self.passed_keys.extend(letter.key_hash());
         self.index.select(letter.id(), false);
         None
+    }
+
+    /// Why the event of the dead letter is not published.
+    fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        if self.job.action != ReplayAction::Replay {
+            return None;
+        }
+        let is_behind = || letter.key_hash().is_some_and(|key| self.passed_keys.contains(&key));
+        letter
+            .not_replayable(&[self.topic.address, self.topic.relay_address])
+            .or_else(|| self.leads_elsewhere(letter))
+            .or_else(|| is_behind().then_some(NotReplayable::Behind))
     }
 
     fn leads_elsewhere(&self, letter: &DeadLetter) -> Option<NotReplayable> {
@@ -410,6 +428,7 @@ impl<'a> Replay<'a> {
             }
             Err(PublishError::Failed(failure)) => {
                 progress.uncarried += 1;
+                self.passed_keys.extend(letter.key_hash());
                 let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
                 self.uncarried.get_or_insert_with(reason);
             }
@@ -424,7 +443,7 @@ impl<'a> Replay<'a> {
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
         let ReplayProgress { matched, gone, cut, unrouted, incomplete, .. } = *progress;
-        let ReplayProgress { misrouted, elsewhere, uncarried, .. } = *progress;
+        let ReplayProgress { misrouted, elsewhere, behind, uncarried, .. } = *progress;
         if gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
@@ -440,16 +459,16 @@ impl<'a> Replay<'a> {
             format!(", {uncarried} have more than the broker can carry (first {first})")
         });
         let too_much = too_much.unwrap_or_default();
-        let skipped = cut + unrouted + incomplete + misrouted + elsewhere + uncarried;
+        let skipped = cut + unrouted + incomplete + misrouted + elsewhere + behind + uncarried;
         (skipped > 0).then(|| {
             Fault::new(
                 Exit::Failed,
                 "dead-letter.unfit",
                 format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}"
+                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}; {behind} follow one of these in the order of their key"
                 ),
                 "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination; then replay what follows it",
             )
         })
     }

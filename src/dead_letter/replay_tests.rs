@@ -222,9 +222,10 @@ fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
 #[test]
 fn what_can_never_be_replayed_is_passed_over_and_told() {
     let fixture = TopicFixture::new();
-    fixture.write(Spec { id: "cut", value: "more than sixteen bytes", ..Spec::default() });
-    fixture.write(Spec { id: "lost", topic: "", ..Spec::default() });
-    fixture.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
+    let value = "more than sixteen bytes";
+    fixture.write(Spec { id: "cut", key: Some("a"), value, ..Spec::default() });
+    fixture.write(Spec { id: "lost", key: Some("b"), topic: "", ..Spec::default() });
+    fixture.write(Spec { id: "raw", key: None, incomplete: true, ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     let ReplayProgress { matched, done, cut, unrouted, incomplete, .. } = report.progress;
@@ -235,6 +236,44 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     // THEN they can be given up
     assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 3);
     assert_eq!(fixture.open(), 0);
+}
+
+#[test]
+fn what_follows_an_event_that_cannot_be_replayed_in_its_key_is_passed_over_too() {
+    // GIVEN a first event of k whose topic no route leads to any more, or that is too much for the
+    // broker
+    for (topic, flaw) in [("orders-v1", Flaw::Nothing), ("orders", Flaw::Lacks("a"))] {
+        let fixture = TopicFixture::new();
+        for (id, key, topic) in [
+            ("a", Some("k"), topic),
+            ("b", Some("k"), "orders"),
+            ("other", Some("l"), "orders"),
+            ("c", Some("k"), "orders"),
+            ("none", None, "orders"),
+        ] {
+            fixture.write(Spec { id, key, topic, ..Spec::default() });
+        }
+        let broker = fixture.flawed(flaw);
+        let of_broker = DeadLetterTopic { broker: &broker, ..fixture.topic() };
+        let destinations = Some(Destinations::to("orders"));
+        let filter = all();
+        let routed = ReplayJob { destinations, ..job(ReplayAction::Replay, &filter) };
+        let report = run(&of_broker, &routed, &|| fixture.clock(), &mut |_| ());
+        // THEN the later ones of k are not published, and that is said
+        assert_eq!(fixture.ids("orders"), ["other", "none"], "{topic}");
+        let ReplayProgress { done, behind, elsewhere, uncarried, .. } = report.progress;
+        assert_eq!((done, behind, elsewhere + uncarried, fixture.open()), (2, 2, 1, 3));
+        let fault = report.fault.unwrap();
+        assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
+        assert!(fault.what.starts_with("3 dead letters cannot be replayed"), "{fault}");
+        assert!(fault.what.ends_with("2 follow one of these in the order of their key"), "{fault}");
+        // WHEN the first one is discarded THEN the others are replayed
+        let words = FilterText { ids: vec!["a".into()], ..FilterText::default() };
+        let first = DeadLetterFilter::parse(&words, 0).unwrap();
+        assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &first)).progress.done, 1);
+        assert_eq!(code(&carry_out(&fixture, &routed)), None);
+        assert_eq!(fixture.ids("orders"), ["other", "none", "b", "c"]);
+    }
 }
 
 #[test]

@@ -224,6 +224,8 @@ pub enum NotReplayable {
     Misrouted,
     /// No route of the configuration leads there.
     Elsewhere,
+    /// An earlier event of its key was not replayed.
+    Behind,
 }
 
 impl DeadLetter {
