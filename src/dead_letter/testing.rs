@@ -244,12 +244,7 @@ impl Broker for Flawed {
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         let polls = Arc::new(AtomicUsize::new(0));
         self.polls.lock().unwrap().push(Arc::clone(&polls));
-        Ok(Box::new(FlawedSink {
-            inner,
-            flaw: self.flaw,
-            is_second,
-            polls,
-        }))
+        Ok(Box::new(FlawedSink { inner, flaw: self.flaw, is_second, polls }))
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {

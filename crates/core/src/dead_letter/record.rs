@@ -9,6 +9,10 @@ use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::base::text::{escaped, shown};
 use crate::base::time::rfc3339;
 
+/// The most by which the clocks of relays, consumers and brokers differ: a dead letter may have failed
+/// later than its record was written, but not by more.
+pub const CLOCK_SKEW_US: i64 = 60_000_000;
+
 /// The position of a record. Offsets rise within a partition; RabbitMQ has one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PartitionOffset {

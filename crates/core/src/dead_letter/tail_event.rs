@@ -17,7 +17,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use super::fold::Change;
 use super::open_dead_letters::OpenDeadLetters;
 use super::owner::LetterOwner;
-use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind, StopRecord};
+use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord, Resolution, ResolutionKind, StopRecord};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 use crate::base::hash::HashMap;
@@ -66,8 +66,6 @@ impl ReadRequests {
     }
 }
 
-/// The most by which the clock of a relay that has just written may be ahead of this one.
-const AHEAD_MAX_US: i64 = 60_000_000;
 /// Most events that one pass of the loop takes.
 const PASS_MAX: usize = 256;
 /// Most events that wait for the loop; then the reader waits for the loop.
@@ -217,7 +215,7 @@ impl TailState {
     ) {
         // A time to come is none at which anything has failed: counted, it would stay recent, and
         // the next dead letter would be one too many.
-        let is_to_come = letter.failed_unix_us > now_unix_us.saturating_add(AHEAD_MAX_US);
+        let is_to_come = letter.failed_unix_us > now_unix_us.saturating_add(CLOCK_SKEW_US);
         let failed_unix_us = letter.failed_unix_us.min(now_unix_us);
         let is_recent = !self.caught_up && !is_to_come && failed_unix_us >= self.since_unix_us;
         // A dead letter that a killed relay has written twice is one.
