@@ -194,7 +194,8 @@ fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
 /// Where the reading of dead letters begins: none of a row that was found may be left out, however old
 /// the row is, or the row would count as published.
 fn letters_from(rows: &[OutboxRow], from_unix_us: i64) -> ReadFrom {
-    let from = rows.iter().try_fold(from_unix_us, |from, row| Some(from.min(row.oldest_unix_us()?)));
+    let from =
+        rows.iter().try_fold(from_unix_us, |from, row| Some(from.min(row.oldest_unix_us()?)));
     from.map_or(ReadFrom::Beginning, ReadFrom::Time)
 }
 
