@@ -223,7 +223,7 @@ function act(action, what, title) {
     if (action === "release") {
       await load();
       const late = answer.dead_letters_meanwhile;
-      return late ? `${plural(late, "dead letter")} of it came meanwhile: replay and release once more` : "";
+      return late ? `${plural(late, "dead letter")} of it came meanwhile: replay it` : "";
     }
     showJob(answer);
     return "";
