@@ -18,12 +18,13 @@ use walrelay_core::base::clock::Moment;
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::passed_over::PassedOver;
 use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::ReplayGuard;
-use super::writer::KeyHash;
+use super::writer::{KeyHash, service_of};
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
 use crate::base::text::escaped;
@@ -95,15 +96,8 @@ pub(crate) struct ReplayProgress {
     pub(crate) matched: usize,
     /// How many of them are resolved, or released.
     pub(crate) done: usize,
-    /// How many cannot be replayed, by [`NotReplayable`].
-    pub(crate) cut: usize,
-    pub(crate) unrouted: usize,
-    pub(crate) incomplete: usize,
-    pub(crate) misrouted: usize,
-    pub(crate) elsewhere: usize,
-    pub(crate) behind: usize,
-    /// How many the broker cannot carry.
-    pub(crate) uncarried: usize,
+    #[serde(flatten)]
+    pub(crate) passed_over: PassedOver,
     /// How many were counted and are no longer in the topic.
     pub(crate) gone: usize,
     /// Records that were read to find them.
@@ -367,19 +361,21 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let count = match self.obstacle(&letter) {
-            None => return Some(*letter),
-            Some(NotReplayable::Cut) => &mut progress.cut,
-            Some(NotReplayable::Unrouted) => &mut progress.unrouted,
-            Some(NotReplayable::Incomplete) => &mut progress.incomplete,
-            Some(NotReplayable::Misrouted) => &mut progress.misrouted,
-            Some(NotReplayable::Elsewhere) => &mut progress.elsewhere,
-            Some(NotReplayable::Behind) => &mut progress.behind,
-        };
-        *count += 1;
-        self.passed_keys.extend(letter.key_hash());
+        let Some(why) = self.obstacle(&letter) else { return Some(*letter) };
+        self.pass_over(&letter, why, progress);
         self.index.select(letter.id(), false);
         None
+    }
+
+    /// Counts a dead letter that is not replayed; the later ones of its key are not, either.
+    fn pass_over(
+        &mut self,
+        letter: &DeadLetter,
+        why: NotReplayable,
+        progress: &mut ReplayProgress,
+    ) {
+        progress.passed_over.add(why);
+        self.passed_keys.extend(letter.key_hash());
     }
 
     /// Why the event of the dead letter is not published.
@@ -396,7 +392,7 @@ impl<'a> Replay<'a> {
 
     fn leads_elsewhere(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let destinations = self.job.destinations.as_ref()?;
-        let consumer = self.topic.address.topic.strip_suffix(".dlq");
+        let consumer = service_of(&self.topic.address.topic);
         let consumer = consumer.filter(|_| self.topic.is_of_consumer());
         let includes = destinations.include(&letter.exchange, &letter.topic, consumer);
         (!includes).then_some(NotReplayable::Elsewhere)
@@ -427,8 +423,7 @@ impl<'a> Replay<'a> {
                 }
             }
             Err(PublishError::Failed(failure)) => {
-                progress.uncarried += 1;
-                self.passed_keys.extend(letter.key_hash());
+                self.pass_over(letter, NotReplayable::Uncarried, progress);
                 let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
                 self.uncarried.get_or_insert_with(reason);
             }
@@ -442,9 +437,8 @@ impl<'a> Replay<'a> {
             return Some(fault);
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress { matched, gone, cut, unrouted, incomplete, .. } = *progress;
-        let ReplayProgress { misrouted, elsewhere, behind, uncarried, .. } = *progress;
-        if gone > 0 {
+        let ReplayProgress { matched, gone, passed_over, .. } = progress;
+        if *gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
                 "dead-letter.gone",
@@ -455,18 +449,13 @@ impl<'a> Replay<'a> {
                 "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
-        let too_much = self.uncarried.map(|first| {
-            format!(", {uncarried} have more than the broker can carry (first {first})")
-        });
-        let too_much = too_much.unwrap_or_default();
-        let skipped = cut + unrouted + incomplete + misrouted + elsewhere + behind + uncarried;
+        let skipped = passed_over.total();
         (skipped > 0).then(|| {
+            let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
             Fault::new(
                 Exit::Failed,
                 "dead-letter.unfit",
-                format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}; {behind} follow one of these in the order of their key"
-                ),
+                format!("{skipped} dead letters cannot be replayed: {reasons}"),
                 "",
                 "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination; then replay what follows it",
             )

@@ -1,5 +1,7 @@
 use std::cell::Cell;
 
+use serde_json::json;
+
 use super::super::testing::{BEGAN, Flaw, SECOND, Spec, TopicFixture, audit, failure, header};
 use super::*;
 use crate::dead_letter::filter::FilterText;
@@ -228,8 +230,11 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     fixture.write(Spec { id: "raw", key: None, incomplete: true, ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
-    let ReplayProgress { matched, done, cut, unrouted, incomplete, .. } = report.progress;
-    assert_eq!((matched, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
+    let counts = json!({
+        "matched": 4, "done": 1, "cut": 1, "unrouted": 1, "incomplete": 1, "misrouted": 0, "elsewhere": 0,
+        "uncarried": 0, "behind": 0, "gone": 0, "records": 4
+    });
+    assert_eq!(json!(report.progress), counts);
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
     assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
@@ -261,12 +266,11 @@ fn what_follows_an_event_that_cannot_be_replayed_in_its_key_is_passed_over_too()
         let report = run(&of_broker, &routed, &|| fixture.clock(), &mut |_| ());
         // THEN the later ones of k are not published, and that is said
         assert_eq!(fixture.ids("orders"), ["other", "none"], "{topic}");
-        let ReplayProgress { done, behind, elsewhere, uncarried, .. } = report.progress;
-        assert_eq!((done, behind, elsewhere + uncarried, fixture.open()), (2, 2, 1, 3));
+        assert_eq!((report.progress.done, fixture.open()), (2, 3));
         let fault = report.fault.unwrap();
         assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
-        assert!(fault.what.starts_with("3 dead letters cannot be replayed"), "{fault}");
-        assert!(fault.what.ends_with("2 follow one of these in the order of their key"), "{fault}");
+        assert!(fault.what.starts_with("3 dead letters cannot be replayed: 1 "), "{fault}");
+        assert!(fault.what.ends_with(", 2 follow such an event of their key"), "{fault}");
         // WHEN the first one is discarded THEN the others are replayed
         let words = FilterText { ids: vec!["a".into()], ..FilterText::default() };
         let first = DeadLetterFilter::parse(&words, 0).unwrap();
@@ -283,7 +287,8 @@ fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_op
     fixture.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.progress.done, report.progress.misrouted, fixture.open()), (0, 1, 1));
+    assert_eq!((report.progress.done, fixture.open()), (0, 1));
+    assert_eq!(json!(report.progress)["misrouted"], 1);
     assert_eq!(fixture.written_behind(1), [], "it is no letter");
     // THEN it can be given up
     assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 1);
@@ -465,7 +470,7 @@ fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
         carry_out(&fixture, &ReplayJob { destinations, ..job(ReplayAction::Replay, &all()) });
     // THEN only that one is published to, and the other dead letter stays open
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.progress.done, report.progress.elsewhere), (1, 1));
+    assert_eq!((report.progress.done, &json!(report.progress)["elsewhere"]), (1, &json!(1)));
     assert!(report.fault.unwrap().mend.contains("--any-destination"));
     assert_eq!((fixture.ids("orders"), fixture.ids("payments")), (vec!["ours".to_owned()], vec![]));
     assert_eq!(fixture.open(), 1);

@@ -215,7 +215,8 @@ impl DeadLetterId {
 }
 
 /// Why a dead letter cannot be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotReplayable {
     /// The end of the value is missing.
     Cut,
@@ -228,8 +229,18 @@ pub enum NotReplayable {
     Misrouted,
     /// No route of the configuration leads there.
     Elsewhere,
-    /// An earlier event of its key was not replayed.
+    /// The broker cannot carry it.
+    Uncarried,
+    /// An earlier event of its key cannot be replayed.
     Behind,
+}
+
+impl NotReplayable {
+    /// In the order of their numbers.
+    pub const ALL: [NotReplayable; 7] = {
+        use NotReplayable::{Behind, Cut, Elsewhere, Incomplete, Misrouted, Uncarried, Unrouted};
+        [Cut, Unrouted, Incomplete, Misrouted, Elsewhere, Uncarried, Behind]
+    };
 }
 
 impl DeadLetter {
@@ -265,7 +276,7 @@ impl DeadLetter {
     /// others read, too. In RabbitMQ an exchange leads to the consumer alone.
     pub fn consumer(&self, written_to: &str) -> Option<&str> {
         let (consumer, _host) = self.relay.rsplit_once('@')?;
-        let is_own = written_to.strip_suffix(".dlq") == Some(consumer);
+        let is_own = writer::service_of(written_to) == Some(consumer);
         (is_own && self.exchange.is_empty()).then_some(consumer)
     }
 
