@@ -9,6 +9,7 @@
 pub(crate) mod destinations;
 pub(crate) mod filter;
 pub(crate) mod others;
+pub(crate) mod passed_over;
 mod pipeline;
 pub(crate) mod purge;
 pub(crate) mod rate;

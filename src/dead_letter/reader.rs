@@ -1,6 +1,6 @@
 //! Reading the dead-letter topic. Commands read it twice, so that payloads are never gathered: the
 //! first reading makes an index, the second one reaches the dead letters that a filter matches.
-//! Both begin at the filter's start time, where it has one.
+//! Both begin a minute before the filter's start time, where it has one: clocks differ.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
 use super::parse::parse;
-use super::record::{DeadLetter, LogRecord};
+use super::record::{CLOCK_SKEW_US, DeadLetter, LogRecord};
 use super::writer::DeadLetterAddress;
 use crate::base::error::{Exit, Fault};
 use crate::sink::Broker;
@@ -48,7 +48,13 @@ impl<'a> DeadLetterTopic<'a> {
         self.address != self.relay_address
     }
 
+    /// From a time on, also the dead letters that failed then by a clock that is ahead of the one that
+    /// gave their records a time.
     pub(crate) fn reader(&self, from: ReadFrom) -> Result<LogReader, Fault> {
+        let from = match from {
+            ReadFrom::Time(unix_us) => ReadFrom::Time(unix_us.saturating_sub(CLOCK_SKEW_US)),
+            from => from,
+        };
         let log = self.broker.log(self.address, from)?;
         Ok(LogReader { log, silent: Duration::ZERO, ended: false })
     }

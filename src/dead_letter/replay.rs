@@ -6,9 +6,10 @@
 //!   process that is killed leaves at most [`WINDOW`] events that will be published a second time.
 //! * The first event that is refused ends the job: what is in flight is settled and resolved, the
 //!   rest stays open.
+//! * An event that cannot be replayed is passed over, and so are the later ones of its key.
 //! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -17,11 +18,13 @@ use walrelay_core::base::clock::Moment;
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::passed_over::PassedOver;
 use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
 use super::replay_guard::ReplayGuard;
+use super::writer::{KeyHash, service_of};
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
 use crate::base::text::escaped;
@@ -93,14 +96,8 @@ pub(crate) struct ReplayProgress {
     pub(crate) matched: usize,
     /// How many of them are resolved, or released.
     pub(crate) done: usize,
-    /// How many cannot be replayed, by [`NotReplayable`].
-    pub(crate) cut: usize,
-    pub(crate) unrouted: usize,
-    pub(crate) incomplete: usize,
-    pub(crate) misrouted: usize,
-    pub(crate) elsewhere: usize,
-    /// How many the broker cannot carry.
-    pub(crate) uncarried: usize,
+    #[serde(flatten)]
+    pub(crate) passed_over: PassedOver,
     /// How many were counted and are no longer in the topic.
     pub(crate) gone: usize,
     /// Records that were read to find them.
@@ -154,6 +151,8 @@ pub(super) struct Replay<'a> {
     guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
+    /// Keys of events that were passed over: later events of them are passed over, too.
+    passed_keys: HashSet<KeyHash>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
     /// Why nothing more is published, and since when.
@@ -218,6 +217,7 @@ impl<'a> Replay<'a> {
             guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now.instant)?,
+            passed_keys: HashSet::new(),
             uncarried: None,
             halt: None,
             watch_until: now.instant,
@@ -361,24 +361,38 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let obstacle = letter.not_replayable(&[self.topic.address, self.topic.relay_address]);
-        let obstacle = obstacle.or_else(|| self.leads_elsewhere(&letter));
-        let count = match obstacle.filter(|_| self.job.action == ReplayAction::Replay) {
-            None => return Some(*letter),
-            Some(NotReplayable::Cut) => &mut progress.cut,
-            Some(NotReplayable::Unrouted) => &mut progress.unrouted,
-            Some(NotReplayable::Incomplete) => &mut progress.incomplete,
-            Some(NotReplayable::Misrouted) => &mut progress.misrouted,
-            Some(NotReplayable::Elsewhere) => &mut progress.elsewhere,
-        };
-        *count += 1;
+        let Some(why) = self.obstacle(&letter) else { return Some(*letter) };
+        self.pass_over(&letter, why, progress);
         self.index.select(letter.id(), false);
         None
     }
 
+    /// Counts a dead letter that is not replayed; the later ones of its key are not, either.
+    fn pass_over(
+        &mut self,
+        letter: &DeadLetter,
+        why: NotReplayable,
+        progress: &mut ReplayProgress,
+    ) {
+        progress.passed_over.add(why);
+        self.passed_keys.extend(letter.key_hash());
+    }
+
+    /// Why the event of the dead letter is not published.
+    fn obstacle(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+        if self.job.action != ReplayAction::Replay {
+            return None;
+        }
+        let is_behind = || letter.key_hash().is_some_and(|key| self.passed_keys.contains(&key));
+        letter
+            .not_replayable(&[self.topic.address, self.topic.relay_address])
+            .or_else(|| self.leads_elsewhere(letter))
+            .or_else(|| is_behind().then_some(NotReplayable::Behind))
+    }
+
     fn leads_elsewhere(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let destinations = self.job.destinations.as_ref()?;
-        let consumer = self.topic.address.topic.strip_suffix(".dlq");
+        let consumer = service_of(&self.topic.address.topic);
         let consumer = consumer.filter(|_| self.topic.is_of_consumer());
         let includes = destinations.include(&letter.exchange, &letter.topic, consumer);
         (!includes).then_some(NotReplayable::Elsewhere)
@@ -409,7 +423,7 @@ impl<'a> Replay<'a> {
                 }
             }
             Err(PublishError::Failed(failure)) => {
-                progress.uncarried += 1;
+                self.pass_over(letter, NotReplayable::Uncarried, progress);
                 let reason = || format!("event {}: {}", escaped(&letter.event_id), failure.reason);
                 self.uncarried.get_or_insert_with(reason);
             }
@@ -423,9 +437,8 @@ impl<'a> Replay<'a> {
             return Some(fault);
         }
         progress.gone = self.index.count_selected(self.job.filter.states());
-        let ReplayProgress { matched, gone, cut, unrouted, incomplete, .. } = *progress;
-        let ReplayProgress { misrouted, elsewhere, uncarried, .. } = *progress;
-        if gone > 0 {
+        let ReplayProgress { matched, gone, passed_over, .. } = progress;
+        if *gone > 0 {
             return Some(Fault::new(
                 Exit::Failed,
                 "dead-letter.gone",
@@ -436,20 +449,15 @@ impl<'a> Replay<'a> {
                 "publish the events anew from their source; let the topic keep everything (retention.ms=-1, retention.bytes=-1 and cleanup.policy=delete, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
-        let too_much = self.uncarried.map(|first| {
-            format!(", {uncarried} have more than the broker can carry (first {first})")
-        });
-        let too_much = too_much.unwrap_or_default();
-        let skipped = cut + unrouted + incomplete + misrouted + elsewhere + uncarried;
+        let skipped = passed_over.total();
         (skipped > 0).then(|| {
+            let reasons = passed_over.reasons(self.uncarried.as_deref().unwrap_or_default());
             Fault::new(
                 Exit::Failed,
                 "dead-letter.unfit",
-                format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself, {elsewhere} to where no route of the configuration leads{too_much}"
-                ),
+                format!("{skipped} dead letters cannot be replayed: {reasons}"),
                 "",
-                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination",
+                "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard ID; where no route leads any more, if the dead letter is of this relay: walrelay dlq replay --any-destination; then replay what follows it",
             )
         })
     }

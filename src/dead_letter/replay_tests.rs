@@ -1,5 +1,7 @@
 use std::cell::Cell;
 
+use serde_json::json;
+
 use super::super::testing::{BEGAN, Flaw, SECOND, Spec, TopicFixture, audit, failure, header};
 use super::*;
 use crate::dead_letter::filter::FilterText;
@@ -222,13 +224,17 @@ fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
 #[test]
 fn what_can_never_be_replayed_is_passed_over_and_told() {
     let fixture = TopicFixture::new();
-    fixture.write(Spec { id: "cut", value: "more than sixteen bytes", ..Spec::default() });
-    fixture.write(Spec { id: "lost", topic: "", ..Spec::default() });
-    fixture.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
+    let value = "more than sixteen bytes";
+    fixture.write(Spec { id: "cut", key: Some("a"), value, ..Spec::default() });
+    fixture.write(Spec { id: "lost", key: Some("b"), topic: "", ..Spec::default() });
+    fixture.write(Spec { id: "raw", key: None, incomplete: true, ..Spec::default() });
     fixture.write(Spec { id: "good", ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
-    let ReplayProgress { matched, done, cut, unrouted, incomplete, .. } = report.progress;
-    assert_eq!((matched, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
+    let counts = json!({
+        "matched": 4, "done": 1, "cut": 1, "unrouted": 1, "incomplete": 1, "misrouted": 0, "elsewhere": 0,
+        "uncarried": 0, "behind": 0, "gone": 0, "records": 4
+    });
+    assert_eq!(json!(report.progress), counts);
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
     assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
@@ -238,13 +244,51 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
 }
 
 #[test]
+fn what_follows_an_event_that_cannot_be_replayed_in_its_key_is_passed_over_too() {
+    // GIVEN a first event of k whose topic no route leads to any more, or that is too much for the
+    // broker
+    for (topic, flaw) in [("orders-v1", Flaw::Nothing), ("orders", Flaw::Lacks("a"))] {
+        let fixture = TopicFixture::new();
+        for (id, key, topic) in [
+            ("a", Some("k"), topic),
+            ("b", Some("k"), "orders"),
+            ("other", Some("l"), "orders"),
+            ("c", Some("k"), "orders"),
+            ("none", None, "orders"),
+        ] {
+            fixture.write(Spec { id, key, topic, ..Spec::default() });
+        }
+        let broker = fixture.flawed(flaw);
+        let of_broker = DeadLetterTopic { broker: &broker, ..fixture.topic() };
+        let destinations = Some(Destinations::to("orders"));
+        let filter = all();
+        let routed = ReplayJob { destinations, ..job(ReplayAction::Replay, &filter) };
+        let report = run(&of_broker, &routed, &|| fixture.clock(), &mut |_| ());
+        // THEN the later ones of k are not published, and that is said
+        assert_eq!(fixture.ids("orders"), ["other", "none"], "{topic}");
+        assert_eq!((report.progress.done, fixture.open()), (2, 3));
+        let fault = report.fault.unwrap();
+        assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
+        assert!(fault.what.starts_with("3 dead letters cannot be replayed: 1 "), "{fault}");
+        assert!(fault.what.ends_with(", 2 follow such an event of their key"), "{fault}");
+        // WHEN the first one is discarded THEN the others are replayed
+        let words = FilterText { ids: vec!["a".into()], ..FilterText::default() };
+        let first = DeadLetterFilter::parse(&words, 0).unwrap();
+        assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &first)).progress.done, 1);
+        assert_eq!(code(&carry_out(&fixture, &routed)), None);
+        assert_eq!(fixture.ids("orders"), ["other", "none", "b", "c"]);
+    }
+}
+
+#[test]
 fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_open() {
     let fixture = TopicFixture::new();
     let class = "route.dead-letter-topic";
     fixture.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
     let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.progress.done, report.progress.misrouted, fixture.open()), (0, 1, 1));
+    assert_eq!((report.progress.done, fixture.open()), (0, 1));
+    assert_eq!(json!(report.progress)["misrouted"], 1);
     assert_eq!(fixture.written_behind(1), [], "it is no letter");
     // THEN it can be given up
     assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 1);
@@ -426,7 +470,7 @@ fn events_go_where_the_configuration_can_lead_and_nowhere_else() {
         carry_out(&fixture, &ReplayJob { destinations, ..job(ReplayAction::Replay, &all()) });
     // THEN only that one is published to, and the other dead letter stays open
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.progress.done, report.progress.elsewhere), (1, 1));
+    assert_eq!((report.progress.done, &json!(report.progress)["elsewhere"]), (1, &json!(1)));
     assert!(report.fault.unwrap().mend.contains("--any-destination"));
     assert_eq!((fixture.ids("orders"), fixture.ids("payments")), (vec!["ours".to_owned()], vec![]));
     assert_eq!(fixture.open(), 1);

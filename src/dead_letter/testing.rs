@@ -216,6 +216,8 @@ pub(super) enum Flaw {
     Forgets(usize),
     /// Behind the first letter nothing comes, and no end.
     Pauses,
+    /// It cannot carry the event of this id.
+    Lacks(&'static str),
     /// It answers an inspection once both sinks were polled meanwhile.
     AnswersLate,
 }
@@ -242,11 +244,7 @@ impl Broker for Flawed {
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         let polls = Arc::new(AtomicUsize::new(0));
         self.polls.lock().unwrap().push(Arc::clone(&polls));
-        Ok(Box::new(FlawedSink {
-            inner,
-            breaks: is_second && self.flaw == Flaw::EventsBreak,
-            polls,
-        }))
+        Ok(Box::new(FlawedSink { inner, flaw: self.flaw, is_second, polls }))
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
@@ -286,20 +284,25 @@ impl Broker for Flawed {
 
 struct FlawedSink {
     inner: Box<dyn Sink>,
-    /// It is gone once it has confirmed some.
-    breaks: bool,
+    flaw: Flaw,
+    /// It is that of the events.
+    is_second: bool,
     polls: Arc<AtomicUsize>,
 }
 
 impl Sink for FlawedSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        if self.is_second && matches!(self.flaw, Flaw::Lacks(id) if id == event.id) {
+            let disposition = Disposition::Terminal;
+            return Err(PublishError::Failed(Failure { disposition, ..failure() }));
+        }
         self.inner.publish(sequence, event)
     }
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.polls.fetch_add(1, Ordering::Relaxed);
         self.inner.poll(now, patience, reports);
-        if self.breaks && !reports.is_empty() {
+        if self.is_second && self.flaw == Flaw::EventsBreak && !reports.is_empty() {
             reports.push(SinkReport::Broken("cut off".to_owned()));
         }
     }

@@ -31,10 +31,10 @@ pub(super) struct FoundLetter {
 pub(super) fn letters(
     topic: &DeadLetterTopic<'_>,
     wanted: &Wanted,
-    from_unix_us: i64,
+    from: ReadFrom,
     limits: &SearchLimits<'_>,
 ) -> Result<(Vec<FoundLetter>, SearchReport), Fault> {
-    let mut reader = topic.reader(ReadFrom::Time(from_unix_us))?;
+    let mut reader = topic.reader(from)?;
     let (mut index, mut letters) = (DeadLetterIndex::default(), Vec::new());
     let mut report = SearchReport::default();
     let mut records = 0;

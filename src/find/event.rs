@@ -46,6 +46,11 @@ impl OutboxRow {
     pub(crate) fn unix_us(&self) -> Option<i64> {
         self.committed_unix_us.or(self.created_unix_us)
     }
+
+    /// A time before which it has no dead letter: an UPDATE gives the row a later time of commit.
+    pub(crate) fn oldest_unix_us(&self) -> Option<i64> {
+        [self.created_unix_us, self.committed_unix_us].into_iter().flatten().min()
+    }
 }
 
 /// The status of a row that is claimed with SQL.

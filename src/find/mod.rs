@@ -40,6 +40,7 @@ use crate::dead_letter::writer::DeadLetterAddress;
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::Route;
 use crate::polling::settings::PollingSettings;
+use crate::sink::log::ReadFrom;
 use crate::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use crate::sink::{Broker, UNREACHABLE};
 use crate::source::settings::SourceSettings;
@@ -84,7 +85,7 @@ impl EventFinder {
         let mut is_unsearched = searched.is_empty();
         let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
         let from_unix_us = from(request, &rows);
-        let (letters, read) = self.letters(request, from_unix_us, limits);
+        let (letters, read) = self.letters(request, letters_from(&rows, from_unix_us), limits);
         let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
         let is_away = add(&mut report, read).is_err();
         let mut filter = RecordFilter::new(&request.wanted, &keys);
@@ -127,14 +128,14 @@ impl EventFinder {
     fn letters(
         &self,
         request: &FindRequest,
-        from_unix_us: i64,
+        from: ReadFrom,
         limits: SearchLimits<'_>,
     ) -> (Vec<FoundLetter>, Result<SearchReport, Fault>) {
         let Some(address) = &self.dead_letters else {
             return (Vec::new(), Ok(SearchReport::default()));
         };
         let topic = DeadLetterTopic::of_relay(&*self.broker, address, limits.stop);
-        match dead_letters::letters(&topic, &request.wanted, from_unix_us, &limits) {
+        match dead_letters::letters(&topic, &request.wanted, from, &limits) {
             Ok((letters, report)) => (letters, Ok(report)),
             Err(fault) => (Vec::new(), Err(fault)),
         }
@@ -188,6 +189,14 @@ fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
         (Wanted::Id(_), Some(row)) if !since_is_given => row.saturating_sub(MARGIN_US),
         _ => *since_unix_us,
     }
+}
+
+/// Where the reading of dead letters begins: none of a row that was found may be left out, however old
+/// the row is, or the row would count as published.
+fn letters_from(rows: &[OutboxRow], from_unix_us: i64) -> ReadFrom {
+    let from =
+        rows.iter().try_fold(from_unix_us, |from, row| Some(from.min(row.oldest_unix_us()?)));
+    from.map_or(ReadFrom::Beginning, ReadFrom::Time)
 }
 
 /// Adds what was read; an error if the broker does not answer at all.

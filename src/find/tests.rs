@@ -18,6 +18,21 @@ fn the_broker_is_searched_since_the_row_was_written_unless_a_time_is_given() {
 }
 
 #[test]
+fn dead_letters_are_read_from_the_oldest_row_on_and_all_of_them_if_its_time_is_not_known() {
+    let row = |created_unix_us, committed_unix_us| OutboxRow {
+        created_unix_us,
+        committed_unix_us,
+        ..OutboxRow::default()
+    };
+    let (known, unknown) = (row(Some(30), None), row(None, None));
+    assert_eq!(letters_from(&[], 40), ReadFrom::Time(40));
+    assert_eq!(letters_from(&[known.clone(), row(Some(50), None)], 40), ReadFrom::Time(30));
+    assert_eq!(letters_from(&[known.clone(), row(Some(20), Some(90))], 40), ReadFrom::Time(20));
+    assert_eq!(letters_from(std::slice::from_ref(&known), 10), ReadFrom::Time(10));
+    assert_eq!(letters_from(&[known, unknown], 10), ReadFrom::Beginning);
+}
+
+#[test]
 fn a_row_and_a_key_lead_to_a_partition_unless_a_column_does() {
     let row = OutboxRow {
         topic: Some("t".to_owned()),

@@ -92,7 +92,11 @@ fn a_forged_letter_is_published_nowhere_and_a_forged_release_is_logged() {
     });
     // THEN a replay does not go there
     let ended = case.walrelay(&["dlq", "replay", "--all"]);
-    ended.assert_fault(1, "dead-letter.unfit", &["1 to where no route", "--any-destination"]);
+    ended.assert_fault(
+        1,
+        "dead-letter.unfit",
+        &["1 would be published to where no route", "--any-destination"],
+    );
     assert_eq!((reader.count(), ids(&case.list(&[]))), (0, vec!["forged-0".to_owned()]));
     // WHEN somebody insists THEN it does
     case.must(&["dlq", "replay", "--all", "--any-destination"]);

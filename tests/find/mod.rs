@@ -210,6 +210,9 @@ fn a_dead_letter_is_found(kind: BrokerKind) {
     }
     assert_eq!([&found["state"], &event["state"]], ["open", "dead_lettered"]);
     assert_eq!((&event["lsn"], &event["slot_passed"]), (&letter["lsn"], &json!(true)));
+    // WHEN only what comes later is looked for THEN its row still leads to its dead letter
+    let (code, answer) = find_with(&case, &case.config, &[&id, "--since", "2100-01-01"]);
+    assert_eq!((code, &answer["events"][0]["state"]), (0, &json!("dead_lettered")), "{answer}");
     // WHEN it is discarded, and its row is deleted THEN it is found all the same
     case.must(&["dlq", "discard", &id, "--yes"]);
     case.site.execute("delete from outbox");

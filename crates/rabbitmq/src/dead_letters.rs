@@ -43,7 +43,7 @@ use super::setup_faults::SetupFaults;
 use walrelay_base::clock::unix_now_us;
 use walrelay_base::error::Fault;
 use walrelay_base::runtime;
-use walrelay_core::dead_letter::record::{LogEntry, PartitionOffset};
+use walrelay_core::dead_letter::record::{CLOCK_SKEW_US, LogEntry, PartitionOffset};
 use walrelay_core::dead_letter::writer::{DeadLetterAddress, KEY_HEADER, TYPE};
 use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
@@ -52,8 +52,6 @@ use walrelay_sink::log::{DeadLetterLog, LogRead, ReadFrom};
 const PREFETCH: u16 = 64;
 /// Acknowledging halves keeps some records on their way.
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;
-/// Seconds that the broker's clock, by which it seeks, may be behind the relay's.
-const CLOCK_SKEW_S: i64 = 60;
 /// How many connections in a row may end over what cannot be read.
 const GARBLED_MAX: i64 = 100;
 /// How long the broker's reason for a close may take.
@@ -155,8 +153,7 @@ fn offset(from: &ReadFrom) -> AMQPValue {
         ReadFrom::Beginning => AMQPValue::LongString("first".into()),
         ReadFrom::End => AMQPValue::LongString("next".into()),
         ReadFrom::Time(unix_us) => {
-            let from_s = (unix_us / 1_000_000).saturating_sub(CLOCK_SKEW_S);
-            AMQPValue::Timestamp(u64::try_from(from_s).unwrap_or_default())
+            AMQPValue::Timestamp(u64::try_from(unix_us / 1_000_000).unwrap_or_default())
         }
     }
 }
@@ -167,7 +164,9 @@ fn restart(last: Option<i64>, from: &ReadFrom, opened_unix_us: i64, garbled: i64
     match (last, from) {
         (Some(last), _) => AMQPValue::LongLongInt(last + garbled),
         // Some older records may come, too; otherwise new ones would be missed.
-        (None, ReadFrom::End) if garbled == 1 => offset(&ReadFrom::Time(opened_unix_us)),
+        (None, ReadFrom::End) if garbled == 1 => {
+            offset(&ReadFrom::Time(opened_unix_us.saturating_sub(CLOCK_SKEW_US)))
+        }
         (None, ReadFrom::End) => offset(&ReadFrom::End),
         // The offset where reading began is not known: from the first record on it is.
         (None, ReadFrom::Beginning | ReadFrom::Time(_)) => AMQPValue::LongLongInt(garbled - 1),

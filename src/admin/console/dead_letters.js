@@ -223,7 +223,7 @@ function act(action, what, title) {
     if (action === "release") {
       await load();
       const late = answer.dead_letters_meanwhile;
-      return late ? `${plural(late, "dead letter")} of it came meanwhile: replay and release once more` : "";
+      return late ? `${plural(late, "dead letter")} of it came meanwhile: replay it` : "";
     }
     showJob(answer);
     return "";
@@ -234,9 +234,10 @@ const JOB_STATES = { running: "runs", stopping: "is being stopped", done: "is do
 
 function showJob(job) {
   const place = byId("job");
-  const { done, matched, cut = 0, unrouted = 0, incomplete = 0, misrouted = 0, uncarried = 0, gone = 0 } = job.progress;
+  // The other numbers are of dead letters that were passed over.
+  const { done, matched, records, ...others } = job.progress;
   const runs = job.state === "running" || job.state === "stopping";
-  const passed = cut + unrouted + incomplete + misrouted + uncarried + gone;
+  const passed = Object.values(others).reduce((sum, number) => sum + number, 0);
   const title = `${job.action === "replay" ? "Replay" : "Discard"} ${job.job} ${JOB_STATES[job.state] ?? job.state}`;
   if (!runs) stopRefused = "";
   if (place.dataset.job !== String(job.job) || !place.firstChild) {

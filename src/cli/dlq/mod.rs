@@ -283,7 +283,7 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
     }
     if meanwhile > 0 {
         print_note(&format!(
-            "{meanwhile} dead letters of the released keys were written meanwhile and are open: walrelay dlq list"
+            "{meanwhile} dead letters of the released keys were written meanwhile and are open: walrelay dlq replay --key KEY"
         ));
     }
     let would = if dry_run { "would be " } else { "" };

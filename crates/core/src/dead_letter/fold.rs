@@ -9,7 +9,7 @@
 //! letter without a key may be written twice, to two of them) it is the one with the latest time.
 //! Applying a record twice changes nothing.
 //!
-//! Two stores share this rule ([`apply`]). [`DeadLetterIndex`] holds what the commands need in
+//! Two stores share this rule ([`apply`]), and that of parked keys ([`key_mark`]). [`DeadLetterIndex`] holds what the commands need in
 //! 65 to 130 bytes for each dead letter: the id is a hash, and texts stay in the log. A relay keeps
 //! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 20 to 40 bytes.
 
@@ -79,6 +79,20 @@ pub fn apply(store: &mut impl DeadLetterStore, id: DeadLetterId, record: &LogRec
         }
         _ if store.resolve(id, state, mark) => Change::Resolved,
         _ => Change::Nothing,
+    }
+}
+
+/// The mark of a key after the next record about it, which `parks` or releases it; none if the record
+/// does not count. `last` is the mark before, and whether the key is parked. A release counts if it is
+/// later than every dead letter that parks the key, a dead letter if it is later than the release.
+pub fn key_mark(
+    last: Option<(RecordMark, bool)>,
+    mark: RecordMark,
+    parks: bool,
+) -> Option<RecordMark> {
+    match last {
+        Some((last, is_parked)) if !mark.is_after(&last) => (is_parked && parks).then_some(last),
+        _ => Some(mark),
     }
 }
 
@@ -168,23 +182,25 @@ impl DeadLetterIndex {
     fn park(&mut self, letter: &DeadLetter) {
         let Some(key) = letter.key_hash().filter(|_| letter.parks_key) else { return };
         let key = (key, letter.system.clone());
-        let mark = letter.mark();
-        let is_unparked = |(last, release): &(RecordMark, Option<Resolution>)| {
-            release.is_none() && mark.is_after(last)
-        };
-        if self.keys.get(&key).is_none_or(is_unparked) {
-            let release = letter.resolution(ResolutionKind::Released, 0, "", 0).bounded();
-            self.keys.insert(key, (mark, Some(release)));
-        }
+        let Some(mark) = key_mark(self.last(&key), letter.mark(), true) else { return };
+        let (last, release) = self.keys.entry(key).or_insert((mark, None));
+        let new = || letter.resolution(ResolutionKind::Released, 0, "", 0).bounded();
+        // Behind the last dead letter that parks the key the release is later by its offset.
+        release.get_or_insert_with(new).position = mark.position;
+        *last = mark;
+    }
+
+    /// The mark of a key, and whether the key is parked.
+    fn last(&self, key: &(KeyHash, String)) -> Option<(RecordMark, bool)> {
+        self.keys.get(key).map(|(last, release)| (*last, release.is_some()))
     }
 
     fn release(&mut self, resolution: &Resolution) -> Change {
         let Some(key) = resolution.key_hash() else { return Change::Nothing };
         let key = (key, resolution.system.clone());
-        let mark = resolution.mark();
-        if self.keys.get(&key).is_some_and(|(last, _)| !mark.is_after(last)) {
+        let Some(mark) = key_mark(self.last(&key), resolution.mark(), false) else {
             return Change::Nothing;
-        }
+        };
         match self.keys.insert(key, (mark, None)) {
             Some((_, Some(_))) => Change::Released,
             _ => Change::Nothing,

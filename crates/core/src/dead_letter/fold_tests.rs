@@ -142,6 +142,30 @@ fn a_key_is_parked_until_it_is_released() {
 }
 
 #[test]
+fn a_key_that_two_partitions_park_is_released_by_what_is_later_than_both() {
+    // GIVEN a key that is parked and released in one partition, and then parked in a new one
+    let parks = |letter| LogRecord::DeadLetter(Box::new(DeadLetter { parks_key: true, ..letter }));
+    let (first, second) = (letter("a", 0, 1, 10), letter("b", 3, 0, 30));
+    let released = LogRecord::Resolution(resolution(&first, ResolutionKind::Released, 0, 2));
+    let (first, second) = (parks(first), parks(second));
+    for records in
+        [[&first, &released, &second], [&first, &second, &released], [&second, &first, &released]]
+    {
+        let mut fold = DeadLetterIndex::default();
+        for record in records {
+            fold.apply(record);
+        }
+        // THEN it is parked, whichever partition is read first
+        let release = fold.releases().next().cloned().unwrap();
+        // WHEN it is released with that THEN it is, whatever the clock says
+        assert_eq!(release.position.partition, 3);
+        let position = PartitionOffset { partition: 3, offset: 1 };
+        let release = Resolution { position, resolved_unix_us: 5, ..release };
+        assert_eq!(resolved(&mut fold, &release), Change::Released);
+    }
+}
+
+#[test]
 fn marks_are_counted_by_state_and_end_with_a_new_letter() {
     let mut fold = DeadLetterIndex::default();
     let (a, b) = (letter("a", 0, 1, 10), letter("b", 0, 2, 20));

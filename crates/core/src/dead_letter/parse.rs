@@ -6,8 +6,8 @@
 //! a record is bounded; a dead letter of which something was cut here is not replayed.
 
 use super::record::{
-    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind,
-    StopRecord, Uncut,
+    CLOCK_SKEW_US, DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution,
+    ResolutionKind, StopRecord, Uncut,
 };
 use super::writer;
 use crate::base::event::is_reserved_header;
@@ -25,9 +25,6 @@ const KEY_BYTES_MAX: usize = 1 << 20;
 /// Most headers of an event, and most bytes of all.
 const HEADERS_MAX: usize = 1024;
 const HEADERS_BYTES_MAX: usize = 2 << 20;
-/// The most by which a dead letter may have failed later than its record was written: clocks
-/// differ.
-const AHEAD_MAX_US: i64 = 60_000_000;
 
 pub fn parse(entry: LogEntry) -> LogRecord {
     let own = DlqHeaders(&entry.headers);
@@ -90,7 +87,7 @@ fn parse_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadL
     let written_unix_us = entry.written_unix_us;
     let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(written_unix_us);
     // It is written once it has failed: a later time is not believed.
-    let is_ahead = failed_unix_us > written_unix_us.saturating_add(AHEAD_MAX_US);
+    let is_ahead = failed_unix_us > written_unix_us.saturating_add(CLOCK_SKEW_US);
     let failed_unix_us = if is_ahead { written_unix_us } else { failed_unix_us };
     let key = entry.key.map(|bytes| {
         let uncut = own.uncut(writer::KEY_SIZE, writer::KEY_SHA256);

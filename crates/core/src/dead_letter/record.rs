@@ -9,6 +9,10 @@ use crate::base::stop::{BREAKER_OPEN, Stop};
 use crate::base::text::{escaped, shown};
 use crate::base::time::rfc3339;
 
+/// The most by which the clocks of relays, consumers and brokers differ: a dead letter may have failed
+/// later than its record was written, but not by more.
+pub const CLOCK_SKEW_US: i64 = 60_000_000;
+
 /// The position of a record. Offsets rise within a partition; RabbitMQ has one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PartitionOffset {
@@ -211,7 +215,8 @@ impl DeadLetterId {
 }
 
 /// Why a dead letter cannot be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NotReplayable {
     /// The end of the value is missing.
     Cut,
@@ -224,6 +229,18 @@ pub enum NotReplayable {
     Misrouted,
     /// No route of the configuration leads there.
     Elsewhere,
+    /// The broker cannot carry it.
+    Uncarried,
+    /// An earlier event of its key cannot be replayed.
+    Behind,
+}
+
+impl NotReplayable {
+    /// In the order of their numbers.
+    pub const ALL: [NotReplayable; 7] = {
+        use NotReplayable::{Behind, Cut, Elsewhere, Incomplete, Misrouted, Uncarried, Unrouted};
+        [Cut, Unrouted, Incomplete, Misrouted, Elsewhere, Uncarried, Behind]
+    };
 }
 
 impl DeadLetter {
@@ -259,7 +276,7 @@ impl DeadLetter {
     /// others read, too. In RabbitMQ an exchange leads to the consumer alone.
     pub fn consumer(&self, written_to: &str) -> Option<&str> {
         let (consumer, _host) = self.relay.rsplit_once('@')?;
-        let is_own = written_to.strip_suffix(".dlq") == Some(consumer);
+        let is_own = writer::service_of(written_to) == Some(consumer);
         (is_own && self.exchange.is_empty()).then_some(consumer)
     }
 

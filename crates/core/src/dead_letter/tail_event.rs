@@ -3,9 +3,10 @@
 //!
 //! A reading ends when the broker becomes unreachable, and the next one begins at the beginning: a
 //! dead letter may be written long after the time in its headers, so no time says where to go on.
-//! A record that was reported before is not reported again, or a release of long ago would free a
-//! key that was parked since. A topic that ends before what was reported is another topic of that
-//! name: it is read once more, and all of it is reported.
+//! A record that was reported before is not reported again, nor is one of a key that another record of
+//! the key supersedes ([`key_mark`]), or a release of long ago would free a key that was parked since.
+//! A topic that ends before what was reported is another topic of that name: it is read once more, and
+//! all of it is reported.
 //!
 //! Relays may share the topic. Only dead letters of this relay's slot on its database system are
 //! reported, and releases of keys that such letters park, whoever wrote them.
@@ -14,10 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 
-use super::fold::Change;
+use super::fold::{Change, key_mark};
 use super::open_dead_letters::OpenDeadLetters;
 use super::owner::LetterOwner;
-use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind, StopRecord};
+use super::record::{
+    CLOCK_SKEW_US, DeadLetter, LogRecord, PartitionOffset, RecordMark, ResolutionKind, StopRecord,
+};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
 use crate::base::hash::HashMap;
@@ -66,8 +69,6 @@ impl ReadRequests {
     }
 }
 
-/// The most by which the clock of a relay that has just written may be ahead of this one.
-const AHEAD_MAX_US: i64 = 60_000_000;
 /// Most events that one pass of the loop takes.
 const PASS_MAX: usize = 256;
 /// Most events that wait for the loop; then the reader waits for the loop.
@@ -95,6 +96,8 @@ pub fn waiting(events: &Receiver<TailEvent>) -> impl Iterator<Item = TailEvent> 
 pub struct TailState {
     owner: LetterOwner,
     letters: OpenDeadLetters,
+    /// Keys that were ever parked or released: the mark of each, and whether it is parked.
+    keys: HashMap<KeyHash, (RecordMark, bool)>,
     /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
     /// Whether all that matters to the breaker was reported.
@@ -117,6 +120,7 @@ impl TailState {
         TailState {
             owner,
             letters: OpenDeadLetters::default(),
+            keys: HashMap::default(),
             since_unix_us,
             caught_up: false,
             is_complete: false,
@@ -165,6 +169,7 @@ impl TailState {
         if change != Change::Nothing {
             self.oldest = None;
         }
+        let key_events = self.key_events(record);
         let is_known = |known: &HashMap<i32, i64>| {
             known.get(&position.partition).is_some_and(|known| position.offset <= *known)
         };
@@ -184,28 +189,46 @@ impl TailState {
         if is_known(&self.reported) {
             return;
         }
-        match record {
-            LogRecord::DeadLetter(letter) => self.report(letter, events),
-            LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
-                self.release(resolution, events);
-            }
-            LogRecord::Resolution(_) | LogRecord::Stop(_) | LogRecord::Foreign => {}
-        }
-    }
-
-    fn release(&self, resolution: &Resolution, events: &mut Vec<TailEvent>) {
-        if !self.owner.is_released_by(resolution) {
-            return;
-        }
-        events.extend(resolution.key_hash().map(TailEvent::Released));
         // Whoever may write to the topic may release keys: somebody must be able to notice.
-        if self.is_complete {
+        if let LogRecord::Resolution(resolution) = record
+            && self.is_complete
+            && key_events != [None, None]
+        {
             tracing::warn!(
                 code = "dead-letter.released",
                 by = resolution.relay,
                 "a key is released: its events are published again; if nobody has asked for it, see who may write to the dead-letter topic"
             );
         }
+        events.extend(key_events.into_iter().flatten());
+    }
+
+    /// Applies a record that parks a key or releases it.
+    fn key_events(&mut self, record: &LogRecord) -> [Option<TailEvent>; 2] {
+        let (key, mark, parks) = match record {
+            LogRecord::DeadLetter(letter) if letter.parks_key && self.owner.wrote(letter) => {
+                // Without a position it parks its key for all events.
+                let commit_lsn = letter.lsn.parse().unwrap_or_default();
+                let position = Position { commit_lsn, ordinal: letter.ordinal };
+                (letter.key_hash(), letter.mark(), Some(position))
+            }
+            LogRecord::Resolution(it)
+                if it.kind == ResolutionKind::Released && self.owner.is_released_by(it) =>
+            {
+                (it.key_hash(), it.mark(), None)
+            }
+            _ => return [None, None],
+        };
+        let Some(key) = key else { return [None, None] };
+        let mark = key_mark(self.keys.get(&key).copied(), mark, parks.is_some());
+        if let Some(mark) = mark {
+            self.keys.insert(key, (mark, parks.is_some()));
+        }
+        // The relay waits for each dead letter that it has written. One that is older than the release
+        // that was read before it is followed by that release.
+        let is_released = mark.is_some() != parks.is_some();
+        let parked = parks.map(|position| TailEvent::Parked(key, position));
+        [parked, is_released.then_some(TailEvent::Released(key))]
     }
 
     fn count(
@@ -217,7 +240,7 @@ impl TailState {
     ) {
         // A time to come is none at which anything has failed: counted, it would stay recent, and
         // the next dead letter would be one too many.
-        let is_to_come = letter.failed_unix_us > now_unix_us.saturating_add(AHEAD_MAX_US);
+        let is_to_come = letter.failed_unix_us > now_unix_us.saturating_add(CLOCK_SKEW_US);
         let failed_unix_us = letter.failed_unix_us.min(now_unix_us);
         let is_recent = !self.caught_up && !is_to_come && failed_unix_us >= self.since_unix_us;
         // A dead letter that a killed relay has written twice is one.
@@ -225,17 +248,6 @@ impl TailState {
         if counts && letter.error_class != CLASS_PARKED {
             let class = letter.error_class.clone();
             events.push(TailEvent::DeadLetter { failed_unix_us, class });
-        }
-    }
-
-    fn report(&self, letter: &DeadLetter, events: &mut Vec<TailEvent>) {
-        if !self.owner.wrote(letter) {
-            return;
-        }
-        if let Some(key) = letter.key_hash().filter(|_| letter.parks_key) {
-            // Without a position it parks its key for all events.
-            let commit_lsn = letter.lsn.parse().unwrap_or_default();
-            events.push(TailEvent::Parked(key, Position { commit_lsn, ordinal: letter.ordinal }));
         }
     }
 
@@ -247,6 +259,9 @@ impl TailState {
             self.read.get(partition).is_some_and(|read| read < reported)
         };
         let is_replaced = self.reported.iter().any(is_shorter);
+        // A key is known as long as its last record is there.
+        let is_there = |at: &PartitionOffset| self.read.get(&at.partition) >= Some(&at.offset);
+        self.keys.retain(|_, (mark, _)| !is_replaced && is_there(&mark.position));
         // Whatever is read from now on is new.
         self.reported.clear();
         if is_replaced {

@@ -127,6 +127,47 @@ fn keys_are_parked_by_each_letter_and_released() {
 }
 
 #[test]
+fn a_release_frees_no_key_that_was_parked_since_in_another_partition() {
+    // GIVEN a key that was parked and released, and parked again when the topic had more partitions
+    let a = parks("a", 1, 10);
+    let position = PartitionOffset { partition: 3, offset: 0 };
+    let b = DeadLetter { position, ..parks("b", 2, 30) };
+    let released = |fixture: &mut TailFixture| fixture.resolution(&a, ResolutionKind::Released, 2);
+    let [first, second] = [parked(1), parked(2)];
+    // WHEN the new partition is read last, first, or in between
+    let mut fixture = fixture(1_000);
+    fixture.letter(&a);
+    released(&mut fixture);
+    fixture.letter(&b);
+    assert_eq!(fixture.reported(), [first.clone(), TailEvent::Released(key()), second.clone()]);
+    for turned in [false, true] {
+        let mut fixture = self::fixture(1_000);
+        let [one, other] = if turned { [&b, &a] } else { [&a, &b] };
+        fixture.letter(one);
+        fixture.letter(other);
+        released(&mut fixture);
+        // THEN it stays parked
+        assert_eq!(fixture.reported().len(), 2, "{turned}");
+    }
+    // WHEN the reading breaks off behind the new partition THEN also where that comes last then
+    let mut fixture = self::fixture(1_000);
+    fixture.letter(&b);
+    fixture.state.begin();
+    fixture.letter(&a);
+    released(&mut fixture);
+    fixture.letter(&b);
+    assert_eq!(fixture.reported(), [second, first]);
+    assert!(!fixture.end());
+    // WHEN it is released behind both THEN it is free
+    fixture.resolution(&b, ResolutionKind::Released, 1);
+    assert_eq!(fixture.reported(), [TailEvent::CaughtUp, TailEvent::Released(key())]);
+    // WHEN a dead letter is read behind a release that is later THEN it is told, and the key is free
+    let position = PartitionOffset { partition: 5, offset: 0 };
+    fixture.letter(&DeadLetter { position, ..parks("c", 7, 20) });
+    assert_eq!(fixture.reported(), [parked(7), TailEvent::Released(key())]);
+}
+
+#[test]
 fn of_relays_that_share_the_topic_only_the_releases_are_heard() {
     let mut fixture = fixture(0);
     let other = DeadLetter { relay: "slot2@host".to_owned(), ..parks("a", 1, 10_000) };

@@ -41,6 +41,12 @@ settings! {
     }
 }
 
+/// The consumer whose dead letters are in this topic, by its name `SERVICE.dlq`.
+#[must_use]
+pub fn service_of(topic: &str) -> Option<&str> {
+    topic.strip_suffix(".dlq").filter(|service| !service.is_empty())
+}
+
 impl DeadLetterAddress {
     /// Does a record that is published to this exchange and topic reach the dead-letter topic?
     #[inline]
@@ -57,8 +63,8 @@ impl DeadLetterAddress {
             let mend = format!("write {}: SERVICE.dlq", TOPIC.wanted);
             return Err(Fault::new(Exit::Usage, "dead-letter.bad-from", what, "--from", mend));
         }
-        let service = topic.strip_suffix(".dlq").filter(|service| !service.is_empty());
-        let exchange = service.map(|service| format!("{service}.dlx")).unwrap_or_default();
+        let exchange =
+            service_of(topic).map(|service| format!("{service}.dlx")).unwrap_or_default();
         Ok(DeadLetterAddress { topic: topic.to_owned(), exchange })
     }
 }
