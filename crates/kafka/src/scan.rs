@@ -83,8 +83,7 @@ impl TopicScan {
         }
         let created = config.create_with_context(ConnectionErrors::default());
         Ok(TopicScan {
-            consumer: created
-                .map_err(|error| cluster::refused_property(settings, &error.to_string()))?,
+            consumer: created.map_err(|error| cluster::refused_client(settings, &error))?,
             brokers: settings.brokers.clone(),
             lost_brokers: LostBrokers::default(),
             topic: String::new(),
