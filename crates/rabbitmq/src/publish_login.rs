@@ -5,7 +5,6 @@ use std::io;
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
 use walrelay_amqp::frame::Frame;
 use walrelay_amqp::login::{Login, LoginError, LoginRequest};
 use walrelay_amqp::method::Mechanism;
@@ -46,10 +45,7 @@ pub(super) async fn log_in(
     host: usize,
 ) -> AmqpResult<PublishConnection> {
     let request = request(settings)?;
-    let limit = settings.connect_timeout;
-    let late = || dial::late(settings);
-    let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
-    let (mut stream, socket) = dialled.map_err(|_| late())??;
+    let (mut stream, socket) = dial(settings, &settings.hosts[host]).await?;
     let mut frame_bytes_offered = 0;
     let opening = async {
         match &mut stream {
@@ -57,7 +53,7 @@ pub(super) async fn log_in(
             Dialled::Encrypted(stream) => open(stream, request, &mut frame_bytes_offered).await,
         }
     };
-    let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
+    let opened = dial::in_time(settings, opening).await.and_then(|opened| opened);
     check_frames(settings, frame_bytes_offered as usize)?;
     let LoggedIn { session, channel, events, input } =
         opened.map_err(|loss| likely_cause(settings, loss))?;
