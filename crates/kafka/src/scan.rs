@@ -35,6 +35,8 @@ const READ_ONLY: &[(&str, &str)] = &[
     // The relay's records are in no transaction, and an open one of others would hide the end.
     ("isolation.level", "read_uncommitted"),
     ("allow.auto.create.topics", "false"),
+    // A consumer that is dropped would wait a second for the last answer.
+    ("enable.metrics.push", "false"),
 ];
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
