@@ -39,7 +39,7 @@ const READ_ONLY: &[(&str, &str)] = &[
     ("enable.metrics.push", "false"),
 ];
 
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The records of a partition that were there when its end was asked for.
 pub(super) struct PartitionRange {
