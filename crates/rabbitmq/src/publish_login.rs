@@ -92,11 +92,9 @@ async fn open(
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let mut login = Login::begin(request, &mut out);
     let mut session = loop {
-        let length = next(stream, &mut input, &mut out).await?;
-        let Some((frame, _)) = Frame::split(&input).map_err(unreadable)? else { continue };
-        let agreed = login.take(frame, &mut out);
+        let agreed =
+            next(stream, &mut input, &mut out, |frame, out| login.take(frame, out)).await?;
         *frame_bytes_offered = login.frame_max_offered();
-        input.drain(..length);
         match agreed {
             Ok(Some(agreed)) => break Session::new(agreed, Instant::now()),
             Ok(None) => {}
@@ -112,11 +110,9 @@ async fn open(
         return Err(ConnectionLoss::of("the broker allows no channel"));
     }
     loop {
-        let length = next(stream, &mut input, &mut out).await?;
-        let Some((frame, _)) = Frame::split(&input).map_err(unreadable)? else { continue };
-        let event = session.take(frame, &mut out).map_err(unreadable)?;
-        input.drain(..length);
-        match event {
+        let event =
+            next(stream, &mut input, &mut out, |frame, out| session.take(frame, out)).await?;
+        match event.map_err(unreadable)? {
             Some(Event::ChannelOpened(channel)) => {
                 send(stream, &out).await?;
                 return Ok(LoggedIn { session, channel, events, input });
@@ -130,17 +126,21 @@ async fn open(
     }
 }
 
-/// Sends what is to be sent, and waits until a whole frame has arrived. Returns its length.
-async fn next(
+/// Sends what is to be sent, waits until a whole frame has arrived, and passes it to `take`, which
+/// adds its answer to `out`.
+async fn next<T>(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     input: &mut Vec<u8>,
     out: &mut Vec<u8>,
-) -> AmqpResult<usize> {
+    take: impl FnOnce(Frame<'_>, &mut Vec<u8>) -> T,
+) -> AmqpResult<T> {
     send(stream, out).await?;
     out.clear();
     loop {
-        if let Some((_, length)) = Frame::split(input).map_err(unreadable)? {
-            return Ok(length);
+        if let Some((frame, length)) = Frame::split(input).map_err(unreadable)? {
+            let taken = take(frame, out);
+            input.drain(..length);
+            return Ok(taken);
         }
         let read = stream.read_buf(input).await.map_err(|error| tls::loss_of(&error))?;
         if read == 0 {
