@@ -261,7 +261,10 @@ fn a_stream_that_goes_away_under_the_reader_is_told() {
     assert_eq!(log.next(PATIENCE).unwrap(), LogRead::End);
     rabbit.delete_queue(NAME).unwrap();
     let fault = failure(&mut *log);
-    assert_eq!((fault.exit, fault.may_pass), (Exit::Sink, false), "{fault}");
+    assert_eq!(fault.exit, Exit::Sink, "{fault}");
+    // WHEN it is opened again THEN it is known that it is missing
+    let fault = real::broker().log(&address(NAME), ReadFrom::Beginning).err().unwrap();
+    assert_eq!((fault.code, fault.may_pass), ("sink.dead-letter-missing", false), "{fault}");
 }
 
 #[test]
