@@ -17,6 +17,8 @@ use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long the broker may send nothing before the end of the log is reached.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// The code of a fault: the broker answers, and has sent no record for [`SILENCE_MAX`].
+pub(super) const SILENT: &str = "dead-letter.silent";
 
 /// The dead-letter topic of a broker.
 #[derive(Clone, Copy)]
@@ -164,11 +166,12 @@ impl LogReader {
         let seconds = SILENCE_MAX.as_secs();
         Err(Fault::new(
             Exit::Sink,
-            "dead-letter.silent",
+            SILENT,
             format!("the broker has sent nothing of the dead-letter topic for {seconds} s"),
             "the dead-letter topic",
             "walrelay check",
-        ))
+        )
+        .passing())
     }
 }
 

@@ -10,8 +10,8 @@
 //! may have written to the topic meanwhile.
 //!
 //! Each trouble is logged once. What keeps the topic from being read
-//! at all is sent to the loop, which decides; an unreachable broker
-//! is logged only after a while, because the sink reports it first.
+//! at all is sent to the loop, which decides; a fault that may pass is
+//! logged only after a while, because the sink reports an outage first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use super::owner::LetterOwner;
-use super::reader::DeadLetterTopic;
+use super::reader::{DeadLetterTopic, SILENT};
 use super::tail_event::{ReadRequests, TailEvent, TailState};
 use super::writer::{DeadLetterSettings, SystemId, unreadable};
 use crate::base::backoff::Backoff;
@@ -29,8 +29,8 @@ use crate::base::random;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::metrics::Metrics;
+use crate::sink::Broker;
 use crate::sink::log::{LogRead, ReadFrom};
-use crate::sink::{Broker, UNREACHABLE};
 
 /// How often an idle reader checks whether it must end.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,10 +43,6 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How long a stop waits for the thread.
 const STOP_GRACE: Duration = Duration::from_secs(1);
-/// Faults that go away once the broker is back.
-const AWAY: [&str; 2] = [UNREACHABLE, SILENT];
-/// The broker answers, and no record has come for half a minute.
-const SILENT: &str = "dead-letter.silent";
 
 pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
@@ -96,9 +92,7 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
     let topic = DeadLetterTopic::of_relay(broker, &settings.address, &stop);
     // Whoever may read the end of the log may read all of it.
     match topic.each(ReadFrom::Time(unix_now_us()), |_| Ok(false)) {
-        Err(fault) if !AWAY.contains(&fault.code) => {
-            Err(unreadable(&in_one_line(&fault), settings))
-        }
+        Err(fault) if !fault.may_pass => Err(unreadable(&in_one_line(&fault), settings)),
         _ => Ok(()),
     }
 }
@@ -291,13 +285,12 @@ impl TailThread {
 
     /// Reports the fault, and waits until the next reading.
     fn wait_after(&mut self, fault: Fault) -> Result<(), ReadingEnd> {
-        let is_away = AWAY.contains(&fault.code);
         let reason = in_one_line(&fault);
-        let is_silent = fault.code == SILENT;
+        let (is_silent, may_pass) = (fault.code == SILENT, fault.may_pass);
         let new = |fault| ReadTrouble { since: Instant::now(), is_logged: false, fault };
         let trouble = self.trouble.get_or_insert_with(|| new(fault.clone()));
         trouble.fault = fault;
-        if !is_away && !self.has_reported && !self.state.caught_up() {
+        if !may_pass && !self.has_reported && !self.state.caught_up() {
             self.has_reported = true;
             trouble.is_logged = true;
             self.send(&mut vec![TailEvent::Unreadable(reason)])?;

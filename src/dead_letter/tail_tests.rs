@@ -189,12 +189,10 @@ fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
 }
 
 #[test]
-fn a_broker_that_is_away_is_waited_for() {
-    let fixture = fixture(vec![
-        fault("dead-letter.silent"),
-        fault("sink.unreachable"),
-        fault("dead-letter.silent"),
-    ]);
+fn a_fault_that_may_pass_is_waited_for() {
+    // GIVEN a broker that is silent, away, or refuses the login while its password is changed
+    let codes = [SILENT, "sink.unreachable", "sink.login", "config.secret-unread", SILENT];
+    let fixture = fixture(codes.map(|code| fault(code).passing()).into());
     let (following, heard) = fixture.follow(8);
     // That nothing comes, though it answers, is reported once.
     assert!(matches!(heard.recv(), Ok(TailEvent::Silent(_))));
@@ -211,8 +209,11 @@ fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
     thread.state.end(&mut Vec::new());
     // GIVEN a trouble that has just begun THEN the last value holds
     let now = Instant::now();
-    thread.trouble =
-        Some(ReadTrouble { since: now, is_logged: false, fault: fault("sink.unreachable") });
+    thread.trouble = Some(ReadTrouble {
+        since: now,
+        is_logged: false,
+        fault: fault("sink.unreachable").passing(),
+    });
     thread.set_gauges();
     assert_eq!(fixture.metrics.dlq_depth.get(), 0.0);
     // WHEN it stays THEN nobody knows, and that is told once
@@ -233,7 +234,7 @@ fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
     let (news, heard) = mpsc::sync_channel(1);
     // GIVEN a broker that was away for so long that a person was told WHEN it is back
     let mut thread = TailThread::new(fixture.parts(news), Arc::new(AtomicBool::new(true)));
-    let away = fault("sink.unreachable");
+    let away = fault("sink.unreachable").passing();
     thread.trouble = Some(ReadTrouble { since: Instant::now(), is_logged: true, fault: away });
     assert!(thread.wait_after(fault("sink.dead-letter-missing")).is_err(), "it must end");
     assert!(matches!(heard.try_recv(), Ok(TailEvent::Unreadable(_))));

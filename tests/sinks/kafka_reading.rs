@@ -25,6 +25,13 @@ fn topic(name: &str, partitions: i32) {
 }
 
 fn read(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> Vec<Read> {
+    let (found, is_whole) = read_some(reader, topic, from_s);
+    assert!(is_whole);
+    found
+}
+
+/// The records, and whether all partitions were read.
+fn read_some(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> (Vec<Read>, bool) {
     let mut found = Vec::new();
     let read = reader.read(topic, from_s * 1_000_000, LIMIT, &mut |record| {
         assert_eq!(record.topic, topic);
@@ -35,8 +42,7 @@ fn read(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> Vec<Read> {
         found.push((record.partition.unwrap(), key, value, headers, time_s));
         true
     });
-    assert_eq!(read, Ok(true));
-    found
+    (found, read.unwrap())
 }
 
 #[test]
@@ -110,11 +116,21 @@ fn what_a_transaction_has_taken_back_is_not_there() {
     let mut reader = reader();
     let times = |found: Vec<Read>| found.iter().map(|it| it.4).collect::<Vec<_>>();
     assert_eq!(times(read(&mut *reader, NAME, 0)), [1, 2, 3]);
-    // GIVEN one that is not decided THEN it is not waited for
+    // GIVEN one that is not decided, and records of others behind it, which are not shown
     producer.begin_transaction().unwrap();
-    write(&producer, NAME, 7..10);
-    assert_eq!(times(read(&mut *reader, NAME, 0)), [1, 2, 3]);
+    write(&producer, NAME, 7..8);
+    write(&self::producer(&[]), NAME, 8..10);
+    // THEN it is not waited for without end, and the partition counts as not read
+    for from_s in [0, 9] {
+        let (found, is_whole) = read_some(&mut *reader, NAME, from_s);
+        assert!(!is_whole && found.is_empty(), "{found:?}");
+    }
+    // WHEN nothing is as young as what is looked for THEN that is not known either
+    assert!(!read_some(&mut *reader, NAME, 10).1);
+    // WHEN it has ended THEN all is read
     producer.abort_transaction(Timeout::After(LIMIT)).unwrap();
+    consumer::wait_end_offsets(&shared_kafka().bootstrap(), NAME, 12, LIMIT).unwrap();
+    assert_eq!(times(read(&mut *reader, NAME, 0)), [1, 2, 3, 8, 9]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use walrelay::base::error::{Exit, Fault};
 use walrelay::dead_letter::record::LogEntry;
 use walrelay::dead_letter::writer::DeadLetterAddress;
 use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
@@ -12,6 +13,7 @@ use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use crate::sinks::reading::{next, whole};
 use crate::sinks::real;
+use crate::sinks::section;
 use crate::sinks::test_relay::LIMIT;
 use crate::support::shared_rabbitmq;
 
@@ -252,14 +254,45 @@ fn a_stream_that_goes_away_under_the_reader_is_told() {
     let mut log = open(NAME, ReadFrom::Beginning);
     assert_eq!(log.next(PATIENCE).unwrap(), LogRead::End);
     rabbit.delete_queue(NAME).unwrap();
+    let fault = failure(&mut *log);
+    assert_eq!(fault.exit, Exit::Sink, "{fault}");
+    // WHEN it is opened again THEN it is known that it is missing
+    let fault = real::broker().log(&address(NAME), ReadFrom::Beginning).err().unwrap();
+    assert_eq!((fault.code, fault.may_pass), ("sink.dead-letter-missing", false), "{fault}");
+}
+
+#[test]
+fn a_node_that_stops_and_a_password_that_is_changed_are_outages_of_the_reader() {
+    const NAME: &str = "log.forced";
+    let (_rabbit, node) = (stream(NAME), shared_rabbitmq());
+    let eval = |call: &str| node.eval(&format!("User = <<\"{NAME}\">>, ok = {call}")).unwrap();
+    eval("rabbit_auth_backend_internal:add_user(User, User, <<\"test\">>)");
+    let rights = "<<\".*\">>, <<\".*\">>, <<\".*\">>";
+    eval(&format!(
+        "rabbit_auth_backend_internal:set_permissions(User, <<\"/\">>, {rights}, <<\"test\">>)"
+    ));
+    let broker = section::rabbitmq_as(NAME, node.port(), Duration::from_secs(10));
+    let mut log = broker.log(&address(NAME), ReadFrom::Beginning).unwrap();
+    assert_eq!(log.next(PATIENCE).unwrap(), LogRead::End);
+    // WHEN the node ends the connection, as it does before it stops
+    eval("rabbit_networking:close_all_user_connections(User, \"the node stops\")");
+    let fault = failure(&mut *log);
+    assert_eq!((fault.code, fault.may_pass), ("sink.unreachable", true), "{fault}");
+    // WHEN the login is refused
+    eval("rabbit_auth_backend_internal:change_password(User, <<\"other\">>, <<\"test\">>)");
+    let fault = broker.log(&address(NAME), ReadFrom::Beginning).err().unwrap();
+    assert_eq!((fault.code, fault.may_pass), ("sink.login", true), "{fault}");
+}
+
+/// Reads until that fails.
+fn failure(log: &mut dyn DeadLetterLog) -> Fault {
     let began = Instant::now();
-    let fault = loop {
+    loop {
         match log.next(PATIENCE) {
-            Err(fault) => break fault,
+            Err(fault) => return fault,
             Ok(read) => assert!(began.elapsed() < LIMIT, "{read:?}"),
         }
-    };
-    assert_eq!(fault.exit, walrelay::base::error::Exit::Sink, "{fault}");
+    }
 }
 
 #[test]

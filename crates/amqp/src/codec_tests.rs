@@ -239,10 +239,6 @@ proptest! {
             ),
             (connection(connection::AMQPMethod::Close(closed)), ServerMethod::Close(reply())),
             (
-                connection(connection::AMQPMethod::CloseOk(connection::CloseOk {})),
-                ServerMethod::CloseOk,
-            ),
-            (
                 AMQPClass::Exchange(exchange::AMQPMethod::DeclareOk(exchange::DeclareOk {})),
                 ServerMethod::ExchangeDeclareOk,
             ),

@@ -6,10 +6,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use walrelay_core::base::secret::{SECRET_UNREAD, Secret};
+pub use walrelay_core::base::secret::Secret;
 
 use super::error::{Exit, Fault};
 use super::settings::kind::BadValue;
+
+/// The code of a secret whose file cannot be read.
+pub const SECRET_UNREAD: &str = "config.secret-unread";
 
 /// Why the file of a secret cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +28,7 @@ impl SecretUnread {
     }
 
     pub fn fault(&self, place: &str) -> Fault {
-        Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend())
+        Fault::new(Exit::Failed, SECRET_UNREAD, self.to_string(), place, self.mend()).passing()
     }
 }
 

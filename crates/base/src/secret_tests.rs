@@ -13,6 +13,7 @@ fn a_secret_of_a_file_is_read_again_and_says_so_if_it_cannot() {
     std::fs::remove_file(&path).unwrap();
     let fault = secret.current().unwrap_err().fault("sink.kafka.properties.\"sasl.password\"");
     assert_eq!((fault.code, fault.exit), (SECRET_UNREAD, Exit::Failed));
+    assert!(fault.may_pass);
     assert!(fault.to_string().contains(path.to_str().unwrap()), "{fault}");
     assert_eq!(Secret::new("fixed").current().unwrap().expose(), "fixed");
 }

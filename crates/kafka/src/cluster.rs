@@ -209,15 +209,23 @@ pub(super) fn admin(
     Ok((config.create()?, options))
 }
 
-pub(super) fn refused_property(settings: &KafkaSettings, reason: &str) -> Fault {
+/// The fault of a client that librdkafka does not make. That may pass unless a property is refused:
+/// somebody may have replaced a certificate, and not yet its key.
+pub(super) fn refused_client(settings: &KafkaSettings, error: &KafkaError) -> Fault {
+    let as_told = error.to_string();
+    let reason = match error {
+        KafkaError::ClientConfig(_, reason, ..) | KafkaError::ClientCreation(reason) => reason,
+        _ => &as_told,
+    };
     let reason = settings.without_secrets(reason);
-    Fault::new(
+    let fault = Fault::new(
         Exit::Usage,
         "sink.refused-property",
         format!("librdkafka refuses the configuration: {reason}"),
         "sink.kafka.properties",
         "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
-    )
+    );
+    if matches!(error, KafkaError::ClientConfig(..)) { fault } else { fault.passing() }
 }
 
 pub(super) fn not_created(

@@ -181,7 +181,7 @@ pub(super) fn inspect(broker: &KafkaBroker, required: &Requirements) -> Vec<Find
 
 /// Whether the topics can be read, so that a new process knows what they hold.
 fn read_back(settings: &KafkaSettings, topics: &[&str]) -> Option<Finding> {
-    let mut scan = topic_reader::open(settings).ok()?;
+    let mut scan = topic_reader::scan(settings).ok()?;
     let mut refusal = |topic| topic_reader::refusal(&mut scan, topic, READ_WITHIN);
     let refused = topics.iter().find_map(|topic| Some((topic, refusal(topic)?)));
     Some(match refused {

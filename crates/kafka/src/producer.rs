@@ -99,7 +99,7 @@ impl KafkaProducer {
         properties.push((BATCH_SIZE.to_owned(), batch_bytes_max.to_string()));
         let client = Producer::new(&properties);
         Ok(KafkaProducer {
-            client: client.map_err(|reason| cluster::refused_property(settings, &reason))?,
+            client: client.map_err(|error| cluster::refused_client(settings, &error))?,
             login: SaslLogin::of(settings, &properties),
             batch_bytes_max,
             first_sent: None,

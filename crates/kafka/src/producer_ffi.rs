@@ -15,7 +15,9 @@ use std::ptr;
 use std::time::Duration;
 
 use rdkafka::bindings as c;
+use rdkafka::bindings::rd_kafka_conf_res_t as Set;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
+use rdkafka::error::{KafkaError, KafkaResult};
 use socket2::SockRef;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicId};
@@ -50,9 +52,12 @@ type Partitioner = unsafe extern "C" fn(
 ) -> i32;
 
 impl Producer {
-    /// Makes a producer. If a property has two values the later one counts. The error
-    /// names the property.
-    pub(super) fn new(properties: &[(String, String)]) -> Result<Producer, String> {
+    /// Makes a producer. If a property has two values the later one counts. The error is
+    /// [`KafkaError::ClientConfig`], without the value, or [`KafkaError::ClientCreation`].
+    pub(super) fn new(properties: &[(String, String)]) -> KafkaResult<Producer> {
+        let refused = |result, reason, name: &str| {
+            KafkaError::ClientConfig(result, reason, name.to_owned(), String::new())
+        };
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `conf` is fresh; strings are NUL-terminated; `message` outlives each call; on
         // success `rd_kafka_new` takes `conf` over, otherwise it is destroyed here.
@@ -60,15 +65,16 @@ impl Producer {
             let conf = c::rd_kafka_conf_new();
             for (name, value) in properties {
                 let texts = (CString::new(name.as_str()), CString::new(value.as_str()));
-                let (Ok(name), Ok(value)) = texts else {
+                let (Ok(key), Ok(value)) = texts else {
                     c::rd_kafka_conf_destroy(conf);
-                    return Err(format!("property {name} contains a NUL byte"));
+                    let reason = format!("property {name} contains a NUL byte");
+                    return Err(refused(Set::RD_KAFKA_CONF_INVALID, reason, name));
                 };
                 let (text, length) = (message.as_mut_ptr(), message.len());
-                let set = c::rd_kafka_conf_set(conf, name.as_ptr(), value.as_ptr(), text, length);
-                if set != c::rd_kafka_conf_res_t::RD_KAFKA_CONF_OK {
+                let set = c::rd_kafka_conf_set(conf, key.as_ptr(), value.as_ptr(), text, length);
+                if set != Set::RD_KAFKA_CONF_OK {
                     c::rd_kafka_conf_destroy(conf);
-                    return Err(text_of(message.as_ptr()));
+                    return Err(refused(set, text_of(message.as_ptr()), name));
                 }
             }
             c::rd_kafka_conf_set_events(conf, c::RD_KAFKA_EVENT_DR | c::RD_KAFKA_EVENT_ERROR);
@@ -78,7 +84,7 @@ impl Producer {
             let rk = c::rd_kafka_new(kind, conf, message.as_mut_ptr(), message.len());
             if rk.is_null() {
                 c::rd_kafka_conf_destroy(conf);
-                return Err(text_of(message.as_ptr()));
+                return Err(KafkaError::ClientCreation(text_of(message.as_ptr())));
             }
             let queue = c::rd_kafka_queue_get_main(rk);
             let (topics, handles) = (HashMap::new(), Vec::new());

@@ -1,11 +1,43 @@
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 
 use super::*;
+use crate::scan::TopicScan;
+use walrelay_base::error::Exit;
+use walrelay_base::secret::Secret;
 
 /// Far more than the second after which librdkafka looks for a broker.
 const LIMIT: Duration = Duration::from_secs(30);
+
+fn settings(brokers: String, properties: &[(&str, &str)]) -> KafkaSettings {
+    let properties = properties.iter().map(|(name, it)| ((*name).to_owned(), Secret::new(*it)));
+    KafkaSettings {
+        brokers,
+        properties: properties.collect(),
+        topics: Vec::new(),
+        partitions: 1,
+        replication: 1,
+    }
+}
+
+#[test]
+fn a_client_that_is_not_made_may_be_made_later_unless_a_property_is_refused() {
+    let faults = |property| {
+        let properties = [("security.protocol", "ssl"), property];
+        let settings = settings("127.0.0.1:1".to_owned(), &properties);
+        let producer = KafkaProducer::open(&settings, &[], 1_000_000).err().unwrap();
+        [producer, TopicScan::new(&settings, "group", &[]).err().unwrap()]
+    };
+    for fault in faults(("ssl.key.location", "/nowhere/key.pem")) {
+        assert_eq!((fault.may_pass, fault.exit), (true, Exit::Usage), "{fault}");
+        assert!(fault.what.contains("ssl.key.location"), "{fault}");
+    }
+    for fault in faults(("ssl.no.such.property", "hidden")) {
+        assert_eq!((fault.may_pass, fault.exit), (false, Exit::Usage), "{fault}");
+        assert!(fault.what.contains("ssl.no.such.property"), "{fault}");
+        assert!(!fault.what.contains("hidden"), "{fault}");
+    }
+}
 
 #[test]
 fn a_client_that_knows_no_broker_connects_to_those_that_are_named_to_it() {
@@ -13,13 +45,7 @@ fn a_client_that_knows_no_broker_connects_to_those_that_are_named_to_it() {
     let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
-    let settings = KafkaSettings {
-        brokers: listener.local_addr().unwrap().to_string(),
-        properties: BTreeMap::new(),
-        topics: Vec::new(),
-        partitions: 1,
-        replication: 1,
-    };
+    let settings = settings(listener.local_addr().unwrap().to_string(), &[]);
     let own = [
         ("bootstrap.servers", refusing.as_str()),
         ("metadata.recovery.strategy", "none"),

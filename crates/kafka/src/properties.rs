@@ -32,6 +32,8 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("reconnect.backoff.max.ms", "500"),
     ("retry.backoff.ms", "50"),
     ("log.connection.close", "false"),
+    // A client that is dropped would wait a second for the last answer, on the data thread.
+    ("enable.metrics.push", "false"),
 ];
 
 /// Partitioners that send all records of a key to one partition.

@@ -64,7 +64,7 @@ pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
 pub(super) fn unanswered(settings: &KafkaSettings, within: Duration, reason: &str) -> Fault {
     let mend = reaching(reason);
     let what = format!("no Kafka broker answered within {} s: {reason}", within.as_secs());
-    Fault::new(Exit::Sink, UNREACHABLE, what, cluster::brokers_key(settings), mend)
+    Fault::new(Exit::Sink, UNREACHABLE, what, cluster::brokers_key(settings), mend).passing()
 }
 
 /// The remedy for an error of librdkafka's about a connection.

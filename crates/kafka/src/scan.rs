@@ -35,9 +35,11 @@ const READ_ONLY: &[(&str, &str)] = &[
     // The relay's records are in no transaction, and an open one of others would hide the end.
     ("isolation.level", "read_uncommitted"),
     ("allow.auto.create.topics", "false"),
+    // A consumer that is dropped would wait a second for the last answer.
+    ("enable.metrics.push", "false"),
 ];
 
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+pub(super) const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// The records of a partition that were there when its end was asked for.
 pub(super) struct PartitionRange {
@@ -83,8 +85,7 @@ impl TopicScan {
         }
         let created = config.create_with_context(ConnectionErrors::default());
         Ok(TopicScan {
-            consumer: created
-                .map_err(|error| cluster::refused_property(settings, &error.to_string()))?,
+            consumer: created.map_err(|error| cluster::refused_client(settings, &error))?,
             brokers: settings.brokers.clone(),
             lost_brokers: LostBrokers::default(),
             topic: String::new(),

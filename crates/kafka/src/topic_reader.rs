@@ -4,6 +4,10 @@
 //! For the next process a record counts as stored only if it would count as confirmed. Consumers are
 //! shown what every replica in sync has, and these may be fewer than `min.insync.replicas`, so a
 //! partition is left out unless all its replicas are in sync.
+//!
+//! A partition is shown up to the first record of a transaction that is open, by whomever. What the
+//! relay has published behind it would be taken for not stored, so such a partition is left out, too,
+//! unless the transaction ends soon.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +16,13 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
 use super::record_ffi::headers_of_read;
-use super::scan::{TopicScan, time};
+use super::scan::{ASK_AGAIN_AFTER, PartitionRange, TopicScan, time};
 use super::settings::KafkaSettings;
 use walrelay_base::error::Fault;
 use walrelay_base::event::Outbound;
 use walrelay_sink::topic_reader::TopicReader;
 
+const GROUP: &str = "walrelay-topics";
 const PROPERTIES: &[(&str, &str)] = &[
     // What a transaction of another producer has taken back is not in the topic.
     ("isolation.level", "read_committed"),
@@ -29,12 +34,26 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("fetch.queue.backoff.ms", "5"),
 ];
 
+/// How long the end of open transactions is waited for.
+const TRANSACTIONS_END_WITHIN: Duration = Duration::from_secs(1);
 const OUT_OF_SYNC: &str =
     "a replica is not in sync: what an earlier process has published there may be published again";
+const TRANSACTION_OPEN: &str = "a transaction of another producer is open: what an earlier process has published there may be published again";
+
+/// Reads the ends of topics.
+pub(super) struct EndReader {
+    scan: TopicScan,
+    /// Tells how far a partition reaches, with open transactions.
+    uncommitted: TopicScan,
+}
+
+pub(super) fn open(settings: &KafkaSettings) -> Result<EndReader, Fault> {
+    Ok(EndReader { scan: scan(settings)?, uncommitted: TopicScan::new(settings, GROUP, &[])? })
+}
 
 /// A scan for the ends of topics.
-pub(super) fn open(settings: &KafkaSettings) -> Result<TopicScan, Fault> {
-    TopicScan::new(settings, "walrelay-topics", PROPERTIES)
+pub(super) fn scan(settings: &KafkaSettings) -> Result<TopicScan, Fault> {
+    TopicScan::new(settings, GROUP, PROPERTIES)
 }
 
 /// Why records of the topic cannot be read, if they cannot.
@@ -49,34 +68,55 @@ pub(super) fn refusal(scan: &mut TopicScan, topic: &str, within: Duration) -> Op
     probe().err().map(|error| reason(&error, topic))
 }
 
-/// Begins to read the partitions whose replicas are all in sync. Returns whether these are all in
-/// which there is something to read.
-fn start_in_sync(
-    scan: &mut TopicScan,
-    topic: &str,
-    from_unix_us: i64,
-    deadline: Instant,
-) -> KafkaResult<bool> {
-    let left = || deadline.saturating_duration_since(Instant::now());
-    let ids: Vec<i32> = scan.partitions(topic, left())?.iter().map(|found| found.id).collect();
-    let mut ranges = scan.ranges(topic, &ids, time(from_unix_us), deadline)?;
-    ranges.retain(|range| range.start < range.end);
-    let count = ranges.len();
-    // Asked after the ends: so whatever is before them is in all these replicas.
-    let described = scan.partitions(topic, left())?;
-    ranges.retain(|range| {
-        let is_in_sync = described.iter().any(|it| it.id == range.id && it.is_in_sync);
-        if !is_in_sync {
+impl EndReader {
+    /// Begins to read the partitions whose replicas are all in sync, and in which no transaction is
+    /// open. Returns whether these are all in which there is something to read.
+    fn start(&mut self, topic: &str, from_unix_us: i64, deadline: Instant) -> KafkaResult<bool> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let found = self.scan.partitions(topic, left())?;
+        let ids: Vec<i32> = found.iter().map(|found| found.id).collect();
+        let reached = self.uncommitted.offsets(topic, &ids, Offset::End, deadline)?;
+        let reached = |range: &PartitionRange| reached.get(&range.id).copied().unwrap_or(i64::MAX);
+        let patience = deadline.min(Instant::now() + TRANSACTIONS_END_WITHIN);
+        let mut ranges = loop {
+            let ranges = self.scan.ranges(topic, &ids, time(from_unix_us), deadline)?;
+            let is_open = ranges.iter().any(|range| range.end < reached(range));
+            if !is_open || Instant::now() >= patience {
+                break ranges;
+            }
+            std::thread::sleep(ASK_AGAIN_AFTER);
+        };
+        ranges.retain(|range| range.start < range.end.max(reached(range)));
+        let count = ranges.len();
+        // Asked after the ends: so whatever is before them is in all these replicas.
+        let described = self.scan.partitions(topic, left())?;
+        ranges.retain(|range| {
             let partition = range.id;
-            tracing::warn!(code = "sink.topic-replica-unread", topic, partition, "{OUT_OF_SYNC}");
-        }
-        is_in_sync
-    });
-    scan.start(topic, &ranges)?;
-    Ok(ranges.len() == count)
+            let is_in_sync = described.iter().any(|it| it.id == partition && it.is_in_sync);
+            let is_decided = range.end >= reached(range);
+            if !is_in_sync {
+                tracing::warn!(
+                    code = "sink.topic-replica-unread",
+                    topic,
+                    partition,
+                    "{OUT_OF_SYNC}"
+                );
+            } else if !is_decided {
+                tracing::warn!(
+                    code = "sink.topic-transaction-open",
+                    topic,
+                    partition,
+                    "{TRANSACTION_OPEN}"
+                );
+            }
+            is_in_sync && is_decided
+        });
+        self.scan.start(topic, &ranges)?;
+        Ok(ranges.len() == count)
+    }
 }
 
-impl TopicReader for TopicScan {
+impl TopicReader for EndReader {
     fn read(
         &mut self,
         topic: &str,
@@ -86,8 +126,9 @@ impl TopicReader for TopicScan {
     ) -> Result<bool, String> {
         let deadline = Instant::now() + within;
         let take = &mut |message: &BorrowedMessage<'_>| take_record(message, take);
-        let read = start_in_sync(self, topic, from_unix_us, deadline)
-            .and_then(|whole| Ok((whole, self.read(deadline, take)?)));
+        let read = self
+            .start(topic, from_unix_us, deadline)
+            .and_then(|whole| Ok((whole, self.scan.read(deadline, take)?)));
         match read {
             Ok((whole, true)) => Ok(whole),
             Ok((_, false)) => Err("it has too many records".to_owned()),

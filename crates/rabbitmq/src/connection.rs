@@ -76,19 +76,15 @@ impl AmqpConnection {
         host: usize,
         frame_bytes_max: u32,
     ) -> AmqpResult<AmqpConnection> {
-        let limit = settings.connect_timeout;
-        let late = || dial::late(settings);
         let login = dial::login(settings)?;
-        let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
-        let (stream, _socket) = dialled.map_err(|_| late())??;
+        let (stream, _socket) = dial(settings, &settings.hosts[host]).await?;
         let uri = uri(settings, &login, &settings.hosts[host], frame_bytes_max);
         let opening = async {
             let connection = shake_hands(uri, plain(stream)?).await.map_err(loss_of)?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             AmqpResult::Ok((Probe(Arc::new(connection)), events))
         };
-        let Ok(opened) = timeout(limit, opening).await else { return Err(late()) };
-        match opened {
+        match dial::in_time(settings, opening).await? {
             Ok((probe, events)) => Ok(AmqpConnection { probe, host, events, _socket }),
             Err(loss) if loss.code.is_some() => Err(publish_login::likely_cause(settings, loss)),
             // The login of the other connection knows more of why it fails without a reason.

@@ -3,12 +3,12 @@
 //! The socket is connected here, for lapin too, so that a connection attempt has a deadline, the
 //! socket can be shut down, and TLS is the relay's own ([`super::tls`]).
 
-use std::io;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
@@ -45,15 +45,8 @@ pub(super) async fn dial(
     settings: &RabbitSettings,
     host: &RabbitHost,
 ) -> AmqpResult<(Dialled, ShutdownOnDrop)> {
-    let addresses = lookup_host((host.name.as_str(), host.port)).await?;
-    let mut connected = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    for address in addresses {
-        connected = TcpStream::connect(address).await;
-        if connected.is_ok() {
-            break;
-        }
-    }
-    let stream = connected?;
+    let addresses = in_time(settings, lookup_host((host.name.as_str(), host.port))).await??;
+    let stream = connect(settings, addresses).await?;
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     // The kernel must not send what a dead connection still holds after what the next one sends.
@@ -63,8 +56,36 @@ pub(super) async fn dial(
     if !settings.is_encrypted {
         return Ok((Dialled::Plain(stream), socket));
     }
-    let encrypted = tls::connect(stream, &host.name, &settings.tls_files).await;
+    let handshake = tls::connect(stream, &host.name, &settings.tls_files);
+    let encrypted = in_time(settings, handshake).await?;
     Ok((Dialled::Encrypted(Box::new(encrypted.map_err(|error| tls::loss_of(&error))?)), socket))
+}
+
+/// Connects to the first address that accepts. Each has the whole time: a silent one must not keep
+/// the next from being tried.
+async fn connect(
+    settings: &RabbitSettings,
+    addresses: impl Iterator<Item = SocketAddr>,
+) -> AmqpResult<TcpStream> {
+    let mut loss = ConnectionLoss::of("the name has no address");
+    for address in addresses {
+        match in_time(settings, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => loss = error.into(),
+            Err(late) => loss = late,
+        }
+    }
+    Err(loss)
+}
+
+/// Waits for a step of an attempt as long as it may take.
+pub(super) async fn in_time<T>(
+    settings: &RabbitSettings,
+    step: impl Future<Output = T>,
+) -> AmqpResult<T> {
+    let limit = settings.connect_timeout;
+    let late = |_| ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
+    timeout(limit, step).await.map_err(late)
 }
 
 /// Calls `attempt` with the number of each host, beginning with `from`, until one succeeds. The loss
@@ -102,13 +123,11 @@ pub(super) fn login(settings: &RabbitSettings) -> AmqpResult<RabbitLogin> {
     })
 }
 
-/// The loss of a host that has not answered in time.
-pub(super) fn late(settings: &RabbitSettings) -> ConnectionLoss {
-    let limit = settings.connect_timeout;
-    ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()))
-}
-
 /// The heartbeat in whole seconds, which is what AMQP agrees on.
 pub(super) fn heartbeat_s(settings: &RabbitSettings) -> u16 {
     u16::try_from(settings.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1)
 }
+
+#[cfg(test)]
+#[path = "dial_tests.rs"]
+mod tests;

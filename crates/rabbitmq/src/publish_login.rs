@@ -5,7 +5,6 @@ use std::io;
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
 use walrelay_amqp::frame::Frame;
 use walrelay_amqp::login::{Login, LoginError, LoginRequest};
 use walrelay_amqp::method::Mechanism;
@@ -46,10 +45,7 @@ pub(super) async fn log_in(
     host: usize,
 ) -> AmqpResult<PublishConnection> {
     let request = request(settings)?;
-    let limit = settings.connect_timeout;
-    let late = || dial::late(settings);
-    let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
-    let (mut stream, socket) = dialled.map_err(|_| late())??;
+    let (mut stream, socket) = dial(settings, &settings.hosts[host]).await?;
     let mut frame_bytes_offered = 0;
     let opening = async {
         match &mut stream {
@@ -57,7 +53,7 @@ pub(super) async fn log_in(
             Dialled::Encrypted(stream) => open(stream, request, &mut frame_bytes_offered).await,
         }
     };
-    let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
+    let opened = dial::in_time(settings, opening).await.and_then(|opened| opened);
     check_frames(settings, frame_bytes_offered as usize)?;
     let LoggedIn { session, channel, events, input } =
         opened.map_err(|loss| likely_cause(settings, loss))?;
@@ -96,11 +92,9 @@ async fn open(
     let (mut input, mut out) = (Vec::new(), Vec::new());
     let mut login = Login::begin(request, &mut out);
     let mut session = loop {
-        let length = next(stream, &mut input, &mut out).await?;
-        let Some((frame, _)) = Frame::split(&input).map_err(unreadable)? else { continue };
-        let agreed = login.take(frame, &mut out);
+        let agreed =
+            next(stream, &mut input, &mut out, |frame, out| login.take(frame, out)).await?;
         *frame_bytes_offered = login.frame_max_offered();
-        input.drain(..length);
         match agreed {
             Ok(Some(agreed)) => break Session::new(agreed, Instant::now()),
             Ok(None) => {}
@@ -116,11 +110,9 @@ async fn open(
         return Err(ConnectionLoss::of("the broker allows no channel"));
     }
     loop {
-        let length = next(stream, &mut input, &mut out).await?;
-        let Some((frame, _)) = Frame::split(&input).map_err(unreadable)? else { continue };
-        let event = session.take(frame, &mut out).map_err(unreadable)?;
-        input.drain(..length);
-        match event {
+        let event =
+            next(stream, &mut input, &mut out, |frame, out| session.take(frame, out)).await?;
+        match event.map_err(unreadable)? {
             Some(Event::ChannelOpened(channel)) => {
                 send(stream, &out).await?;
                 return Ok(LoggedIn { session, channel, events, input });
@@ -134,17 +126,21 @@ async fn open(
     }
 }
 
-/// Sends what is to be sent, and waits until a whole frame has arrived. Returns its length.
-async fn next(
+/// Sends what is to be sent, waits until a whole frame has arrived, and passes it to `take`, which
+/// adds its answer to `out`.
+async fn next<T>(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     input: &mut Vec<u8>,
     out: &mut Vec<u8>,
-) -> AmqpResult<usize> {
+    take: impl FnOnce(Frame<'_>, &mut Vec<u8>) -> T,
+) -> AmqpResult<T> {
     send(stream, out).await?;
     out.clear();
     loop {
-        if let Some((_, length)) = Frame::split(input).map_err(unreadable)? {
-            return Ok(length);
+        if let Some((frame, length)) = Frame::split(input).map_err(unreadable)? {
+            let taken = take(frame, out);
+            input.drain(..length);
+            return Ok(taken);
         }
         let read = stream.read_buf(input).await.map_err(|error| tls::loss_of(&error))?;
         if read == 0 {

@@ -64,7 +64,7 @@ settings! {
         /// Interval of the heartbeats, in whole seconds. A connection on which nothing arrives for
         /// twice this time is closed.
         pub(super) heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
-        /// Maximum time to connect to one host and log in.
+        /// Maximum time to connect to one address of a host, and to log in there.
         pub(super) connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
 
         pub(super) is_encrypted: bool,

@@ -9,7 +9,8 @@ pub trait TopicReader: Send {
     /// the topic ends now, and those of each partition in order. A record that the broker might
     /// still lose is not handed over.
     ///
-    /// Returns whether all partitions were read: one is left out if its replicas are not in sync.
+    /// Returns whether all partitions were read: one is left out if its replicas are not in sync, or
+    /// if a record is not shown because a transaction is open.
     /// Fails when that takes longer than `within`, or when `take` returns false.
     fn read(
         &mut self,

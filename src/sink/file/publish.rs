@@ -150,10 +150,12 @@ impl Writer {
                 let file = if is_dead_letter { &mut dead_letters } else { &mut events };
                 let bytes = lines.iter().map(|line| line.text.as_slice()).collect::<Vec<_>>();
                 let bytes = bytes.concat();
-                let Some(back) = self.write(file, &bytes) else { return };
+                if !self.write(file, &bytes) {
+                    return;
+                }
                 self.shared.waiting_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
                 let confirmed = lines.iter().map(|line| SinkReport::Confirmed(line.sequence));
-                self.report(back.into_iter().chain(confirmed).collect());
+                self.report(confirmed.collect());
             }
         }
     }
@@ -170,18 +172,20 @@ impl Writer {
         lines
     }
 
-    /// Appends until it succeeds, and returns what ends an outage that was reported; none when the
-    /// sink was dropped.
-    fn write(&self, file: &mut AppendFile, bytes: &[u8]) -> Option<Option<SinkReport>> {
-        let mut reported = None;
+    /// Appends until it succeeds, and reports an outage and its end. False when the sink was dropped.
+    fn write(&self, file: &mut AppendFile, bytes: &[u8]) -> bool {
+        let mut reported: Option<String> = None;
         loop {
             let locked = file.lock();
             // Another sink may have had the lock before, and have written these lines and later ones.
             if self.shared.closed.load(Ordering::SeqCst) {
-                return None;
+                return false;
             }
             let Err(error) = locked.and_then(|()| file.append(bytes)) else {
-                return Some(reported.map(|_: String| SinkReport::Reachable));
+                if reported.is_some() {
+                    self.report(vec![SinkReport::Reachable]);
+                }
+                return true;
             };
             let reason = format!("cannot write {}: {error}", file.path.display());
             if reported.as_ref() != Some(&reason) {

@@ -42,6 +42,8 @@ pub struct Fault {
     pub mend: String,
     /// Set where the stop protects data, and so outlives the process: see [`super::stop`].
     pub doubt: Option<Box<Doubt>>,
+    /// It may pass by itself, as the outage of a server does: a relay that runs tries again.
+    pub may_pass: bool,
 }
 
 /// Where events may be missing: what was committed between the two positions.
@@ -61,13 +63,19 @@ impl Fault {
     ) -> Fault {
         let text = |text: String| bounded(text, TEXT_BYTES_MAX);
         let (what, place, mend) = (text(what.into()), text(place.into()), text(mend.into()));
-        Fault { code, exit, what, place, mend, doubt: None }
+        Fault { code, exit, what, place, mend, doubt: None, may_pass: false }
     }
 
     /// The stop stays until somebody acknowledges it.
     #[must_use]
     pub fn stays(self, from: Lsn, to: Lsn) -> Fault {
         Fault { doubt: Some(Box::new(Doubt { from, to })), ..self }
+    }
+
+    /// Sets [`Fault::may_pass`].
+    #[must_use]
+    pub fn passing(self) -> Fault {
+        Fault { may_pass: true, ..self }
     }
 
     /// For faults with which the process does not end.

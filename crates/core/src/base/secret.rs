@@ -6,9 +6,6 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
-/// The code of a secret whose file cannot be read while the relay runs: it may be readable again.
-pub const SECRET_UNREAD: &str = "config.secret-unread";
-
 /// Prints as `***`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret {

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
-use crate::base::secret::SECRET_UNREAD;
 use crate::sink::{Sink, SinkReport};
 
 /// Builds a sink; called again when one has broken.
@@ -230,8 +229,8 @@ impl SinkDriver {
         let Some(next) = &mut self.next else { return Ok(false) };
         match (next.factory)() {
             Ok(sink) => self.sink = Some(sink),
-            // It may be readable again, as after the replacement of a mounted volume.
-            Err(fault) if fault.code == SECRET_UNREAD => {
+            // As a file that is missing while the volume is replaced.
+            Err(fault) if fault.may_pass => {
                 next.delay(now);
                 self.unreachable(format!("{} ({})", fault.what, fault.place));
                 return Ok(false);
@@ -242,3 +241,7 @@ impl SinkDriver {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

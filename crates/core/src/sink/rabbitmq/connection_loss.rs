@@ -146,6 +146,11 @@ impl ConnectionLoss {
         self.meaning() == Some(CloseMeaning::BadMessage)
     }
 
+    /// True if the broker closed because of its own state.
+    pub fn is_over_broker(&self) -> bool {
+        self.meaning() == Some(CloseMeaning::BrokerFailure)
+    }
+
     /// True if the broker refused a publish: the login may not publish there.
     pub fn is_refused_publish(&self) -> bool {
         self.meaning() == Some(CloseMeaning::NotPermitted)
@@ -233,7 +238,8 @@ impl ConnectionLoss {
         }
     }
 
-    /// The fault of a broker to which no connection can be opened.
+    /// The fault of a broker to which no connection can be opened. It may pass even if the login is
+    /// refused: the next connection has the login and the certificate that the files have then.
     pub fn unreachable(&self, address: &AmqpAddress) -> Fault {
         let (code, mend) = match (self.code, &self.cause) {
             (_, Some(KnownCause { code, mend, .. })) => (*code, (*mend).to_owned()),
@@ -250,7 +256,7 @@ impl ConnectionLoss {
             ),
         };
         let what = format!("no RabbitMQ could be used: {}", self.text);
-        Fault::new(Exit::Sink, code, what, address.place.clone(), mend)
+        Fault::new(Exit::Sink, code, what, address.place.clone(), mend).passing()
     }
 }
 

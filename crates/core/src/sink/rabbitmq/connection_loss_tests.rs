@@ -66,5 +66,7 @@ fn a_limit_that_is_reached_is_no_refused_login() {
     // GIVEN a virtual host that does not exist THEN another login is refused, too
     let loss = ConnectionLoss::refused(NOT_ALLOWED, "NOT_ALLOWED - vhost v not found");
     assert!(loss.is_final() && loss.is_login_refused());
-    assert_eq!(loss.unreachable(&address).code, "sink.vhost");
+    let fault = loss.unreachable(&address);
+    // A later connection may have another login.
+    assert_eq!((fault.code, fault.may_pass), ("sink.vhost", true));
 }
