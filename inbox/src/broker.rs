@@ -84,10 +84,11 @@ pub(crate) struct Outgoing<'m> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination<'m> {
-    /// A retry level, by the last part of its name.
+    /// A retry level, by the last part of its name. The copy waits there no longer than the level
+    /// lasts.
     Level {
         name: &'m str,
-        delay: Duration,
+        wait: Duration,
     },
     DeadLetters,
 }

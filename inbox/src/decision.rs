@@ -1,8 +1,10 @@
 //! Decision about a message after it was tried: pure, one match.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::Failure;
+use crate::settings::Level;
 
 /// Class of a message that failed after its last level, too.
 pub(crate) const EXHAUSTED: &str = "consumer.exhausted";
@@ -14,8 +16,9 @@ pub(crate) enum Verdict {
     Processed,
     /// Another delivery of the message was processed, or a newer copy of it is under way.
     Duplicate,
-    /// An earlier message of its key is in this retry level.
-    Waiting { level: i32 },
+    /// An earlier message of its key is in this retry level. It is due after this time, or was due so
+    /// long ago.
+    Waiting { level: i32, due: Duration },
     /// The handler has failed, and its transaction is rolled back.
     Failed { failure: Failure, reason: String },
     /// Without a usable id a repetition could not be recognised. The database knows nothing of it.
@@ -28,6 +31,7 @@ pub(crate) enum Step {
     Acknowledge(Outcome),
     Copy {
         level: usize,
+        wait: Duration,
         attempts: u32,
         outcome: Outcome,
     },
@@ -80,18 +84,21 @@ impl Outcome {
     }
 }
 
-/// `attempts` have failed before this one; levels are numbered from 1 to `levels`.
-pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step {
+/// `attempts` have failed before this one; levels are numbered from 1.
+pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: &[Level]) -> Step {
     let dead_letter = |class: Cow<'static, str>, attempts, reason| {
         Step::DeadLetter(Cause { class, attempts, reason, has_id: true })
     };
     match verdict {
         Verdict::Processed => Step::Acknowledge(Outcome::Processed),
         Verdict::Duplicate => Step::Acknowledge(Outcome::Duplicate),
-        // The levels may have been fewer when the earlier message was deferred.
-        Verdict::Waiting { level } if levels > 0 => {
-            let level = usize::try_from(level).unwrap_or_default().clamp(1, levels);
-            Step::Copy { level, attempts, outcome: Outcome::Deferred }
+        // It waits until the earlier one is due: if it waited for the whole time of the level, a key
+        // with steady traffic would never leave it. If that one is late, the pauses double. There may
+        // have been more levels when that one was deferred.
+        Verdict::Waiting { level, due } if !levels.is_empty() => {
+            let level = usize::try_from(level).unwrap_or_default().clamp(1, levels.len());
+            let wait = due.min(levels[level - 1].delay);
+            Step::Copy { level, wait, attempts, outcome: Outcome::Deferred }
         }
         Verdict::Waiting { .. } => dead_letter(
             EXHAUSTED.into(),
@@ -103,10 +110,12 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
             let attempts = attempts.saturating_add(1);
             let level = usize::try_from(attempts).unwrap_or(usize::MAX);
             match failure {
-                Failure::Transient if level <= levels => {
-                    Step::Copy { level, attempts, outcome: Outcome::Retried }
-                }
-                Failure::Transient => dead_letter(EXHAUSTED.into(), attempts, reason),
+                Failure::Transient => match levels.get(level - 1) {
+                    Some(Level { delay: wait, .. }) => {
+                        Step::Copy { level, wait: *wait, attempts, outcome: Outcome::Retried }
+                    }
+                    None => dead_letter(EXHAUSTED.into(), attempts, reason),
+                },
                 Failure::Permanent => dead_letter("consumer.permanent".into(), attempts, reason),
                 Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
                 Failure::Hold => Step::Hold { reason },
@@ -123,18 +132,23 @@ pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step 
 mod tests {
     use super::*;
 
+    /// Of 30 s, 1 min and 5 min.
+    fn levels() -> Vec<Level> {
+        crate::Settings::new("billing", "").levels
+    }
+
     fn failed(failure: Failure) -> Verdict {
         Verdict::Failed { failure, reason: "why".into() }
     }
 
     #[test]
     fn a_transient_failure_goes_up_one_level_each_time_and_then_to_the_dead_letters() {
-        for (attempts, level) in [(0, 1), (1, 2), (2, 3)] {
-            let step = next_step(failed(Failure::Transient), attempts, 3);
-            let outcome = Outcome::Retried;
-            assert_eq!(step, Step::Copy { level, attempts: attempts + 1, outcome });
+        for (attempts, level, wait) in [(0, 1, 30), (1, 2, 60), (2, 3, 300)] {
+            let step = next_step(failed(Failure::Transient), attempts, &levels());
+            let (wait, outcome) = (Duration::from_secs(wait), Outcome::Retried);
+            assert_eq!(step, Step::Copy { level, wait, attempts: attempts + 1, outcome });
         }
-        let last = next_step(failed(Failure::Transient), 3, 3);
+        let last = next_step(failed(Failure::Transient), 3, &levels());
         let class = "consumer.exhausted".into();
         let reason = "why".into();
         let cause = Cause { class, attempts: 4, reason, has_id: true };
@@ -150,33 +164,41 @@ mod tests {
         ] {
             let (class, reason) = (name.into(), "why".into());
             let cause = Cause { class, attempts: 1, reason, has_id: true };
-            assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(cause));
+            assert_eq!(next_step(failed(failure), 0, &levels()), Step::DeadLetter(cause));
         }
     }
 
     #[test]
     fn what_is_not_the_fault_of_the_message_holds_its_lane_however_often_it_has_failed() {
         for attempts in [0, 9] {
-            let step = next_step(failed(Failure::Hold), attempts, 3);
+            let step = next_step(failed(Failure::Hold), attempts, &levels());
             assert_eq!(step, Step::Hold { reason: "why".to_owned() });
         }
     }
 
     #[test]
-    fn what_waits_goes_to_the_level_of_the_message_before_it_and_is_not_counted() {
-        let step = |level, levels| next_step(Verdict::Waiting { level }, 1, levels);
-        let deferred = |level| Step::Copy { level, attempts: 1, outcome: Outcome::Deferred };
-        assert_eq!(step(2, 3), deferred(2));
-        assert_eq!(step(5, 3), deferred(3), "there were more levels");
-        assert_eq!(step(0, 3), deferred(1));
-        assert!(matches!(step(1, 0), Step::DeadLetter(_)), "there were levels");
+    fn what_waits_goes_to_the_level_of_the_message_before_it_until_that_is_due_and_is_not_counted()
+    {
+        let step = |level, due, levels: &[Level]| {
+            let due = Duration::from_secs(due);
+            next_step(Verdict::Waiting { level, due }, 1, levels)
+        };
+        let deferred = |level, wait| {
+            let (wait, outcome) = (Duration::from_secs(wait), Outcome::Deferred);
+            Step::Copy { level, wait, attempts: 1, outcome }
+        };
+        assert_eq!(step(2, 7, &levels()), deferred(2, 7));
+        assert_eq!(step(2, 70, &levels()), deferred(2, 60), "no longer than the level lasts");
+        assert_eq!(step(5, 7, &levels()), deferred(3, 7), "there were more levels");
+        assert_eq!(step(0, 7, &levels()), deferred(1, 7));
+        assert!(matches!(step(1, 7, &[]), Step::DeadLetter(_)), "there were levels");
     }
 
     #[test]
     fn a_repetition_is_acknowledged_and_no_id_is_a_dead_letter() {
-        let duplicate = next_step(Verdict::Duplicate, 2, 3);
+        let duplicate = next_step(Verdict::Duplicate, 2, &levels());
         assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
-        let none = next_step(Verdict::NoId { reason: "why".into() }, 0, 3);
+        let none = next_step(Verdict::NoId { reason: "why".into() }, 0, &levels());
         let (class, reason) = ("consumer.no-id".into(), "why".into());
         let cause = Cause { class, attempts: 0, reason, has_id: false };
         assert_eq!(none, Step::DeadLetter(cause));

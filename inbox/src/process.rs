@@ -129,8 +129,9 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                     self.wait(HoldReason::Handler, &reason, message, token).await?;
                     continue;
                 }
-                Step::Copy { level, attempts, outcome } => {
-                    match self.copy_to_level(message, token, level, attempts, outcome).await? {
+                Step::Copy { level, wait, attempts, outcome } => {
+                    match self.copy_to_level(message, token, level, wait, attempts, outcome).await?
+                    {
                         Ok(outcome) => return Ok(outcome),
                         Err(Refused(reason)) => {
                             let class = "consumer.refused-copy".into();
@@ -171,8 +172,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
         }
-        let levels = self.shared.settings.levels.len();
-        Ok(next_step(verdict, message.failed_attempts(), levels))
+        Ok(next_step(verdict, message.failed_attempts(), &self.shared.settings.levels))
     }
 
     /// Tries the message until there is a verdict.
@@ -237,9 +237,9 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 return Ok(Verdict::Duplicate);
             }
             Claim::Superseded => return Ok(Verdict::Duplicate),
-            Claim::Waiting { level, attempts } => {
+            Claim::Waiting { level, due, attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
-                return Ok(Verdict::Waiting { level });
+                return Ok(Verdict::Waiting { level, due });
             }
         };
         shared.metrics.processed_in(began.elapsed());
@@ -253,20 +253,21 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
         level: usize,
+        wait: Duration,
         attempts: u32,
         outcome: Outcome,
     ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let row_level = i32::try_from(level).unwrap_or(i32::MAX);
-        let defer = Change::Defer { level: row_level, attempts: number(attempts) };
+        let defer = Change::Defer { level: row_level, attempts: number(attempts), wait };
         let Some(copy) = self.change(message, token, defer).await? else {
             return Ok(Ok(Outcome::Duplicate));
         };
         let has_failed = outcome == Outcome::Retried;
         let level = &shared.settings.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
-        let destination = Destination::Level { name: &level.name, delay: level.delay };
+        let destination = Destination::Level { name: &level.name, wait };
         let value = message.received().value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
         let published = shared.publish(&outgoing, token).await?;

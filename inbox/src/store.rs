@@ -17,6 +17,8 @@
 //! `dead_replays` is how often it had been replayed by then. A further replay is handled, and takes
 //! the row over.
 
+use std::time::Duration;
+
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Statement, Transaction};
 
@@ -29,7 +31,8 @@ WITH own AS MATERIALIZED (
     SELECT position, attempts, copy FROM deferred_messages
     WHERE consumer = $1 AND message_id = $2
 ), earlier AS MATERIALIZED (
-    SELECT level FROM deferred_messages AS before
+    SELECT level, extract(epoch FROM due_at - now())::float8 AS due_in
+    FROM deferred_messages AS before
     WHERE consumer = $1 AND message_key = $3
       AND position < coalesce((SELECT position FROM own), 9223372036854775807)
       AND NOT EXISTS (
@@ -53,18 +56,22 @@ SELECT EXISTS (SELECT FROM fresh),
            WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $5, true)),
        (SELECT level FROM earlier),
        (SELECT attempts FROM own),
-       (SELECT copy FROM own)";
+       (SELECT copy FROM own),
+       (SELECT due_in FROM earlier)";
 
-/// Returns nothing if another instance has settled the message meanwhile.
+/// `$7`: in how many seconds the copy is due. Returns nothing if another instance has settled the
+/// message meanwhile.
 const DEFER: &str = "
 INSERT INTO deferred_messages AS known
-    (consumer, message_id, message_key, level, attempts, replays)
-SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int
+    (consumer, message_id, message_key, level, attempts, replays, due_at)
+SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int,
+       now() + make_interval(secs => $7::float8)
 WHERE NOT EXISTS (
     SELECT FROM processed_messages
     WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $6, true))
 ON CONFLICT (consumer, message_id) DO UPDATE
 SET level = excluded.level,
+    due_at = excluded.due_at,
     attempts = greatest(known.attempts, excluded.attempts),
     replays = greatest(known.replays, excluded.replays)
 RETURNING copy + 1";
@@ -102,9 +109,11 @@ pub(crate) enum Claim {
     },
     /// A newer copy is under way.
     Superseded,
-    /// An earlier message of its key is in this level.
+    /// An earlier message of its key is in this level. It is due after this time, or was due so long
+    /// ago.
     Waiting {
         level: i32,
+        due: Duration,
         attempts: Option<u32>,
     },
 }
@@ -113,7 +122,7 @@ pub(crate) enum Claim {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Before its copy is published.
-    Defer { level: i32, attempts: i32 },
+    Defer { level: i32, attempts: i32, wait: Duration },
     /// The broker has confirmed the copy of this number.
     Copied { copy: i32 },
     /// It is settled already.
@@ -167,10 +176,10 @@ impl Store {
         let (consumer, id, replays) = (&self.consumer, message.id(), message.replays());
         let Statements { defer, copied, forget, dead, .. } = &self.statements;
         match change {
-            Change::Defer { level, attempts } => {
+            Change::Defer { level, attempts, wait } => {
                 let key = message.key().map(stored_key);
-                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                    [consumer, &id, &key, &level, &attempts, &replays];
+                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+                    [consumer, &id, &key, &level, &attempts, &replays, &wait.as_secs_f64()];
                 Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
@@ -204,7 +213,7 @@ impl Claimed<'_> {
         Ok(judge(&Found {
             is_inserted: row.get(0),
             is_processed: row.get(1),
-            earlier_level: row.get(2),
+            earlier: row.get::<_, Option<i32>>(2).zip(row.get(5)),
             attempts: attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default()),
             copy_known: row.get(4),
             copy,
@@ -234,7 +243,8 @@ impl Claimed<'_> {
 struct Found {
     is_inserted: bool,
     is_processed: bool,
-    earlier_level: Option<i32>,
+    /// Level of the first earlier message of its key, and in how many seconds it is due.
+    earlier: Option<(i32, f64)>,
     /// The attempts of the message's own row of `deferred_messages`.
     attempts: Option<u32>,
     copy_known: Option<i32>,
@@ -255,8 +265,11 @@ fn judge(found: &Found) -> Claim {
     if found.copy_known.is_some_and(|known| found.copy < known) {
         return Claim::Superseded;
     }
-    match found.earlier_level {
-        Some(level) => Claim::Waiting { level, attempts },
+    match found.earlier {
+        Some((level, due_in)) => {
+            let due = Duration::try_from_secs_f64(due_in.abs()).unwrap_or(Duration::MAX);
+            Claim::Waiting { level, due, attempts }
+        }
         // Another session has processed it while this one waited for its row.
         None => Claim::Duplicate { is_deferred: attempts.is_some() },
     }

@@ -139,8 +139,8 @@ impl KafkaCopies {
         );
         match copy.destination {
             Destination::DeadLetters => (dead_letter_topic(service), headers),
-            Destination::Level { name, delay } => {
-                let due = (unix_now() + delay).as_millis().to_string();
+            Destination::Level { name, wait } => {
+                let due = (unix_now() + wait).as_millis().to_string();
                 for (key, value) in [
                     (retry_header::DUE, due.as_str()),
                     (retry_header::ORIGINAL_TOPIC, copy.message.topic()),

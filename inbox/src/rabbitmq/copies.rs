@@ -188,6 +188,10 @@ impl RabbitCopies {
         if !message.id().is_empty() && fits(message.id()) {
             properties = properties.with_message_id(short(message.id()));
         }
+        // The queue has a time, too: a copy waits for the shorter one, and behind those before it.
+        if let Destination::Level { wait, .. } = copy.destination {
+            properties = properties.with_expiration(short(&wait.as_millis().to_string()));
+        }
         if let Some(event_type) = message.received().event_type.as_deref() {
             properties = properties.with_type(short(event_type));
         }

@@ -12,7 +12,7 @@ use crate::message::Received;
 const NOTHING: Found = Found {
     is_inserted: false,
     is_processed: false,
-    earlier_level: None,
+    earlier: None,
     attempts: None,
     copy_known: None,
     copy: 0,
@@ -20,22 +20,22 @@ const NOTHING: Found = Found {
 
 #[test]
 fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
-    let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
+    let found = Found { is_processed: true, earlier: Some((1, 0.0)), ..NOTHING };
     assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
     assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
 }
 
 #[test]
 fn a_copy_without_a_row_is_a_duplicate_even_while_its_key_waits() {
-    let copy = Found { copy: 1, earlier_level: Some(1), ..NOTHING };
+    let copy = Found { copy: 1, earlier: Some((1, 0.0)), ..NOTHING };
     assert_eq!(judge(&copy), Claim::Duplicate { is_deferred: false });
 }
 
 #[test]
 fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
-    let row = Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
+    let row = Found { attempts: Some(0), copy_known: Some(1), earlier: Some((2, 9.0)), ..NOTHING };
     assert_eq!(judge(&row), Claim::Superseded);
-    let newest = Claim::Waiting { level: 2, attempts: Some(0) };
+    let newest = Claim::Waiting { level: 2, due: Duration::from_secs(9), attempts: Some(0) };
     assert_eq!(judge(&Found { copy: 1, ..row }), newest);
 }
 
@@ -48,8 +48,9 @@ fn a_long_key_is_stored_short_and_distinct() {
     assert_eq!(stored_key(b"k"), b"k");
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
 const TABLES: &str = include_str!("../../sql/inbox.sql");
-const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1 };
+const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
 async fn store(consumer: &str) -> Store {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
@@ -122,8 +123,8 @@ async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
     store.change(&original, Change::Dead).await.unwrap();
     // THEN the row of the replay is there, later messages of its key wait, and its copy is handled
     let behind = message("e-2", 0, 0);
-    let waiting = Claim::Waiting { level: 1, attempts: None };
-    assert_eq!(claim(&mut store, &behind, true).await, waiting);
+    let waiting = claim(&mut store, &behind, true).await;
+    assert!(matches!(waiting, Claim::Waiting { level: 1, .. }), "{waiting:?}");
     let copy = message("e-1", 1, 1);
     store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
     assert_eq!(claim(&mut store, &copy, true).await, Claim::First { attempts: Some(1) });
@@ -134,6 +135,22 @@ async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
         let settled = Claim::Duplicate { is_deferred: false };
         assert_eq!(claim(&mut store, &late, true).await, settled);
         store.change(&late, Change::Dead).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn what_waits_knows_when_the_message_before_it_is_due() {
+    let mut store = store("due").await;
+    store.change(&message("e-1", 0, 0), DEFER_FIRST).await.unwrap();
+    let earlier = "UPDATE deferred_messages SET due_at = due_at - interval '80 s'
+                   WHERE consumer = 'due'";
+    // GIVEN a message that is due in a minute, and later has been due for twenty seconds
+    for seconds in [55..=60, 20..=25] {
+        let waiting = claim(&mut store, &message("e-2", 0, 0), true).await;
+        let Claim::Waiting { due, .. } = waiting else { panic!("{waiting:?}") };
+        assert!(seconds.contains(&due.as_secs()), "{due:?}");
+        store.client.execute(earlier, &[]).await.unwrap();
     }
 }
 
