@@ -16,11 +16,13 @@ pub(crate) enum HoldReason {
     Handler,
     /// [`crate::breaker`].
     Breaker,
+    /// A copy or a dead letter is not confirmed.
+    Broker,
 }
 
 impl HoldReason {
-    pub(crate) const ALL: [HoldReason; 3] =
-        [HoldReason::Postgres, HoldReason::Handler, HoldReason::Breaker];
+    pub(crate) const ALL: [HoldReason; 4] =
+        [HoldReason::Postgres, HoldReason::Handler, HoldReason::Breaker, HoldReason::Broker];
 
     /// The label of `consumer_held_lanes`.
     pub(crate) fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl HoldReason {
             HoldReason::Postgres => "postgres",
             HoldReason::Handler => "handler",
             HoldReason::Breaker => "breaker",
+            HoldReason::Broker => "broker",
         }
     }
 
@@ -37,6 +40,7 @@ impl HoldReason {
             HoldReason::Postgres => "inbox.postgres-away",
             HoldReason::Handler => "inbox.held",
             HoldReason::Breaker => "inbox.breaker-open",
+            HoldReason::Broker => "inbox.copy-not-confirmed",
         }
     }
 }

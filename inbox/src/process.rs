@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
-use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
+use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Token, Unconfirmed};
 use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
@@ -34,6 +34,8 @@ const LOSSES_MAX: u32 = 3;
 const CONFLICTS_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// A lane counts as held once its copy has not been confirmed for so long.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(5);
 /// How long a copy under way is waited for once its message is not wanted any more.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
@@ -61,6 +63,9 @@ pub(crate) struct Processor<B: Broker, H> {
 
 /// The message was taken back while it was held: it will be delivered again.
 struct GivenUp;
+
+/// The broker will never take a copy.
+struct Refused(String);
 
 /// An attempt came to no verdict.
 enum Interrupted {
@@ -270,7 +275,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let destination = Destination::Level { name: &level.name, wait };
         let value = message.received().value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
-        let published = shared.publish(&outgoing, token).await?;
+        let published = self.publish(&outgoing, token).await?;
         if published.is_ok() {
             self.change(message, token, Change::Copied { copy }).await?;
             if has_failed {
@@ -289,7 +294,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
         let letter = DeadLetter { cause, exchange, relay: &shared.writer };
-        shared.publish_dead_letter(message, &letter, token).await?;
+        self.publish_dead_letter(message, &letter, token).await?;
         if cause.has_id {
             self.change(message, token, Change::Dead).await?;
         }
@@ -324,6 +329,12 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
     ) -> Result<(), GivenUp> {
+        self.hold(reason, why, message);
+        self.session.discard();
+        pause(self.backoff.next_delay(), token).await
+    }
+
+    fn hold(&mut self, reason: HoldReason, why: &str, message: &Message) {
         let shared = &self.shared;
         let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
         let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
@@ -331,8 +342,90 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             let (code, consumer, id) = (reason.code(), &shared.settings.service, message.id());
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
         }
-        self.session.discard();
-        pause(self.backoff.next_delay(), token).await
+    }
+
+    /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
+    /// that is refused even without its value and its large headers is not given up: somebody must
+    /// change the broker's settings.
+    async fn publish_dead_letter(
+        &mut self,
+        message: &Message,
+        letter: &DeadLetter<'_>,
+        token: &B::Token,
+    ) -> Result<(), GivenUp> {
+        let whole = message.received().value.clone();
+        let length = whole.as_ref().map_or(0, Bytes::len);
+        let mut kept_max = length;
+        let mut was_refused = false;
+        loop {
+            let value = whole.as_ref().map(|value| value.slice(..kept_max));
+            let mut headers = letter.headers(message, kept_max < length, unix_now());
+            if was_refused {
+                fit(&mut headers, HEADERS_BYTES_KEPT, KAFKA_HEADER_BYTES);
+            }
+            let destination = Destination::DeadLetters;
+            let outgoing = Outgoing { message, destination, headers, value };
+            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
+                return Ok(());
+            };
+            let (consumer, id) = (&self.shared.settings.service, message.id());
+            tracing::warn!(
+                code = "inbox.dead-letter-refused",
+                consumer,
+                id,
+                reason,
+                "it is sent again, shorter"
+            );
+            was_refused = true;
+            kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
+            pause(self.backoff.next_delay(), token).await?;
+        }
+    }
+
+    /// Sends a copy until the broker has confirmed or refused it, as long as the message is wanted.
+    async fn publish(
+        &mut self,
+        copy: &Outgoing<'_>,
+        token: &B::Token,
+    ) -> Result<Result<(), Refused>, GivenUp> {
+        loop {
+            match self.send(copy, token).await? {
+                Ok(()) => return Ok(Ok(())),
+                Err(Unconfirmed::Refused(reason)) => return Ok(Err(Refused(reason))),
+                Err(Unconfirmed::Outage(reason)) => {
+                    self.hold(HoldReason::Broker, &reason, copy.message);
+                    pause(self.backoff.next_delay(), token).await?;
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        copy: &Outgoing<'_>,
+        token: &B::Token,
+    ) -> Result<Result<(), Unconfirmed>, GivenUp> {
+        let shared = Arc::clone(&self.shared);
+        let mut sending = pin!(shared.copies.send(copy));
+        let (began, mut unwanted_at) = (Instant::now(), None);
+        loop {
+            match tokio::time::timeout(LOOK_INTERVAL, &mut sending).await {
+                Ok(sent) => return Ok(sent),
+                Err(_) if token.is_wanted() => {
+                    if began.elapsed() > UNCONFIRMED_MAX {
+                        let why = "the broker does not confirm a copy: it may be short of memory, \
+                                   disk or replicas";
+                        self.hold(HoldReason::Broker, why, copy.message);
+                    }
+                }
+                Err(_) => {
+                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
+                    if since.elapsed() > CONFIRM_WITHIN {
+                        return Err(GivenUp);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -377,67 +470,6 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         };
         claimed.rollback().await.map_err(lost)?;
         failed(failure, reason, has_lost)
-    }
-
-    /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
-    /// that is refused even without its value and its large headers is not given up: somebody must
-    /// change the broker's settings.
-    async fn publish_dead_letter(
-        &self,
-        message: &Message,
-        letter: &DeadLetter<'_>,
-        token: &B::Token,
-    ) -> Result<(), GivenUp> {
-        let whole = message.received().value.clone();
-        let length = whole.as_ref().map_or(0, Bytes::len);
-        let mut kept_max = length;
-        let mut was_refused = false;
-        let mut backoff = backoff();
-        loop {
-            let value = whole.as_ref().map(|value| value.slice(..kept_max));
-            let mut headers = letter.headers(message, kept_max < length, unix_now());
-            if was_refused {
-                fit(&mut headers, HEADERS_BYTES_KEPT, KAFKA_HEADER_BYTES);
-            }
-            let destination = Destination::DeadLetters;
-            let outgoing = Outgoing { message, destination, headers, value };
-            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
-                return Ok(());
-            };
-            let (consumer, id) = (&self.settings.service, message.id());
-            tracing::warn!(
-                code = "inbox.dead-letter-refused",
-                consumer,
-                id,
-                reason,
-                "it is sent again, shorter"
-            );
-            was_refused = true;
-            kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            pause(backoff.next_delay(), token).await?;
-        }
-    }
-
-    /// Waits for the broker as long as the message is wanted.
-    async fn publish(
-        &self,
-        copy: &Outgoing<'_>,
-        token: &B::Token,
-    ) -> Result<Result<(), Refused>, GivenUp> {
-        let mut publishing = pin!(self.copies.publish(copy));
-        let mut unwanted_at = None;
-        loop {
-            match tokio::time::timeout(LOOK_INTERVAL, &mut publishing).await {
-                Ok(published) => return Ok(published),
-                Err(_) if token.is_wanted() => {}
-                Err(_) => {
-                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
-                    if since.elapsed() > CONFIRM_WITHIN {
-                        return Err(GivenUp);
-                    }
-                }
-            }
-        }
     }
 
     fn tell_failure(&self, message: &Message, reason: &str) {

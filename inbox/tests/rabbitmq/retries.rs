@@ -153,6 +153,7 @@ fn the_original_is_acknowledged_only_after_its_copy_is_confirmed() {
     fixture.send("a", "e-1", "fail 1");
     let inbox = fixture.start();
     until("the failure is noted", || (fixture.database.deferred() == 1).then_some(()));
+    inbox.wait_held("broker", 1.0);
     // WHEN the inbox stops before the copy is confirmed
     inbox.stop();
     // THEN the original is not acknowledged
