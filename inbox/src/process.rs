@@ -338,7 +338,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let shared = &self.shared;
         let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
         let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
-        if self.hold.insert(hold).tells(Instant::now()) {
+        if self.hold.insert(hold).reminder.is_due(Instant::now()) {
             let (code, consumer, id) = (reason.code(), &shared.settings.service, message.id());
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
         }

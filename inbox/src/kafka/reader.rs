@@ -30,7 +30,7 @@ use super::{Kafka, broker_error, client_error, config, retry_topic};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
-use crate::time::{backoff, unix_now};
+use crate::time::{Reminder, backoff, unix_now};
 use crate::{InboxError, Settings};
 
 /// The longest time without a look at the consumer.
@@ -110,6 +110,8 @@ struct Partition {
     tracker: OffsetTracker,
     /// In its last turn it handed out a record.
     is_served: bool,
+    /// Of the log: a batch that the client cannot read is fetched again and again.
+    reminder: Reminder,
     assignment: Arc<Assignment>,
 }
 
@@ -229,6 +231,7 @@ impl Reader {
                 wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
                 is_served: false,
+                reminder: Reminder::default(),
                 assignment: Assignment::new(self.waker.clone()),
             });
         }
@@ -322,7 +325,7 @@ impl Partition {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
                     Some(Ok(record)) => self.heads.push_back(self.delivery(&record)),
-                    Some(Err(error)) => tell_error(service, &error),
+                    Some(Err(error)) => self.tell_unreadable(service, &error),
                 }
             }
             if let Some(left) = self.not_due_for(consumer) {
@@ -370,6 +373,24 @@ impl Partition {
         Delivery { message, token: OffsetToken::new(&self.assignment, record.offset()) }
     }
 
+    /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
+    /// it cannot read.
+    fn tell_unreadable(&mut self, consumer: &str, error: &KafkaError) {
+        if !self.reminder.is_due(Instant::now()) {
+            return;
+        }
+        let (topic, partition, offset) = (&self.topic, self.id, self.tracker.end());
+        tracing::warn!(
+            code = "inbox.kafka",
+            consumer,
+            topic,
+            partition,
+            offset,
+            %error,
+            "a partition cannot be read"
+        );
+    }
+
     fn count_settled(&mut self) {
         for offset in self.assignment.take_settled() {
             self.tracker.settle(offset);
@@ -377,7 +398,8 @@ impl Partition {
     }
 }
 
-/// librdkafka mends all of them itself, sooner or later.
+/// librdkafka mends all of them itself, sooner or later. Those of one partition are told by
+/// [`Partition::tell_unreadable`].
 fn tell_error(consumer: &str, error: &KafkaError) {
     match error.rdkafka_error_code() {
         Some(
