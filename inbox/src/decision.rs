@@ -42,6 +42,17 @@ pub(crate) enum Step {
     },
 }
 
+impl Step {
+    /// The failure may pass: the message goes to a retry level, or has been in the last one.
+    pub(crate) fn is_retry(&self) -> bool {
+        match self {
+            Step::Copy { .. } => true,
+            Step::DeadLetter(cause) => cause.class == EXHAUSTED,
+            Step::Acknowledge(_) | Step::Hold { .. } => false,
+        }
+    }
+}
+
 /// Why a message becomes a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cause {

@@ -121,8 +121,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let mut breaker = shared.breaker.turn();
+        let mut refused: Option<Cause> = None;
         loop {
-            let step = self.step(message, token, span).await?;
+            let step = match (self.step(message, token, span).await?, &refused) {
+                // The copies that follow would be refused, too. So no attempt is counted any more.
+                (step, Some(cause)) if step.is_retry() => Step::DeadLetter(cause.clone()),
+                (step, _) => step,
+            };
             let cause = match step {
                 Step::Acknowledge(outcome) => {
                     if outcome == Outcome::Processed {
@@ -140,7 +145,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                         Ok(outcome) => return Ok(outcome),
                         Err(Refused(reason)) => {
                             let class = "consumer.refused-copy".into();
-                            Cause { class, attempts, reason, has_id: true }
+                            let cause = Cause { class, attempts, reason, has_id: true };
+                            refused.insert(cause).clone()
                         }
                     }
                 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use walrelay_harness::consumer::{alter_topic, create_replicated_topic, leaders};
+use walrelay_harness::consumer::{alter_topic, create_replicated_topic, create_topic, leaders};
 
-use super::fixture::{Fixture, start_kafka};
+use super::fixture::{Fixture, PARTITIONS, shared_kafka, start_kafka};
 use crate::support::{Calls, shared_postgres, until};
 
 #[test]
@@ -86,6 +86,33 @@ fn a_dependency_that_is_away_makes_no_more_dead_letters_than_the_burst() {
     assert_eq!(fixture.dead_letters().len(), burst);
     assert_eq!(fixture.database.handled().len(), messages - burst);
     fixture.wait_committed(messages as i64);
+}
+
+#[test]
+fn a_refused_copy_counts_one_attempt_however_long_the_breaker_holds_it() {
+    // GIVEN retry topics that take no copy, and a breaker that opens after one dead letter
+    for level in ["300ms", "600ms", "1s"] {
+        let (brokers, topic) = (shared_kafka().bootstrap(), format!("uncounted.retry.{level}"));
+        create_topic(&brokers, &topic, PARTITIONS, &[("max.message.bytes", "50")]).unwrap();
+    }
+    let fixture = Fixture::new("uncounted");
+    fixture.send("a", "a-1", "permanent");
+    fixture.send("a", "a-2", "down");
+    let calls = Calls::new();
+    calls.set_dependency_away(true);
+    let settings = fixture.settings().dead_letter_burst(1, Duration::from_secs(60));
+    let inbox = fixture.start_with(settings, &calls);
+    // WHEN the message is tried more often than there are levels
+    until("it is tried again", || (calls.of("a-2").len() > 4).then_some(()));
+    // THEN it has failed once
+    let attempts = "SELECT attempts::bigint FROM deferred_messages WHERE message_id = 'a-2'";
+    assert_eq!(fixture.database.number(attempts), 1);
+    // WHEN it succeeds THEN nothing is left of it
+    calls.set_dependency_away(false);
+    fixture.database.wait_handled(1);
+    until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
+    inbox.stop();
+    assert_eq!(fixture.dead_letters().len(), 1);
 }
 
 #[test]
