@@ -16,7 +16,7 @@ use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Token,
 use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
-use crate::decision::{Cause, Outcome, Step, Verdict, next_step};
+use crate::decision::{Cause, LevelCopy, Outcome, Step};
 use crate::error::chain;
 use crate::hold::{Hold, HoldReason};
 use crate::metrics::Metrics;
@@ -67,12 +67,12 @@ struct GivenUp;
 /// The broker will never take a copy.
 struct Refused(String);
 
-/// An attempt came to no verdict.
+/// An attempt came to no decision.
 enum Interrupted {
     Outage(Outage),
     LostInHandler(Outage),
     /// The transaction has lost against another one. If it is not repeated, this follows.
-    Conflict(Result<Verdict, Outage>),
+    Conflict(Result<Step, Outage>),
 }
 
 impl From<Outage> for Interrupted {
@@ -129,27 +129,22 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 (step, _) => step,
             };
             let cause = match step {
-                Step::Acknowledge(outcome) => {
-                    if outcome == Outcome::Processed {
-                        breaker.succeeded();
-                    }
-                    return Ok(outcome);
+                Step::Processed => {
+                    breaker.succeeded();
+                    return Ok(Outcome::Processed);
                 }
+                Step::Duplicate => return Ok(Outcome::Duplicate),
                 Step::Hold { reason } => {
                     self.wait(HoldReason::Handler, &reason, message, token).await?;
                     continue;
                 }
-                Step::Copy { level, wait, attempts, outcome } => {
-                    match self.copy_to_level(message, token, level, wait, attempts, outcome).await?
-                    {
-                        Ok(outcome) => return Ok(outcome),
-                        Err(Refused(reason)) => {
-                            let class = "consumer.refused-copy".into();
-                            let cause = Cause { class, attempts, reason, has_id: true };
-                            refused.insert(cause).clone()
-                        }
+                Step::Copy(copy) => match self.copy_to_level(message, token, &copy).await? {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(Refused(reason)) => {
+                        let (class, attempts) = ("consumer.refused-copy".into(), copy.attempts);
+                        refused.insert(Cause { class, attempts, reason, has_id: true }).clone()
                     }
-                }
+                },
                 Step::DeadLetter(cause) => cause,
             };
             match breaker.allow(&cause, Instant::now()) {
@@ -167,36 +162,33 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Step, GivenUp> {
-        let verdict = if self.shared.is_for_another(message) {
-            Verdict::Duplicate
+        let step = if self.shared.is_for_another(message) {
+            Step::Duplicate
         } else if message.has_id() {
-            self.verdict(message, token, span).await?
+            self.decide(message, token, span).await?
         } else {
-            Verdict::NoId { reason: UNUSABLE_ID.to_owned() }
+            Step::without_id(UNUSABLE_ID.to_owned())
         };
         // What holds the lane is logged where it waits.
         let is_probe = self.hold.as_ref().is_some_and(|hold| hold.reason() == HoldReason::Breaker);
-        if let Verdict::Failed { failure, reason } = &verdict
-            && *failure != Failure::Hold
-            && !is_probe
-        {
+        if let Some(reason) = step.failure().filter(|_| !is_probe) {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
         }
-        Ok(next_step(verdict, message.failed_attempts(), &self.shared.settings.levels))
+        Ok(step)
     }
 
-    /// Tries the message until there is a verdict.
-    async fn verdict(
+    /// Tries the message until it is known what follows.
+    async fn decide(
         &mut self,
         message: &mut Message,
         token: &B::Token,
         span: &MessageSpan,
-    ) -> Result<Verdict, GivenUp> {
+    ) -> Result<Step, GivenUp> {
         let (mut losses, mut conflicts) = (0, 0);
         loop {
             let interrupted = match self.attempt(message, span).await {
-                Ok(verdict) => return Ok(verdict),
+                Ok(step) => return Ok(step),
                 Err(interrupted) => interrupted,
             };
             let outage = match interrupted {
@@ -204,11 +196,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                     conflicts += 1;
                     continue;
                 }
-                Interrupted::Conflict(Ok(verdict)) => return Ok(verdict),
+                Interrupted::Conflict(Ok(step)) => return Ok(step),
                 Interrupted::Conflict(Err(outage)) | Interrupted::Outage(outage) => outage,
                 Interrupted::LostInHandler(Outage(reason)) if losses + 1 == LOSSES_MAX => {
                     let reason = format!("each time the connection was lost: {reason}");
-                    return Ok(Verdict::Failed { failure: Failure::Transient, reason });
+                    return Ok(self.shared.failed(message, Failure::Transient, reason));
                 }
                 Interrupted::LostInHandler(outage) => {
                     losses += 1;
@@ -223,7 +215,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &mut Message,
         span: &MessageSpan,
-    ) -> Result<Verdict, Interrupted> {
+    ) -> Result<Step, Interrupted> {
         let shared = Arc::clone(&self.shared);
         let store = self.session.store().await?;
         let began = Instant::now();
@@ -231,30 +223,30 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let claim = match claimed.claim(message).await {
             Err(error) if is_of_data(&error) => {
                 let reason = format!("Postgres cannot store id or key: {}", chain(&error));
-                return Ok(Verdict::NoId { reason });
+                return Ok(Step::without_id(reason));
             }
             claim => claim?,
         };
-        let verdict = match claim {
+        let step = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
                 shared.handle(claimed, message, attempts.is_some(), span).await?
             }
-            Claim::Duplicate { is_deferred } => {
+            Claim::Duplicate { has_row } => {
                 drop(claimed);
-                if is_deferred {
+                if has_row {
                     store.change(message, Change::Forget).await?;
                 }
-                return Ok(Verdict::Duplicate);
+                return Ok(Step::Duplicate);
             }
-            Claim::Superseded => return Ok(Verdict::Duplicate),
             Claim::Waiting { level, due, attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
-                return Ok(Verdict::Waiting { level, due });
+                let attempts = message.failed_attempts();
+                return Ok(Step::behind(level, due, attempts, &shared.settings.levels));
             }
         };
         shared.metrics.processed_in(began.elapsed());
-        Ok(verdict)
+        Ok(step)
     }
 
     /// The row first: from then on later messages of the key wait, whenever the copy comes. There
@@ -263,19 +255,19 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &Message,
         token: &B::Token,
-        level: usize,
-        wait: Duration,
-        attempts: u32,
-        outcome: Outcome,
+        copy: &LevelCopy,
     ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
-        let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        let row_level = i32::try_from(level).unwrap_or(i32::MAX);
-        let defer = Change::Defer { level: row_level, attempts: number(attempts), wait };
+        let LevelCopy { level, wait, attempts, ref failure } = *copy;
+        let defer = Change::Defer {
+            level: i32::try_from(level).unwrap_or(i32::MAX),
+            attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
+            wait,
+        };
         let Some(copy) = self.change(message, token, defer).await? else {
             return Ok(Ok(Outcome::Duplicate));
         };
-        let has_failed = outcome == Outcome::Retried;
+        let has_failed = failure.is_some();
         let level = &shared.settings.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, wait };
@@ -288,6 +280,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 shared.metrics.retried(&level.name);
             }
         }
+        let outcome = if has_failed { Outcome::Retried } else { Outcome::Deferred };
         Ok(published.map(|()| outcome))
     }
 
@@ -448,14 +441,14 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         message: &Message,
         is_deferred: bool,
         span: &MessageSpan,
-    ) -> Result<Verdict, Interrupted> {
+    ) -> Result<Step, Interrupted> {
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
         let handling = span.hold(caught(handle));
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
         let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
                 let Err(error) = claimed.commit(message, is_deferred).await else {
-                    return Ok(Verdict::Processed);
+                    return Ok(Step::Processed);
                 };
                 if ends_session(&error) {
                     return Err(lost(error));
@@ -463,7 +456,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 // A statement failed before, and the handler did not say so.
                 let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
                 let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
-                return failed(failure, chain(&error), is_conflict(&error));
+                let step = self.failed(message, failure, chain(&error));
+                return repeatable(step, is_conflict(&error));
             }
             Ok(Err(error)) => {
                 let judge = || (self.handler.classify(&error), chain(&error), is_conflict(&error));
@@ -475,7 +469,11 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}"), false),
         };
         claimed.rollback().await.map_err(lost)?;
-        failed(failure, reason, has_lost)
+        repeatable(self.failed(message, failure, reason), has_lost)
+    }
+
+    fn failed(&self, message: &Message, failure: Failure, reason: String) -> Step {
+        Step::after_failure(failure, reason, message.failed_attempts(), &self.settings.levels)
     }
 
     fn tell_failure(&self, message: &Message, reason: &str) {
@@ -485,9 +483,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
 }
 
 /// `has_lost`: against another transaction, so that it may be repeated at once.
-fn failed(failure: Failure, reason: String, has_lost: bool) -> Result<Verdict, Interrupted> {
-    let verdict = Verdict::Failed { failure, reason };
-    if has_lost { Err(Interrupted::Conflict(Ok(verdict))) } else { Ok(verdict) }
+fn repeatable(step: Step, has_lost: bool) -> Result<Step, Interrupted> {
+    if has_lost { Err(Interrupted::Conflict(Ok(step))) } else { Ok(step) }
 }
 
 /// For as long as the message is wanted.

@@ -101,21 +101,13 @@ const KEY_BYTES_MAX: usize = 512;
 pub(crate) enum Claim {
     /// The message is to be handled: the row of `processed_messages` is inserted.
     /// `attempts` have failed according to the message's row of `deferred_messages`.
-    First {
-        attempts: Option<u32>,
-    },
-    Duplicate {
-        is_deferred: bool,
-    },
-    /// A newer copy is under way.
-    Superseded,
+    First { attempts: Option<u32> },
+    /// It is settled, or a newer copy of it is under way. `has_row`: it is settled, and a row of
+    /// `deferred_messages` is left.
+    Duplicate { has_row: bool },
     /// An earlier message of its key is in this level. It is due after this time, or was due so long
     /// ago.
-    Waiting {
-        level: i32,
-        due: Duration,
-        attempts: Option<u32>,
-    },
+    Waiting { level: i32, due: Duration, attempts: Option<u32> },
 }
 
 /// The change of the message's row of `deferred_messages`.
@@ -209,15 +201,24 @@ impl Claimed<'_> {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&self.consumer, &id, &key, &copy, &replays];
         let row = self.transaction.query_one(&self.statements.claim, &params).await?;
+        let (is_inserted, is_processed) = (row.get(0), row.get(1));
         let attempts: Option<i32> = row.get(3);
-        Ok(judge(&Found {
-            is_inserted: row.get(0),
-            is_processed: row.get(1),
-            earlier: row.get::<_, Option<i32>>(2).zip(row.get(5)),
-            attempts: attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default()),
-            copy_known: row.get(4),
-            copy,
-        }))
+        let attempts = attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default());
+        let has_row = attempts.is_some();
+        let is_newest = row.get::<_, Option<i32>>(4).map_or(copy == 0, |known| copy >= known);
+        let earlier: Option<(i32, f64)> = row.get::<_, Option<i32>>(2).zip(row.get(5));
+        Ok(match earlier {
+            _ if is_inserted => Claim::First { attempts },
+            _ if is_processed => Claim::Duplicate { has_row },
+            // A newer copy is under way, or this one's message was settled long ago.
+            _ if !is_newest => Claim::Duplicate { has_row: false },
+            Some((level, due_in)) => {
+                let due = Duration::try_from_secs_f64(due_in.abs()).unwrap_or(Duration::MAX);
+                Claim::Waiting { level, due, attempts }
+            }
+            // Another session has processed it while this one waited for its row.
+            None => Claim::Duplicate { has_row },
+        })
     }
 
     /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
@@ -236,42 +237,6 @@ impl Claimed<'_> {
 
     pub(crate) async fn rollback(self) -> Result<(), Error> {
         self.transaction.rollback().await
-    }
-}
-
-/// The rows that [`CLAIM`] has found.
-struct Found {
-    is_inserted: bool,
-    is_processed: bool,
-    /// Level of the first earlier message of its key, and in how many seconds it is due.
-    earlier: Option<(i32, f64)>,
-    /// The attempts of the message's own row of `deferred_messages`.
-    attempts: Option<u32>,
-    copy_known: Option<i32>,
-    copy: i32,
-}
-
-fn judge(found: &Found) -> Claim {
-    let attempts = found.attempts;
-    if found.is_inserted {
-        return Claim::First { attempts };
-    }
-    if found.is_processed {
-        return Claim::Duplicate { is_deferred: attempts.is_some() };
-    }
-    if found.copy > 0 && found.copy_known.is_none() {
-        return Claim::Duplicate { is_deferred: false };
-    }
-    if found.copy_known.is_some_and(|known| found.copy < known) {
-        return Claim::Superseded;
-    }
-    match found.earlier {
-        Some((level, due_in)) => {
-            let due = Duration::try_from_secs_f64(due_in.abs()).unwrap_or(Duration::MAX);
-            Claim::Waiting { level, due, attempts }
-        }
-        // Another session has processed it while this one waited for its row.
-        None => Claim::Duplicate { is_deferred: attempts.is_some() },
     }
 }
 
