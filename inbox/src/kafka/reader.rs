@@ -8,7 +8,6 @@
 //! When partitions are taken back, or at a stop: what has not begun in a lane is dropped, what
 //! runs is waited for, and the offsets are committed before the group is told.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ use super::headers_ffi::headers_of;
 use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
-use super::{Kafka, broker_error, client_error, config, retry_topic};
+use super::{Kafka, client_error, config, retry_topic};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
@@ -74,7 +73,7 @@ pub(super) async fn consume(
     std::thread::Builder::new()
         .name("inbox-kafka".to_owned())
         .spawn(read)
-        .map_err(|error| broker_error("starting a thread", error))?;
+        .map_err(|error| InboxError::broker("starting a thread", error))?;
     tokio::select! {
         ended = &mut is_done => {
             return ended.map_err(|_| InboxError::Lane("the reader of Kafka panicked".to_owned()));
@@ -101,9 +100,8 @@ struct Partition {
     topic: String,
     id: i32,
     queue: PartitionQueue<RebalanceEvents>,
-    /// Read, and not handed out: not due, or its lane is full. One record, but for those that
-    /// come by the consumer's own queue.
-    heads: VecDeque<Delivery<OffsetToken>>,
+    /// Read, and not handed out: not due, or its lane is full.
+    head: Option<Delivery<OffsetToken>>,
     /// How long a copy of this retry level waits; none for the user's topics.
     delay: Option<Duration>,
     wait_bound: WaitBound,
@@ -133,7 +131,7 @@ impl Reader {
             settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
+        consumer.subscribe(&topics).map_err(|error| InboxError::broker("subscribing", error))?;
         let (sender, woken) = sync_channel(1);
         Ok(Reader {
             consumer: Arc::new(consumer),
@@ -173,23 +171,17 @@ impl Reader {
         lost_brokers.name_again_if_lost(consumer.client());
         match consumer.poll(Duration::ZERO) {
             None => {}
-            Some(Ok(record)) => self.take_stray(&record),
+            // All partitions are split off. Another consumer reads it again, so it is not passed over.
+            Some(Ok(record)) => {
+                let (topic, partition) = (record.topic(), record.partition());
+                tracing::warn!(code = "inbox.kafka", topic, partition, "it is not split off");
+                self.is_broken = true;
+            }
             Some(Err(error)) => {
                 lost_brokers.reported(&error);
                 self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
                 tell_error(&self.settings.service, &error);
             }
-        }
-    }
-
-    /// A record of a partition whose queue was split off too late.
-    fn take_stray(&mut self, record: &BorrowedMessage<'_>) {
-        let is_of = |partition: &&mut Partition| {
-            partition.id == record.partition() && partition.topic == record.topic()
-        };
-        if let Some(partition) = self.partitions.iter_mut().find(is_of) {
-            let delivery = partition.delivery(record);
-            partition.heads.push_back(delivery);
         }
     }
 
@@ -226,7 +218,7 @@ impl Reader {
                 topic: topic.to_owned(),
                 id,
                 queue,
-                heads: VecDeque::new(),
+                head: None,
                 delay: level.map(|level| level.delay),
                 wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
@@ -321,10 +313,10 @@ impl Partition {
         self.count_settled();
         self.is_served = false;
         for _ in 0..TURN_RECORDS {
-            if self.heads.is_empty() {
+            if self.head.is_none() {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
-                    Some(Ok(record)) => self.heads.push_back(self.delivery(&record)),
+                    Some(Ok(record)) => self.head = Some(self.delivery(&record)),
                     Some(Err(error)) => self.tell_unreadable(service, &error),
                 }
             }
@@ -334,10 +326,10 @@ impl Partition {
             if self.tracker.count() >= UNDER_WAY_MAX {
                 return Turn::Idle;
             }
-            let Some(head) = self.heads.pop_front() else { continue };
+            let Some(head) = self.head.take() else { continue };
             let offset = head.token.offset();
-            if let Some(head) = lanes.offer(head) {
-                self.heads.push_front(head);
+            self.head = lanes.offer(head);
+            if self.head.is_some() {
                 return Turn::Idle;
             }
             self.tracker.begin(offset);
@@ -348,7 +340,7 @@ impl Partition {
 
     /// A clock in error does not hold a copy for longer than [`WaitBound`] says.
     fn not_due_for(&mut self, consumer: &BaseConsumer<RebalanceEvents>) -> Option<Duration> {
-        let (delay, head) = (self.delay?, self.heads.front()?);
+        let (delay, head) = (self.delay?, self.head.as_ref()?);
         let due = Duration::from_millis(head.message.retry().due_unix_ms?);
         let left = due.checked_sub(unix_now())?;
         let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
