@@ -44,6 +44,9 @@ const UNDER_WAY_MAX: usize = 10_000;
 /// The time that closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// The reader does nothing else meanwhile.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
+
 /// Runs the thread, and makes another consumer where one is of no more use.
 pub(super) async fn consume(
     kafka: &Kafka,
@@ -317,7 +320,7 @@ impl Partition {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
                     Some(Ok(record)) => self.head = Some(self.delivery(&record)),
-                    Some(Err(error)) => self.tell_unreadable(service, &error),
+                    Some(Err(error)) => self.tell_unreadable(consumer, service, &error),
                 }
             }
             if let Some(left) = self.not_due_for(consumer) {
@@ -367,14 +370,21 @@ impl Partition {
 
     /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
     /// it cannot read.
-    fn tell_unreadable(&mut self, consumer: &str, error: &KafkaError) {
+    fn tell_unreadable(
+        &mut self,
+        consumer: &BaseConsumer<RebalanceEvents>,
+        service: &str,
+        error: &KafkaError,
+    ) {
         if !self.reminder.is_due(Instant::now()) {
             return;
         }
-        let (topic, partition, offset) = (&self.topic, self.id, self.tracker.end());
+        let (topic, partition) = (&self.topic, self.id);
+        // The error itself does not have it.
+        let offset = self.tracker.end().or_else(|| committed(consumer, topic, partition));
         tracing::warn!(
             code = "inbox.kafka",
-            consumer,
+            consumer = service,
             topic,
             partition,
             offset,
@@ -387,6 +397,16 @@ impl Partition {
         for offset in self.assignment.take_settled() {
             self.tracker.settle(offset);
         }
+    }
+}
+
+fn committed(consumer: &BaseConsumer<RebalanceEvents>, topic: &str, partition: i32) -> Option<i64> {
+    let mut list = TopicPartitionList::new();
+    list.add_partition(topic, partition);
+    let list = consumer.committed_offsets(list, ANSWER_WITHIN).ok()?;
+    match list.find_partition(topic, partition)?.offset() {
+        Offset::Offset(offset) => Some(offset),
+        _ => None,
     }
 }
 
