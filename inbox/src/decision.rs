@@ -151,7 +151,7 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    /// Of 30 s, 1 min and 5 min.
+    /// Returns levels of 30 s, 1 min and 5 min.
     fn levels() -> Vec<Level> {
         crate::Settings::new("billing", "").levels
     }

@@ -46,7 +46,7 @@ impl HoldReason {
 pub(crate) struct Hold {
     reason: HoldReason,
     held_lanes: IntGauge,
-    /// Of the log.
+    /// Limits the lines in the log.
     pub(crate) reminder: Reminder,
 }
 

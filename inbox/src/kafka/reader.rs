@@ -111,7 +111,7 @@ struct Partition {
     tracker: OffsetTracker,
     /// In its last turn it handed out a record.
     is_served: bool,
-    /// Of the log: a batch that the client cannot read is fetched again and again.
+    /// Limits the lines in the log: a batch that the client cannot read is fetched again and again.
     reminder: Reminder,
     assignment: Arc<Assignment>,
 }
