@@ -45,7 +45,8 @@ BEGIN
             attempts      int         NOT NULL DEFAULT 0,
             -- Number of the newest copy that the broker has confirmed; older copies are ignored.
             copy          int         NOT NULL DEFAULT 0,
-            deferred_at   timestamptz NOT NULL DEFAULT now(),
+            -- When the copy leaves its level.
+            due_at        timestamptz NOT NULL DEFAULT now(),
             -- How often its dead letter had been replayed when it was deferred.
             replays       int         NOT NULL DEFAULT 0,
             PRIMARY KEY (consumer, message_id)

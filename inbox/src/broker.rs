@@ -62,14 +62,19 @@ pub(crate) struct Delivery<T> {
 
 /// Publishes copies of messages.
 pub(crate) trait Copies: Send + Sync + 'static {
-    /// Returns once the broker has confirmed the copy, however long that takes: an outage is
-    /// waited for. The future may be dropped.
-    fn publish(&self, copy: &Outgoing<'_>) -> impl Future<Output = Result<(), Refused>> + Send;
+    /// Sends the copy once, and returns when the broker has confirmed it, however long that takes.
+    /// The future may be dropped.
+    fn send(&self, copy: &Outgoing<'_>) -> impl Future<Output = Result<(), Unconfirmed>> + Send;
 }
 
-/// The broker will never take this copy, for example because it is too large.
+/// Why a copy was not confirmed.
 #[derive(Debug)]
-pub(crate) struct Refused(pub(crate) String);
+pub(crate) enum Unconfirmed {
+    /// The broker will never take it, for example because it is too large.
+    Refused(String),
+    /// It is to be sent again.
+    Outage(String),
+}
 
 /// A copy of a message on its way to a retry level or to the dead letters. Key, event type,
 /// content type and id are those of the message.
@@ -84,10 +89,11 @@ pub(crate) struct Outgoing<'m> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination<'m> {
-    /// A retry level, by the last part of its name.
+    /// A retry level, by the last part of its name. The copy waits there no longer than the level
+    /// lasts.
     Level {
         name: &'m str,
-        delay: Duration,
+        wait: Duration,
     },
     DeadLetters,
 }

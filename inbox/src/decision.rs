@@ -1,41 +1,39 @@
-//! Decision about a message after it was tried: pure, one match.
+//! Decision about a message after it was tried: pure.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use crate::Failure;
+use crate::settings::Level;
 
 /// Class of a message that failed after its last level, too.
 pub(crate) const EXHAUSTED: &str = "consumer.exhausted";
 
-/// The outcome of a delivery in the consumer's database.
+/// The step that is left before the delivery is settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Step {
     /// Handler and row of `processed_messages` are committed.
     Processed,
     /// Another delivery of the message was processed, or a newer copy of it is under way.
     Duplicate,
-    /// An earlier message of its key is in this retry level.
-    Waiting { level: i32 },
-    /// The handler has failed, and its transaction is rolled back.
-    Failed { failure: Failure, reason: String },
-    /// Without a usable id a repetition could not be recognised. The database knows nothing of it.
-    NoId { reason: String },
-}
-
-/// The step that is left before the delivery is settled.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
-    Acknowledge(Outcome),
-    Copy {
-        level: usize,
-        attempts: u32,
-        outcome: Outcome,
-    },
+    Copy(LevelCopy),
     DeadLetter(Cause),
     /// It is tried again, and nothing of its lane is handled before.
     Hold {
         reason: String,
     },
+}
+
+/// A copy for a retry level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LevelCopy {
+    /// From 1.
+    pub(crate) level: usize,
+    pub(crate) wait: Duration,
+    /// How often the handler has failed.
+    pub(crate) attempts: u32,
+    /// Why it has failed now. Without it the message waits for an earlier one of its key.
+    pub(crate) failure: Option<String>,
 }
 
 /// Why a message becomes a dead letter.
@@ -46,6 +44,75 @@ pub(crate) struct Cause {
     pub(crate) reason: String,
     /// Without an id that can be stored there is no row to be written.
     pub(crate) has_id: bool,
+}
+
+impl Step {
+    /// The handler has failed, after `attempts` failures before, and its transaction is rolled back.
+    pub(crate) fn after_failure(
+        failure: Failure,
+        reason: String,
+        attempts: u32,
+        levels: &[Level],
+    ) -> Step {
+        let attempts = attempts.saturating_add(1);
+        let level = usize::try_from(attempts).unwrap_or(usize::MAX);
+        let class = match failure {
+            Failure::Transient => match levels.get(level - 1) {
+                Some(Level { delay: wait, .. }) => {
+                    let failure = Some(reason);
+                    return Step::Copy(LevelCopy { level, wait: *wait, attempts, failure });
+                }
+                None => EXHAUSTED.into(),
+            },
+            Failure::Permanent => "consumer.permanent".into(),
+            Failure::PermanentAs(class) => class,
+            Failure::Hold => return Step::Hold { reason },
+        };
+        Step::DeadLetter(Cause { class, attempts, reason, has_id: true })
+    }
+
+    /// An earlier message of the key is in the retry level `level`. It is due after this time, or was
+    /// due so long ago.
+    pub(crate) fn behind(level: i32, due: Duration, attempts: u32, levels: &[Level]) -> Step {
+        // There may have been more levels when the earlier message was deferred.
+        let level = usize::try_from(level).unwrap_or_default().clamp(1, levels.len().max(1));
+        let Some(Level { delay, .. }) = levels.get(level - 1) else {
+            let reason =
+                "an earlier message of its key waits in a retry level, and there are none any more";
+            let (class, reason) = (EXHAUSTED.into(), reason.to_owned());
+            return Step::DeadLetter(Cause { class, attempts, reason, has_id: true });
+        };
+        // It waits until the earlier one is due: if it waited for the whole time of the level, a key
+        // with steady traffic would never leave it. If that one is late, the pauses double.
+        Step::Copy(LevelCopy { level, wait: due.min(*delay), attempts, failure: None })
+    }
+
+    /// Without a usable id a repetition could not be recognised. The database knows nothing of the
+    /// message.
+    pub(crate) fn without_id(reason: String) -> Step {
+        let class = "consumer.no-id".into();
+        Step::DeadLetter(Cause { class, attempts: 0, reason, has_id: false })
+    }
+
+    /// The failure may pass: the message goes to a retry level, or has been in the last one.
+    pub(crate) fn is_retry(&self) -> bool {
+        match self {
+            Step::Copy(_) => true,
+            Step::DeadLetter(cause) => cause.class == EXHAUSTED,
+            Step::Processed | Step::Duplicate | Step::Hold { .. } => false,
+        }
+    }
+
+    /// Why the handler has failed, if the message is to blame.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        match self {
+            Step::Copy(copy) => copy.failure.as_deref(),
+            Step::DeadLetter(cause) => {
+                Some(&cause.reason).filter(|_| cause.has_id).map(String::as_str)
+            }
+            Step::Processed | Step::Duplicate | Step::Hold { .. } => None,
+        }
+    }
 }
 
 /// How a message was settled: the label of `consumer_messages_total`, and the span's
@@ -80,105 +147,66 @@ impl Outcome {
     }
 }
 
-/// `attempts` have failed before this one; levels are numbered from 1 to `levels`.
-pub(crate) fn next_step(verdict: Verdict, attempts: u32, levels: usize) -> Step {
-    let dead_letter = |class: Cow<'static, str>, attempts, reason| {
-        Step::DeadLetter(Cause { class, attempts, reason, has_id: true })
-    };
-    match verdict {
-        Verdict::Processed => Step::Acknowledge(Outcome::Processed),
-        Verdict::Duplicate => Step::Acknowledge(Outcome::Duplicate),
-        // The levels may have been fewer when the earlier message was deferred.
-        Verdict::Waiting { level } if levels > 0 => {
-            let level = usize::try_from(level).unwrap_or_default().clamp(1, levels);
-            Step::Copy { level, attempts, outcome: Outcome::Deferred }
-        }
-        Verdict::Waiting { .. } => dead_letter(
-            EXHAUSTED.into(),
-            attempts,
-            "an earlier message of its key waits in a retry level, and there are none any more"
-                .to_owned(),
-        ),
-        Verdict::Failed { failure, reason } => {
-            let attempts = attempts.saturating_add(1);
-            let level = usize::try_from(attempts).unwrap_or(usize::MAX);
-            match failure {
-                Failure::Transient if level <= levels => {
-                    Step::Copy { level, attempts, outcome: Outcome::Retried }
-                }
-                Failure::Transient => dead_letter(EXHAUSTED.into(), attempts, reason),
-                Failure::Permanent => dead_letter("consumer.permanent".into(), attempts, reason),
-                Failure::PermanentAs(class) => dead_letter(class, attempts, reason),
-                Failure::Hold => Step::Hold { reason },
-            }
-        }
-        Verdict::NoId { reason } => {
-            let class = "consumer.no-id".into();
-            Step::DeadLetter(Cause { class, attempts, reason, has_id: false })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn failed(failure: Failure) -> Verdict {
-        Verdict::Failed { failure, reason: "why".into() }
+    /// Returns levels of 30 s, 1 min and 5 min.
+    fn levels() -> Vec<Level> {
+        crate::Settings::new("billing", "").levels
+    }
+
+    fn failed(failure: Failure, attempts: u32) -> Step {
+        Step::after_failure(failure, "why".into(), attempts, &levels())
+    }
+
+    fn dead(class: &'static str, attempts: u32) -> Step {
+        let (class, reason) = (class.into(), "why".into());
+        Step::DeadLetter(Cause { class, attempts, reason, has_id: true })
     }
 
     #[test]
     fn a_transient_failure_goes_up_one_level_each_time_and_then_to_the_dead_letters() {
-        for (attempts, level) in [(0, 1), (1, 2), (2, 3)] {
-            let step = next_step(failed(Failure::Transient), attempts, 3);
-            let outcome = Outcome::Retried;
-            assert_eq!(step, Step::Copy { level, attempts: attempts + 1, outcome });
+        for (before, level, wait) in [(0, 1, 30), (1, 2, 60), (2, 3, 300)] {
+            let (wait, failure) = (Duration::from_secs(wait), Some("why".to_owned()));
+            let copy = LevelCopy { level, wait, attempts: before + 1, failure };
+            assert_eq!(failed(Failure::Transient, before), Step::Copy(copy));
         }
-        let last = next_step(failed(Failure::Transient), 3, 3);
-        let class = "consumer.exhausted".into();
-        let reason = "why".into();
-        let cause = Cause { class, attempts: 4, reason, has_id: true };
-        assert_eq!(last, Step::DeadLetter(cause));
+        assert_eq!(failed(Failure::Transient, 3), dead("consumer.exhausted", 4));
     }
 
     #[test]
     fn a_permanent_failure_is_dead_lettered_at_once_under_its_class() {
-        for (failure, name) in [
+        for (failure, class) in [
             (Failure::Permanent, "consumer.permanent"),
             (Failure::PermanentAs("billing.closed".into()), "billing.closed"),
             (Failure::PermanentAs("consumer.no-id".into()), "consumer.no-id"),
         ] {
-            let (class, reason) = (name.into(), "why".into());
-            let cause = Cause { class, attempts: 1, reason, has_id: true };
-            assert_eq!(next_step(failed(failure), 0, 3), Step::DeadLetter(cause));
+            assert_eq!(failed(failure, 0), dead(class, 1));
         }
     }
 
     #[test]
     fn what_is_not_the_fault_of_the_message_holds_its_lane_however_often_it_has_failed() {
         for attempts in [0, 9] {
-            let step = next_step(failed(Failure::Hold), attempts, 3);
-            assert_eq!(step, Step::Hold { reason: "why".to_owned() });
+            let hold = Step::Hold { reason: "why".to_owned() };
+            assert_eq!(failed(Failure::Hold, attempts), hold);
         }
     }
 
     #[test]
-    fn what_waits_goes_to_the_level_of_the_message_before_it_and_is_not_counted() {
-        let step = |level, levels| next_step(Verdict::Waiting { level }, 1, levels);
-        let deferred = |level| Step::Copy { level, attempts: 1, outcome: Outcome::Deferred };
-        assert_eq!(step(2, 3), deferred(2));
-        assert_eq!(step(5, 3), deferred(3), "there were more levels");
-        assert_eq!(step(0, 3), deferred(1));
-        assert!(matches!(step(1, 0), Step::DeadLetter(_)), "there were levels");
-    }
-
-    #[test]
-    fn a_repetition_is_acknowledged_and_no_id_is_a_dead_letter() {
-        let duplicate = next_step(Verdict::Duplicate, 2, 3);
-        assert_eq!(duplicate, Step::Acknowledge(Outcome::Duplicate));
-        let none = next_step(Verdict::NoId { reason: "why".into() }, 0, 3);
-        let (class, reason) = ("consumer.no-id".into(), "why".into());
-        let cause = Cause { class, attempts: 0, reason, has_id: false };
-        assert_eq!(none, Step::DeadLetter(cause));
+    fn what_waits_goes_to_the_level_of_the_message_before_it_until_that_is_due_and_is_not_counted()
+    {
+        let behind =
+            |level, due, levels: &[Level]| Step::behind(level, Duration::from_secs(due), 1, levels);
+        let copy = |level, wait| {
+            let wait = Duration::from_secs(wait);
+            Step::Copy(LevelCopy { level, wait, attempts: 1, failure: None })
+        };
+        assert_eq!(behind(2, 7, &levels()), copy(2, 7));
+        assert_eq!(behind(2, 70, &levels()), copy(2, 60), "no longer than the level lasts");
+        assert_eq!(behind(5, 7, &levels()), copy(3, 7), "there were more levels");
+        assert_eq!(behind(0, 7, &levels()), copy(1, 7));
+        assert!(matches!(behind(1, 7, &[]), Step::DeadLetter(_)), "there were levels");
     }
 }

@@ -23,6 +23,12 @@ pub enum InboxError {
     Lane(String),
 }
 
+impl InboxError {
+    pub(crate) fn broker(what: impl Into<String>, reason: impl std::fmt::Display) -> InboxError {
+        InboxError::Broker { what: what.into(), reason: reason.to_string() }
+    }
+}
+
 /// An error with its causes, which many libraries leave out of their `Display`.
 pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();

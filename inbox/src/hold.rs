@@ -1,12 +1,9 @@
 //! A lane that is held: its message waits for something to pass that is not the message's fault, and
 //! is tried again. Nothing is counted and nothing acknowledged meanwhile.
 
-use std::time::{Duration, Instant};
-
 use prometheus::IntGauge;
 
-/// How often the log says that a lane is still held.
-const TELL_INTERVAL: Duration = Duration::from_secs(60);
+use crate::time::Reminder;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldReason {
@@ -16,11 +13,13 @@ pub(crate) enum HoldReason {
     Handler,
     /// [`crate::breaker`].
     Breaker,
+    /// A copy or a dead letter is not confirmed.
+    Broker,
 }
 
 impl HoldReason {
-    pub(crate) const ALL: [HoldReason; 3] =
-        [HoldReason::Postgres, HoldReason::Handler, HoldReason::Breaker];
+    pub(crate) const ALL: [HoldReason; 4] =
+        [HoldReason::Postgres, HoldReason::Handler, HoldReason::Breaker, HoldReason::Broker];
 
     /// The label of `consumer_held_lanes`.
     pub(crate) fn name(self) -> &'static str {
@@ -28,6 +27,7 @@ impl HoldReason {
             HoldReason::Postgres => "postgres",
             HoldReason::Handler => "handler",
             HoldReason::Breaker => "breaker",
+            HoldReason::Broker => "broker",
         }
     }
 
@@ -37,6 +37,7 @@ impl HoldReason {
             HoldReason::Postgres => "inbox.postgres-away",
             HoldReason::Handler => "inbox.held",
             HoldReason::Breaker => "inbox.breaker-open",
+            HoldReason::Broker => "inbox.copy-not-confirmed",
         }
     }
 }
@@ -45,26 +46,18 @@ impl HoldReason {
 pub(crate) struct Hold {
     reason: HoldReason,
     held_lanes: IntGauge,
-    told_at: Option<Instant>,
+    /// Limits the lines in the log.
+    pub(crate) reminder: Reminder,
 }
 
 impl Hold {
     pub(crate) fn begin(reason: HoldReason, held_lanes: IntGauge) -> Hold {
         held_lanes.inc();
-        Hold { reason, held_lanes, told_at: None }
+        Hold { reason, held_lanes, reminder: Reminder::default() }
     }
 
     pub(crate) fn reason(&self) -> HoldReason {
         self.reason
-    }
-
-    /// Whether the log is to say it now.
-    pub(crate) fn tells(&mut self, now: Instant) -> bool {
-        let is_due = self.told_at.is_none_or(|at| now.duration_since(at) >= TELL_INTERVAL);
-        if is_due {
-            self.told_at = Some(now);
-        }
-        is_due
     }
 }
 

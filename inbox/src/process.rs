@@ -12,11 +12,11 @@ use tokio_postgres::error::SqlState;
 use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
-use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Refused, Token};
+use crate::broker::{Broker, Copies as _, Delivery, Destination, Outgoing, Token, Unconfirmed};
 use crate::classify::is_conflict;
 use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
-use crate::decision::{Cause, Outcome, Step, Verdict, next_step};
+use crate::decision::{Cause, LevelCopy, Outcome, Step};
 use crate::error::chain;
 use crate::hold::{Hold, HoldReason};
 use crate::metrics::Metrics;
@@ -34,6 +34,8 @@ const LOSSES_MAX: u32 = 3;
 const CONFLICTS_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// A lane counts as held once its copy has not been confirmed for so long.
+const UNCONFIRMED_MAX: Duration = Duration::from_secs(5);
 /// How long a copy under way is waited for once its message is not wanted any more.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
@@ -62,12 +64,15 @@ pub(crate) struct Processor<B: Broker, H> {
 /// The message was taken back while it was held: it will be delivered again.
 struct GivenUp;
 
-/// An attempt came to no verdict.
+/// The broker will never take a copy.
+struct Refused(String);
+
+/// An attempt came to no decision.
 enum Interrupted {
     Outage(Outage),
     LostInHandler(Outage),
     /// The transaction has lost against another one. If it is not repeated, this follows.
-    Conflict(Result<Verdict, Outage>),
+    Conflict(Result<Step, Outage>),
 }
 
 impl From<Outage> for Interrupted {
@@ -116,28 +121,30 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     ) -> Result<Outcome, GivenUp> {
         let shared = Arc::clone(&self.shared);
         let mut breaker = shared.breaker.turn();
+        let mut refused: Option<Cause> = None;
         loop {
-            let step = self.step(message, token, span).await?;
+            let step = match (self.step(message, token, span).await?, &refused) {
+                // The copies that follow would be refused, too. So no attempt is counted any more.
+                (step, Some(cause)) if step.is_retry() => Step::DeadLetter(cause.clone()),
+                (step, _) => step,
+            };
             let cause = match step {
-                Step::Acknowledge(outcome) => {
-                    if outcome == Outcome::Processed {
-                        breaker.succeeded();
-                    }
-                    return Ok(outcome);
+                Step::Processed => {
+                    breaker.succeeded();
+                    return Ok(Outcome::Processed);
                 }
+                Step::Duplicate => return Ok(Outcome::Duplicate),
                 Step::Hold { reason } => {
                     self.wait(HoldReason::Handler, &reason, message, token).await?;
                     continue;
                 }
-                Step::Copy { level, attempts, outcome } => {
-                    match self.copy_to_level(message, token, level, attempts, outcome).await? {
-                        Ok(outcome) => return Ok(outcome),
-                        Err(Refused(reason)) => {
-                            let class = "consumer.refused-copy".into();
-                            Cause { class, attempts, reason, has_id: true }
-                        }
+                Step::Copy(copy) => match self.copy_to_level(message, token, &copy).await? {
+                    Ok(outcome) => return Ok(outcome),
+                    Err(Refused(reason)) => {
+                        let (class, attempts) = ("consumer.refused-copy".into(), copy.attempts);
+                        refused.insert(Cause { class, attempts, reason, has_id: true }).clone()
                     }
-                }
+                },
                 Step::DeadLetter(cause) => cause,
             };
             match breaker.allow(&cause, Instant::now()) {
@@ -155,37 +162,33 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Step, GivenUp> {
-        let verdict = if self.shared.is_for_another(message) {
-            Verdict::Duplicate
+        let step = if self.shared.is_for_another(message) {
+            Step::Duplicate
         } else if message.has_id() {
-            self.verdict(message, token, span).await?
+            self.decide(message, token, span).await?
         } else {
-            Verdict::NoId { reason: UNUSABLE_ID.to_owned() }
+            Step::without_id(UNUSABLE_ID.to_owned())
         };
         // What holds the lane is logged where it waits.
         let is_probe = self.hold.as_ref().is_some_and(|hold| hold.reason() == HoldReason::Breaker);
-        if let Verdict::Failed { failure, reason } = &verdict
-            && *failure != Failure::Hold
-            && !is_probe
-        {
+        if let Some(reason) = step.failure().filter(|_| !is_probe) {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
         }
-        let levels = self.shared.settings.levels.len();
-        Ok(next_step(verdict, message.failed_attempts(), levels))
+        Ok(step)
     }
 
-    /// Tries the message until there is a verdict.
-    async fn verdict(
+    /// Tries the message until it is known what follows.
+    async fn decide(
         &mut self,
         message: &mut Message,
         token: &B::Token,
         span: &MessageSpan,
-    ) -> Result<Verdict, GivenUp> {
+    ) -> Result<Step, GivenUp> {
         let (mut losses, mut conflicts) = (0, 0);
         loop {
             let interrupted = match self.attempt(message, span).await {
-                Ok(verdict) => return Ok(verdict),
+                Ok(step) => return Ok(step),
                 Err(interrupted) => interrupted,
             };
             let outage = match interrupted {
@@ -193,11 +196,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                     conflicts += 1;
                     continue;
                 }
-                Interrupted::Conflict(Ok(verdict)) => return Ok(verdict),
+                Interrupted::Conflict(Ok(step)) => return Ok(step),
                 Interrupted::Conflict(Err(outage)) | Interrupted::Outage(outage) => outage,
                 Interrupted::LostInHandler(Outage(reason)) if losses + 1 == LOSSES_MAX => {
                     let reason = format!("each time the connection was lost: {reason}");
-                    return Ok(Verdict::Failed { failure: Failure::Transient, reason });
+                    return Ok(self.shared.failed(message, Failure::Transient, reason));
                 }
                 Interrupted::LostInHandler(outage) => {
                     losses += 1;
@@ -212,7 +215,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &mut Message,
         span: &MessageSpan,
-    ) -> Result<Verdict, Interrupted> {
+    ) -> Result<Step, Interrupted> {
         let shared = Arc::clone(&self.shared);
         let store = self.session.store().await?;
         let began = Instant::now();
@@ -220,30 +223,30 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let claim = match claimed.claim(message).await {
             Err(error) if is_of_data(&error) => {
                 let reason = format!("Postgres cannot store id or key: {}", chain(&error));
-                return Ok(Verdict::NoId { reason });
+                return Ok(Step::without_id(reason));
             }
             claim => claim?,
         };
-        let verdict = match claim {
+        let step = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
                 shared.handle(claimed, message, attempts.is_some(), span).await?
             }
-            Claim::Duplicate { is_deferred } => {
+            Claim::Duplicate { has_row } => {
                 drop(claimed);
-                if is_deferred {
+                if has_row {
                     store.change(message, Change::Forget).await?;
                 }
-                return Ok(Verdict::Duplicate);
+                return Ok(Step::Duplicate);
             }
-            Claim::Superseded => return Ok(Verdict::Duplicate),
-            Claim::Waiting { level, attempts } => {
+            Claim::Waiting { level, due, attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
-                return Ok(Verdict::Waiting { level });
+                let attempts = message.failed_attempts();
+                return Ok(Step::behind(level, due, attempts, &shared.settings.levels));
             }
         };
         shared.metrics.processed_in(began.elapsed());
-        Ok(verdict)
+        Ok(step)
     }
 
     /// The row first: from then on later messages of the key wait, whenever the copy comes. There
@@ -252,30 +255,32 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         &mut self,
         message: &Message,
         token: &B::Token,
-        level: usize,
-        attempts: u32,
-        outcome: Outcome,
+        copy: &LevelCopy,
     ) -> Result<Result<Outcome, Refused>, GivenUp> {
         let shared = Arc::clone(&self.shared);
-        let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
-        let row_level = i32::try_from(level).unwrap_or(i32::MAX);
-        let defer = Change::Defer { level: row_level, attempts: number(attempts) };
+        let LevelCopy { level, wait, attempts, ref failure } = *copy;
+        let defer = Change::Defer {
+            level: i32::try_from(level).unwrap_or(i32::MAX),
+            attempts: i32::try_from(attempts).unwrap_or(i32::MAX),
+            wait,
+        };
         let Some(copy) = self.change(message, token, defer).await? else {
             return Ok(Ok(Outcome::Duplicate));
         };
-        let has_failed = outcome == Outcome::Retried;
+        let has_failed = failure.is_some();
         let level = &shared.settings.levels[level - 1];
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
-        let destination = Destination::Level { name: &level.name, delay: level.delay };
+        let destination = Destination::Level { name: &level.name, wait };
         let value = message.received().value.clone();
         let outgoing = Outgoing { message, destination, headers, value };
-        let published = shared.publish(&outgoing, token).await?;
+        let published = self.publish(&outgoing, token).await?;
         if published.is_ok() {
             self.change(message, token, Change::Copied { copy }).await?;
             if has_failed {
                 shared.metrics.retried(&level.name);
             }
         }
+        let outcome = if has_failed { Outcome::Retried } else { Outcome::Deferred };
         Ok(published.map(|()| outcome))
     }
 
@@ -288,7 +293,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
         let letter = DeadLetter { cause, exchange, relay: &shared.writer };
-        shared.publish_dead_letter(message, &letter, token).await?;
+        self.publish_dead_letter(message, &letter, token).await?;
         if cause.has_id {
             self.change(message, token, Change::Dead).await?;
         }
@@ -323,15 +328,103 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
     ) -> Result<(), GivenUp> {
+        self.hold(reason, why, message);
+        self.session.discard();
+        pause(self.backoff.next_delay(), token).await
+    }
+
+    fn hold(&mut self, reason: HoldReason, why: &str, message: &Message) {
         let shared = &self.shared;
         let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
         let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
-        if self.hold.insert(hold).tells(Instant::now()) {
+        if self.hold.insert(hold).reminder.is_due(Instant::now()) {
             let (code, consumer, id) = (reason.code(), &shared.settings.service, message.id());
             tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
         }
-        self.session.discard();
-        pause(self.backoff.next_delay(), token).await
+    }
+
+    /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
+    /// that is refused even without its value and its large headers is not given up: somebody must
+    /// change the broker's settings.
+    async fn publish_dead_letter(
+        &mut self,
+        message: &Message,
+        letter: &DeadLetter<'_>,
+        token: &B::Token,
+    ) -> Result<(), GivenUp> {
+        let whole = message.received().value.clone();
+        let length = whole.as_ref().map_or(0, Bytes::len);
+        let mut kept_max = length;
+        let mut was_refused = false;
+        loop {
+            let value = whole.as_ref().map(|value| value.slice(..kept_max));
+            let mut headers = letter.headers(message, kept_max < length, unix_now());
+            if was_refused {
+                fit(&mut headers, HEADERS_BYTES_KEPT, KAFKA_HEADER_BYTES);
+            }
+            let destination = Destination::DeadLetters;
+            let outgoing = Outgoing { message, destination, headers, value };
+            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
+                return Ok(());
+            };
+            let (consumer, id) = (&self.shared.settings.service, message.id());
+            tracing::warn!(
+                code = "inbox.dead-letter-refused",
+                consumer,
+                id,
+                reason,
+                "it is sent again, shorter"
+            );
+            was_refused = true;
+            kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
+            pause(self.backoff.next_delay(), token).await?;
+        }
+    }
+
+    /// Sends a copy until the broker has confirmed or refused it, as long as the message is wanted.
+    async fn publish(
+        &mut self,
+        copy: &Outgoing<'_>,
+        token: &B::Token,
+    ) -> Result<Result<(), Refused>, GivenUp> {
+        loop {
+            match self.send(copy, token).await? {
+                Ok(()) => return Ok(Ok(())),
+                Err(Unconfirmed::Refused(reason)) => return Ok(Err(Refused(reason))),
+                Err(Unconfirmed::Outage(reason)) => {
+                    self.hold(HoldReason::Broker, &reason, copy.message);
+                    pause(self.backoff.next_delay(), token).await?;
+                }
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        copy: &Outgoing<'_>,
+        token: &B::Token,
+    ) -> Result<Result<(), Unconfirmed>, GivenUp> {
+        let shared = Arc::clone(&self.shared);
+        let mut sending = pin!(shared.copies.send(copy));
+        let (began, mut unwanted_at) = (Instant::now(), None);
+        loop {
+            match tokio::time::timeout(LOOK_INTERVAL, &mut sending).await {
+                Ok(sent) => return Ok(sent),
+                Err(_) if token.is_wanted() => {
+                    if began.elapsed() > UNCONFIRMED_MAX {
+                        let why = "the broker does not confirm a copy: it may be short of memory, \
+                                   disk or replicas";
+                        self.hold(HoldReason::Broker, why, copy.message);
+                    }
+                }
+                Err(_) => {
+                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
+                    if since.elapsed() > CONFIRM_WITHIN {
+                        return Err(GivenUp);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -348,14 +441,14 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         message: &Message,
         is_deferred: bool,
         span: &MessageSpan,
-    ) -> Result<Verdict, Interrupted> {
+    ) -> Result<Step, Interrupted> {
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
         let handling = span.hold(caught(handle));
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
         let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
                 let Err(error) = claimed.commit(message, is_deferred).await else {
-                    return Ok(Verdict::Processed);
+                    return Ok(Step::Processed);
                 };
                 if ends_session(&error) {
                     return Err(lost(error));
@@ -363,7 +456,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 // A statement failed before, and the handler did not say so.
                 let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
                 let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
-                return failed(failure, chain(&error), is_conflict(&error));
+                let step = self.failed(message, failure, chain(&error));
+                return repeatable(step, is_conflict(&error));
             }
             Ok(Err(error)) => {
                 let judge = || (self.handler.classify(&error), chain(&error), is_conflict(&error));
@@ -375,68 +469,11 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}"), false),
         };
         claimed.rollback().await.map_err(lost)?;
-        failed(failure, reason, has_lost)
+        repeatable(self.failed(message, failure, reason), has_lost)
     }
 
-    /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
-    /// that is refused even without its value and its large headers is not given up: somebody must
-    /// change the broker's settings.
-    async fn publish_dead_letter(
-        &self,
-        message: &Message,
-        letter: &DeadLetter<'_>,
-        token: &B::Token,
-    ) -> Result<(), GivenUp> {
-        let whole = message.received().value.clone();
-        let length = whole.as_ref().map_or(0, Bytes::len);
-        let mut kept_max = length;
-        let mut was_refused = false;
-        let mut backoff = backoff();
-        loop {
-            let value = whole.as_ref().map(|value| value.slice(..kept_max));
-            let mut headers = letter.headers(message, kept_max < length, unix_now());
-            if was_refused {
-                fit(&mut headers, HEADERS_BYTES_KEPT, KAFKA_HEADER_BYTES);
-            }
-            let destination = Destination::DeadLetters;
-            let outgoing = Outgoing { message, destination, headers, value };
-            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
-                return Ok(());
-            };
-            let (consumer, id) = (&self.settings.service, message.id());
-            tracing::warn!(
-                code = "inbox.dead-letter-refused",
-                consumer,
-                id,
-                reason,
-                "it is sent again, shorter"
-            );
-            was_refused = true;
-            kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
-            pause(backoff.next_delay(), token).await?;
-        }
-    }
-
-    /// Waits for the broker as long as the message is wanted.
-    async fn publish(
-        &self,
-        copy: &Outgoing<'_>,
-        token: &B::Token,
-    ) -> Result<Result<(), Refused>, GivenUp> {
-        let mut publishing = pin!(self.copies.publish(copy));
-        let mut unwanted_at = None;
-        loop {
-            match tokio::time::timeout(LOOK_INTERVAL, &mut publishing).await {
-                Ok(published) => return Ok(published),
-                Err(_) if token.is_wanted() => {}
-                Err(_) => {
-                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
-                    if since.elapsed() > CONFIRM_WITHIN {
-                        return Err(GivenUp);
-                    }
-                }
-            }
-        }
+    fn failed(&self, message: &Message, failure: Failure, reason: String) -> Step {
+        Step::after_failure(failure, reason, message.failed_attempts(), &self.settings.levels)
     }
 
     fn tell_failure(&self, message: &Message, reason: &str) {
@@ -446,9 +483,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
 }
 
 /// `has_lost`: against another transaction, so that it may be repeated at once.
-fn failed(failure: Failure, reason: String, has_lost: bool) -> Result<Verdict, Interrupted> {
-    let verdict = Verdict::Failed { failure, reason };
-    if has_lost { Err(Interrupted::Conflict(Ok(verdict))) } else { Ok(verdict) }
+fn repeatable(step: Step, has_lost: bool) -> Result<Step, Interrupted> {
+    if has_lost { Err(Interrupted::Conflict(Ok(step))) } else { Ok(step) }
 }
 
 /// For as long as the message is wanted.

@@ -17,6 +17,8 @@
 //! `dead_replays` is how often it had been replayed by then. A further replay is handled, and takes
 //! the row over.
 
+use std::time::Duration;
+
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error, Statement, Transaction};
 
@@ -29,7 +31,8 @@ WITH own AS MATERIALIZED (
     SELECT position, attempts, copy FROM deferred_messages
     WHERE consumer = $1 AND message_id = $2
 ), earlier AS MATERIALIZED (
-    SELECT level FROM deferred_messages AS before
+    SELECT level, extract(epoch FROM due_at - now())::float8 AS due_in
+    FROM deferred_messages AS before
     WHERE consumer = $1 AND message_key = $3
       AND position < coalesce((SELECT position FROM own), 9223372036854775807)
       AND NOT EXISTS (
@@ -53,18 +56,22 @@ SELECT EXISTS (SELECT FROM fresh),
            WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $5, true)),
        (SELECT level FROM earlier),
        (SELECT attempts FROM own),
-       (SELECT copy FROM own)";
+       (SELECT copy FROM own),
+       (SELECT due_in FROM earlier)";
 
-/// Returns nothing if another instance has settled the message meanwhile.
+/// `$7`: in how many seconds the copy is due. Returns nothing if another instance has settled the
+/// message meanwhile.
 const DEFER: &str = "
 INSERT INTO deferred_messages AS known
-    (consumer, message_id, message_key, level, attempts, replays)
-SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int
+    (consumer, message_id, message_key, level, attempts, replays, due_at)
+SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int,
+       now() + make_interval(secs => $7::float8)
 WHERE NOT EXISTS (
     SELECT FROM processed_messages
     WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $6, true))
 ON CONFLICT (consumer, message_id) DO UPDATE
 SET level = excluded.level,
+    due_at = excluded.due_at,
     attempts = greatest(known.attempts, excluded.attempts),
     replays = greatest(known.replays, excluded.replays)
 RETURNING copy + 1";
@@ -94,26 +101,20 @@ const KEY_BYTES_MAX: usize = 512;
 pub(crate) enum Claim {
     /// The message is to be handled: the row of `processed_messages` is inserted.
     /// `attempts` have failed according to the message's row of `deferred_messages`.
-    First {
-        attempts: Option<u32>,
-    },
-    Duplicate {
-        is_deferred: bool,
-    },
-    /// A newer copy is under way.
-    Superseded,
-    /// An earlier message of its key is in this level.
-    Waiting {
-        level: i32,
-        attempts: Option<u32>,
-    },
+    First { attempts: Option<u32> },
+    /// It is settled, or a newer copy of it is under way. `has_row`: it is settled, and a row of
+    /// `deferred_messages` is left.
+    Duplicate { has_row: bool },
+    /// An earlier message of its key is in this level. It is due after this time, or was due so long
+    /// ago.
+    Waiting { level: i32, due: Duration, attempts: Option<u32> },
 }
 
 /// The change of the message's row of `deferred_messages`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change {
     /// Before its copy is published.
-    Defer { level: i32, attempts: i32 },
+    Defer { level: i32, attempts: i32, wait: Duration },
     /// The broker has confirmed the copy of this number.
     Copied { copy: i32 },
     /// It is settled already.
@@ -167,10 +168,10 @@ impl Store {
         let (consumer, id, replays) = (&self.consumer, message.id(), message.replays());
         let Statements { defer, copied, forget, dead, .. } = &self.statements;
         match change {
-            Change::Defer { level, attempts } => {
+            Change::Defer { level, attempts, wait } => {
                 let key = message.key().map(stored_key);
-                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-                    [consumer, &id, &key, &level, &attempts, &replays];
+                let params: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+                    [consumer, &id, &key, &level, &attempts, &replays, &wait.as_secs_f64()];
                 Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
@@ -200,15 +201,24 @@ impl Claimed<'_> {
         let params: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [&self.consumer, &id, &key, &copy, &replays];
         let row = self.transaction.query_one(&self.statements.claim, &params).await?;
+        let (is_inserted, is_processed) = (row.get(0), row.get(1));
         let attempts: Option<i32> = row.get(3);
-        Ok(judge(&Found {
-            is_inserted: row.get(0),
-            is_processed: row.get(1),
-            earlier_level: row.get(2),
-            attempts: attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default()),
-            copy_known: row.get(4),
-            copy,
-        }))
+        let attempts = attempts.map(|attempts| u32::try_from(attempts).unwrap_or_default());
+        let has_row = attempts.is_some();
+        let is_newest = row.get::<_, Option<i32>>(4).map_or(copy == 0, |known| copy >= known);
+        let earlier: Option<(i32, f64)> = row.get::<_, Option<i32>>(2).zip(row.get(5));
+        Ok(match earlier {
+            _ if is_inserted => Claim::First { attempts },
+            _ if is_processed => Claim::Duplicate { has_row },
+            // A newer copy is under way, or this one's message was settled long ago.
+            _ if !is_newest => Claim::Duplicate { has_row: false },
+            Some((level, due_in)) => {
+                let due = Duration::try_from_secs_f64(due_in.abs()).unwrap_or(Duration::MAX);
+                Claim::Waiting { level, due, attempts }
+            }
+            // Another session has processed it while this one waited for its row.
+            None => Claim::Duplicate { has_row },
+        })
     }
 
     /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
@@ -227,38 +237,6 @@ impl Claimed<'_> {
 
     pub(crate) async fn rollback(self) -> Result<(), Error> {
         self.transaction.rollback().await
-    }
-}
-
-/// The rows that [`CLAIM`] has found.
-struct Found {
-    is_inserted: bool,
-    is_processed: bool,
-    earlier_level: Option<i32>,
-    /// The attempts of the message's own row of `deferred_messages`.
-    attempts: Option<u32>,
-    copy_known: Option<i32>,
-    copy: i32,
-}
-
-fn judge(found: &Found) -> Claim {
-    let attempts = found.attempts;
-    if found.is_inserted {
-        return Claim::First { attempts };
-    }
-    if found.is_processed {
-        return Claim::Duplicate { is_deferred: attempts.is_some() };
-    }
-    if found.copy > 0 && found.copy_known.is_none() {
-        return Claim::Duplicate { is_deferred: false };
-    }
-    if found.copy_known.is_some_and(|known| found.copy < known) {
-        return Claim::Superseded;
-    }
-    match found.earlier_level {
-        Some(level) => Claim::Waiting { level, attempts },
-        // Another session has processed it while this one waited for its row.
-        None => Claim::Duplicate { is_deferred: attempts.is_some() },
     }
 }
 

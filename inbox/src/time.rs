@@ -1,9 +1,11 @@
 //! Times and durations as headers, names and pauses need them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) use walrelay_dead_letter::backoff::Backoff;
 use walrelay_dead_letter::time;
+
+const TELL_INTERVAL: Duration = Duration::from_secs(60);
 
 pub(crate) fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -30,6 +32,22 @@ pub(crate) fn short(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
+/// Lets the log say once a minute what lasts.
+#[derive(Default)]
+pub(crate) struct Reminder {
+    told_at: Option<Instant>,
+}
+
+impl Reminder {
+    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
+        let is_due = self.told_at.is_none_or(|at| now.duration_since(at) >= TELL_INTERVAL);
+        if is_due {
+            self.told_at = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Pauses of 5 s at most. Many processes do not come back at once.
 pub(crate) fn backoff() -> Backoff {
     let seed = u64::from(unix_now().subsec_nanos());
@@ -45,6 +63,16 @@ mod tests {
         let at = Duration::from_micros(1_795_266_631_227_183);
         assert_eq!(rfc3339(at), "2026-11-21T13:10:31.227183Z");
         assert!(is_rfc3339(&rfc3339(unix_now())) && !is_rfc3339("yesterday"));
+    }
+
+    #[test]
+    fn what_lasts_is_told_once_a_minute() {
+        let (start, mut reminder) = (Instant::now(), Reminder::default());
+        let told = [0, 1, 59, 60, 119, 180].map(|at| {
+            let now = start + Duration::from_secs(at);
+            reminder.is_due(now)
+        });
+        assert_eq!(told, [true, false, false, true, false, true]);
     }
 
     #[test]

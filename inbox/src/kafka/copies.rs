@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 use super::lost_brokers::LostBrokers;
 use super::{Kafka, client_error, config, dead_letter_topic, retry_topic};
-use crate::broker::{Copies, Destination, Outgoing, Refused};
+use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
 use crate::message::retry_header;
-use crate::time::{backoff, unix_now};
+use crate::time::unix_now;
 use crate::{InboxError, Settings};
 
 /// How often an unanswered copy is looked after.
@@ -49,14 +49,6 @@ impl ProducerContext for Confirms {
     }
 }
 
-/// Why a copy was not confirmed.
-enum Unconfirmed {
-    Refused(String),
-    /// The producer is of no more use.
-    Fatal(String),
-    Outage(String),
-}
-
 impl KafkaCopies {
     pub(super) fn new(kafka: &Kafka, settings: &Settings) -> Result<KafkaCopies, InboxError> {
         let lost_brokers = Arc::new(LostBrokers::new(&kafka.brokers));
@@ -79,19 +71,31 @@ impl KafkaCopies {
         }
     }
 
-    async fn send(
-        &self,
-        topic: &str,
-        copy: &Outgoing<'_>,
-        headers: &OwnedHeaders,
-    ) -> Result<(), Unconfirmed> {
+    /// Judges an error: one that a record alone can cause refuses the record; every other one is
+    /// waited for. A producer that is of no more use is replaced.
+    fn judge(&self, topic: &str, error: &KafkaError, producer: &CopyProducer) -> Unconfirmed {
+        if let Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord) =
+            error.rdkafka_error_code()
+        {
+            return Unconfirmed::Refused(error.to_string());
+        }
+        if let Some((_, reason)) = producer.client().fatal_error() {
+            self.replace(&reason);
+        }
+        Unconfirmed::Outage(format!("topic {topic}: {error}"))
+    }
+}
+
+impl Copies for KafkaCopies {
+    async fn send(&self, copy: &Outgoing<'_>) -> Result<(), Unconfirmed> {
+        let (topic, headers) = self.record_of(copy);
         let producer = self.current();
         let (waiting, mut confirm) = oneshot::channel();
-        let mut record = BaseRecord::with_opaque_to(topic, Box::new(waiting));
+        let mut record = BaseRecord::with_opaque_to(&topic, Box::new(waiting));
         record.payload = copy.value.as_deref();
         record.key = copy.message.key();
-        record.headers = Some(headers.clone());
-        let judge = |error: &KafkaError| judge(error, producer.client().fatal_error());
+        record.headers = Some(headers);
+        let judge = |error: &KafkaError| self.judge(&topic, error, &producer);
         producer.send(record).map_err(|(error, _)| judge(&error))?;
         let answer = loop {
             match tokio::time::timeout(LOOK_INTERVAL, &mut confirm).await {
@@ -99,34 +103,9 @@ impl KafkaCopies {
                 Err(_) => self.lost_brokers.name_again_if_lost(producer.client()),
             }
         };
-        match answer {
-            Ok(Ok(())) => {
-                self.lost_brokers.answered();
-                Ok(())
-            }
-            Ok(Err(error)) => Err(judge(&error)),
-            Err(_) => Err(Unconfirmed::Fatal("the producer has ended".to_owned())),
-        }
-    }
-}
-
-impl Copies for KafkaCopies {
-    async fn publish(&self, copy: &Outgoing<'_>) -> Result<(), Refused> {
-        let (topic, headers) = self.record_of(copy);
-        let mut backoff = backoff();
-        loop {
-            let reason = match self.send(&topic, copy, &headers).await {
-                Ok(()) => return Ok(()),
-                Err(Unconfirmed::Refused(reason)) => return Err(Refused(reason)),
-                Err(Unconfirmed::Outage(reason)) => reason,
-                Err(Unconfirmed::Fatal(reason)) => {
-                    self.replace(&reason);
-                    reason
-                }
-            };
-            tracing::warn!(code = "inbox.copy-not-confirmed", topic, reason, "it is sent again");
-            tokio::time::sleep(backoff.next_delay()).await;
-        }
+        answer.unwrap_or(Err(KafkaError::Canceled)).map_err(|error| judge(&error))?;
+        self.lost_brokers.answered();
+        Ok(())
     }
 }
 
@@ -139,8 +118,8 @@ impl KafkaCopies {
         );
         match copy.destination {
             Destination::DeadLetters => (dead_letter_topic(service), headers),
-            Destination::Level { name, delay } => {
-                let due = (unix_now() + delay).as_millis().to_string();
+            Destination::Level { name, wait } => {
+                let due = (unix_now() + wait).as_millis().to_string();
                 for (key, value) in [
                     (retry_header::DUE, due.as_str()),
                     (retry_header::ORIGINAL_TOPIC, copy.message.topic()),
@@ -161,18 +140,4 @@ fn producer(
     config::producer(kafka, settings)
         .create_with_context(Confirms(Arc::clone(lost_brokers)))
         .map_err(|error| client_error("the producer of copies", error))
-}
-
-/// Judges an error: one that a record alone can cause refuses the record; every other one is waited
-/// for.
-fn judge(error: &KafkaError, fatal: Option<(Code, String)>) -> Unconfirmed {
-    match error.rdkafka_error_code() {
-        Some(Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::InvalidRecord) => {
-            Unconfirmed::Refused(error.to_string())
-        }
-        _ => match fatal {
-            Some((_, reason)) => Unconfirmed::Fatal(reason),
-            None => Unconfirmed::Outage(error.to_string()),
-        },
-    }
 }

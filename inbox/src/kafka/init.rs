@@ -6,7 +6,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::{Kafka, broker_error, client_error, config, dead_letter_topic, retry_topic};
+use super::{Kafka, client_error, config, dead_letter_topic, retry_topic};
 use crate::{InboxError, Settings};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -41,10 +41,12 @@ pub(super) async fn create_topics(kafka: &Kafka, settings: &Settings) -> Result<
     let within = Some(CREATE_WITHIN);
     let options = AdminOptions::new().operation_timeout(within).request_timeout(within);
     let created = admin.create_topics(&topics, &options).await;
-    for topic in created.map_err(|error| broker_error("creating topics", error))? {
+    for topic in created.map_err(|error| InboxError::broker("creating topics", error))? {
         match topic {
             Ok(_) | Err((_, Code::TopicAlreadyExists)) => {}
-            Err((name, code)) => return Err(broker_error(format!("creating topic {name}"), code)),
+            Err((name, code)) => {
+                return Err(InboxError::broker(format!("creating topic {name}"), code));
+            }
         }
     }
     Ok(())
@@ -65,7 +67,7 @@ async fn partitions(
         let counts: Vec<i32> = counts.collect::<Result<_, InboxError>>()?;
         Ok((admin, counts[0]))
     });
-    asking.await.map_err(|error| broker_error("asking for the topics", error))?
+    asking.await.map_err(|error| InboxError::broker("asking for the topics", error))?
 }
 
 fn count_partitions(
@@ -74,14 +76,14 @@ fn count_partitions(
 ) -> Result<i32, InboxError> {
     let what = || format!("topic {topic}");
     let metadata = admin.inner().fetch_metadata(Some(topic), ANSWER_WITHIN);
-    let metadata = metadata.map_err(|error| broker_error(what(), error))?;
+    let metadata = metadata.map_err(|error| InboxError::broker(what(), error))?;
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     if let Some(code) = found.and_then(|found| found.error()) {
-        return Err(broker_error(what(), Code::from(code)));
+        return Err(InboxError::broker(what(), Code::from(code)));
     }
     let count = found.map_or(0, |found| found.partitions().len());
     match i32::try_from(count) {
         Ok(count) if count > 0 => Ok(count),
-        _ => Err(broker_error(what(), "it has no partitions")),
+        _ => Err(InboxError::broker(what(), "it has no partitions")),
     }
 }

@@ -76,18 +76,14 @@ fn dead_letter_topic(service: &str) -> String {
     format!("{service}.dlq")
 }
 
-fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> InboxError {
-    InboxError::Broker { what: what.into(), reason: error.to_string() }
-}
-
 /// A client could not be made. The error's own text tells the value of a property, which may be a
 /// secret whose name is misspelt.
 fn client_error(what: &str, error: KafkaError) -> InboxError {
     match error {
         KafkaError::ClientConfig(_, description, name, _) => {
-            broker_error(what, format!("property {name}: {description}"))
+            InboxError::broker(what, format!("property {name}: {description}"))
         }
-        error => broker_error(what, error),
+        error => InboxError::broker(what, error),
     }
 }
 

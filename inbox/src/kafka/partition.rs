@@ -19,8 +19,18 @@ pub(super) struct OffsetTracker {
 }
 
 impl OffsetTracker {
+    /// Offsets go back where the topic was cut or made again: those before do not count any more.
     pub(super) fn begin(&mut self, offset: i64) {
+        if self.end().is_some_and(|end| offset < end) {
+            self.under_way.clear();
+            self.next = None;
+        }
         self.under_way.push_back((offset, false));
+    }
+
+    /// The offset behind the last one that was handed out.
+    pub(super) fn end(&self) -> Option<i64> {
+        self.under_way.back().map(|(offset, _)| offset + 1).or(self.next)
     }
 
     pub(super) fn settle(&mut self, offset: i64) {
@@ -189,6 +199,23 @@ mod tests {
         tracker.settle(16);
         tracker.settle(99);
         assert_eq!((tracker.committable(), tracker.count()), (Some(17), 0));
+    }
+
+    #[test]
+    fn offsets_that_go_back_are_committed_from_there_on() {
+        // GIVEN offsets of which one is under way, and another time none
+        for settled in [&[10, 12][..], &[10, 11, 12]] {
+            let mut tracker = OffsetTracker::default();
+            (10..=12).for_each(|offset| tracker.begin(offset));
+            settled.iter().for_each(|offset| tracker.settle(*offset));
+            // WHEN the topic begins again THEN only the new offsets count
+            tracker.begin(3);
+            tracker.begin(4);
+            assert_eq!((tracker.committable(), tracker.count()), (None, 2));
+            tracker.settle(11);
+            tracker.settle(3);
+            assert_eq!((tracker.committable(), tracker.count()), (Some(4), 1));
+        }
     }
 
     #[test]

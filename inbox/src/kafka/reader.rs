@@ -8,7 +8,6 @@
 //! When partitions are taken back, or at a stop: what has not begun in a lane is dropped, what
 //! runs is waited for, and the offsets are committed before the group is told.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
@@ -26,11 +25,11 @@ use super::headers_ffi::headers_of;
 use super::partition::{Assignment, OffsetToken, OffsetTracker, WaitBound, Waker};
 use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::watermark_ffi::known_end;
-use super::{Kafka, broker_error, client_error, config, retry_topic};
+use super::{Kafka, client_error, config, retry_topic};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received, ReplayTrust};
-use crate::time::{backoff, unix_now};
+use crate::time::{Reminder, backoff, unix_now};
 use crate::{InboxError, Settings};
 
 /// The longest time without a look at the consumer.
@@ -44,6 +43,9 @@ const TURN_RECORDS: usize = 256;
 const UNDER_WAY_MAX: usize = 10_000;
 /// The time that closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The reader does nothing else meanwhile.
+const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
 /// Runs the thread, and makes another consumer where one is of no more use.
 pub(super) async fn consume(
@@ -74,7 +76,7 @@ pub(super) async fn consume(
     std::thread::Builder::new()
         .name("inbox-kafka".to_owned())
         .spawn(read)
-        .map_err(|error| broker_error("starting a thread", error))?;
+        .map_err(|error| InboxError::broker("starting a thread", error))?;
     tokio::select! {
         ended = &mut is_done => {
             return ended.map_err(|_| InboxError::Lane("the reader of Kafka panicked".to_owned()));
@@ -101,15 +103,16 @@ struct Partition {
     topic: String,
     id: i32,
     queue: PartitionQueue<RebalanceEvents>,
-    /// Read, and not handed out: not due, or its lane is full. One record, but for those that
-    /// come by the consumer's own queue.
-    heads: VecDeque<Delivery<OffsetToken>>,
+    /// Read, and not handed out: not due, or its lane is full.
+    head: Option<Delivery<OffsetToken>>,
     /// How long a copy of this retry level waits; none for the user's topics.
     delay: Option<Duration>,
     wait_bound: WaitBound,
     tracker: OffsetTracker,
     /// In its last turn it handed out a record.
     is_served: bool,
+    /// Limits the lines in the log: a batch that the client cannot read is fetched again and again.
+    reminder: Reminder,
     assignment: Arc<Assignment>,
 }
 
@@ -131,7 +134,7 @@ impl Reader {
             settings.levels.iter().map(|level| retry_topic(&settings.service, &level.name));
         let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
+        consumer.subscribe(&topics).map_err(|error| InboxError::broker("subscribing", error))?;
         let (sender, woken) = sync_channel(1);
         Ok(Reader {
             consumer: Arc::new(consumer),
@@ -171,23 +174,17 @@ impl Reader {
         lost_brokers.name_again_if_lost(consumer.client());
         match consumer.poll(Duration::ZERO) {
             None => {}
-            Some(Ok(record)) => self.take_stray(&record),
+            // All partitions are split off. Another consumer reads it again, so it is not passed over.
+            Some(Ok(record)) => {
+                let (topic, partition) = (record.topic(), record.partition());
+                tracing::warn!(code = "inbox.kafka", topic, partition, "it is not split off");
+                self.is_broken = true;
+            }
             Some(Err(error)) => {
                 lost_brokers.reported(&error);
                 self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
                 tell_error(&self.settings.service, &error);
             }
-        }
-    }
-
-    /// A record of a partition whose queue was split off too late.
-    fn take_stray(&mut self, record: &BorrowedMessage<'_>) {
-        let is_of = |partition: &&mut Partition| {
-            partition.id == record.partition() && partition.topic == record.topic()
-        };
-        if let Some(partition) = self.partitions.iter_mut().find(is_of) {
-            let delivery = partition.delivery(record);
-            partition.heads.push_back(delivery);
         }
     }
 
@@ -224,11 +221,12 @@ impl Reader {
                 topic: topic.to_owned(),
                 id,
                 queue,
-                heads: VecDeque::new(),
+                head: None,
                 delay: level.map(|level| level.delay),
                 wait_bound: WaitBound::default(),
                 tracker: OffsetTracker::default(),
                 is_served: false,
+                reminder: Reminder::default(),
                 assignment: Assignment::new(self.waker.clone()),
             });
         }
@@ -318,11 +316,11 @@ impl Partition {
         self.count_settled();
         self.is_served = false;
         for _ in 0..TURN_RECORDS {
-            if self.heads.is_empty() {
+            if self.head.is_none() {
                 match self.queue.poll(Duration::ZERO) {
                     None => return Turn::Idle,
-                    Some(Ok(record)) => self.heads.push_back(self.delivery(&record)),
-                    Some(Err(error)) => tell_error(service, &error),
+                    Some(Ok(record)) => self.head = Some(self.delivery(&record)),
+                    Some(Err(error)) => self.tell_unreadable(consumer, service, &error),
                 }
             }
             if let Some(left) = self.not_due_for(consumer) {
@@ -331,10 +329,10 @@ impl Partition {
             if self.tracker.count() >= UNDER_WAY_MAX {
                 return Turn::Idle;
             }
-            let Some(head) = self.heads.pop_front() else { continue };
+            let Some(head) = self.head.take() else { continue };
             let offset = head.token.offset();
-            if let Some(head) = lanes.offer(head) {
-                self.heads.push_front(head);
+            self.head = lanes.offer(head);
+            if self.head.is_some() {
                 return Turn::Idle;
             }
             self.tracker.begin(offset);
@@ -345,7 +343,7 @@ impl Partition {
 
     /// A clock in error does not hold a copy for longer than [`WaitBound`] says.
     fn not_due_for(&mut self, consumer: &BaseConsumer<RebalanceEvents>) -> Option<Duration> {
-        let (delay, head) = (self.delay?, self.heads.front()?);
+        let (delay, head) = (self.delay?, self.head.as_ref()?);
         let due = Duration::from_millis(head.message.retry().due_unix_ms?);
         let left = due.checked_sub(unix_now())?;
         let end = || known_end(consumer.client(), &self.topic, self.id).unwrap_or_default();
@@ -370,6 +368,31 @@ impl Partition {
         Delivery { message, token: OffsetToken::new(&self.assignment, record.offset()) }
     }
 
+    /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
+    /// it cannot read.
+    fn tell_unreadable(
+        &mut self,
+        consumer: &BaseConsumer<RebalanceEvents>,
+        service: &str,
+        error: &KafkaError,
+    ) {
+        if !self.reminder.is_due(Instant::now()) {
+            return;
+        }
+        let (topic, partition) = (&self.topic, self.id);
+        // The error itself does not have it.
+        let offset = self.tracker.end().or_else(|| committed(consumer, topic, partition));
+        tracing::warn!(
+            code = "inbox.kafka",
+            consumer = service,
+            topic,
+            partition,
+            offset,
+            %error,
+            "a partition cannot be read"
+        );
+    }
+
     fn count_settled(&mut self) {
         for offset in self.assignment.take_settled() {
             self.tracker.settle(offset);
@@ -377,7 +400,18 @@ impl Partition {
     }
 }
 
-/// librdkafka mends all of them itself, sooner or later.
+fn committed(consumer: &BaseConsumer<RebalanceEvents>, topic: &str, partition: i32) -> Option<i64> {
+    let mut list = TopicPartitionList::new();
+    list.add_partition(topic, partition);
+    let list = consumer.committed_offsets(list, ANSWER_WITHIN).ok()?;
+    match list.find_partition(topic, partition)?.offset() {
+        Offset::Offset(offset) => Some(offset),
+        _ => None,
+    }
+}
+
+/// librdkafka mends all of them itself, sooner or later. Those of one partition are told by
+/// [`Partition::tell_unreadable`].
 fn tell_error(consumer: &str, error: &KafkaError) {
     match error.rdkafka_error_code() {
         Some(

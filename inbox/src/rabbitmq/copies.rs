@@ -6,10 +6,8 @@
 //! more use, and is dropped: its answer must not count for the next copy.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
-
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 use tokio::sync::Mutex;
@@ -18,9 +16,9 @@ use walrelay_dead_letter::header::AMQP_HEADER_BYTES;
 use super::connection::{Loss, NOT_FOUND, PRECONDITION_FAILED, open, short};
 use super::{RabbitMq, dead_letter_exchange, retry_queue, shard};
 use crate::Settings;
-use crate::broker::{Copies, Destination, Outgoing, Refused};
+use crate::broker::{Copies, Destination, Outgoing, Unconfirmed};
 use crate::copies::fit;
-use crate::time::{backoff, unix_now};
+use crate::time::unix_now;
 
 /// Copies under way at once.
 const CHANNELS: usize = 4;
@@ -35,8 +33,6 @@ const PROPERTIES_BYTES_MAX: usize = 1024;
 const DEATH_BYTES: usize = 400;
 /// How often the name of the queue, which is that of its exchange, is in them.
 const DEATH_NAMES: usize = 6;
-/// The broker may be short of memory or disk for long, and confirms nothing then.
-const TELL_AFTER: Duration = Duration::from_secs(10);
 
 pub(crate) struct RabbitCopies {
     rabbit: RabbitMq,
@@ -49,12 +45,6 @@ struct CopyChannel {
     channel: Channel,
     /// The size of a frame, as client and broker have agreed.
     frame_bytes_max: usize,
-}
-
-/// Why a copy was not confirmed.
-enum Unconfirmed {
-    Refused(String),
-    Outage(String),
 }
 
 impl From<Loss> for Unconfirmed {
@@ -107,7 +97,69 @@ impl RabbitCopies {
         Ok(CopyChannel { channel, frame_bytes_max })
     }
 
-    async fn send(&self, slot: usize, outgoing: &Outgoing<'_>) -> Result<(), Unconfirmed> {
+    fn exchange_of(&self, copy: &Outgoing<'_>) -> String {
+        let (service, message) = (&self.settings.service, copy.message);
+        match copy.destination {
+            Destination::DeadLetters => dead_letter_exchange(service),
+            Destination::Level { name, .. } => {
+                let shard = shard(message.key(), message.id(), self.rabbit.shards);
+                retry_queue(service, name, shard)
+            }
+        }
+    }
+
+    fn copy_of<'c>(
+        &self,
+        copy: &'c Outgoing<'_>,
+        frame_bytes_max: usize,
+    ) -> Result<AmqpCopy<'c>, Unconfirmed> {
+        let message = copy.message;
+        let exchange = self.exchange_of(copy);
+        let added = match copy.destination {
+            Destination::DeadLetters => 0,
+            Destination::Level { .. } => {
+                DEATH_BYTES + DEATH_NAMES * exchange.len() + message.topic().len()
+            }
+        };
+        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
+        let mut headers = copy.headers.clone();
+        let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_BYTES);
+        if has_dropped && copy.destination != Destination::DeadLetters {
+            let what = format!(
+                "the headers of the copy, and what the broker adds to them, do not fit into a frame of \
+                 {frame_bytes_max} bytes (frame_max)"
+            );
+            return Err(Unconfirmed::Refused(what));
+        }
+        let mut table = FieldTable::default();
+        for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
+            table.insert(short(name), AMQPValue::LongString(value.to_vec().into()));
+        }
+        let mut properties = BasicProperties::default()
+            .with_delivery_mode(PERSISTENT)
+            .with_timestamp(unix_now().as_secs())
+            .with_headers(table);
+        if !message.id().is_empty() && fits(message.id()) {
+            properties = properties.with_message_id(short(message.id()));
+        }
+        // The queue has a time, too: a copy waits for the shorter one, and behind those before it.
+        if let Destination::Level { wait, .. } = copy.destination {
+            properties = properties.with_expiration(short(&wait.as_millis().to_string()));
+        }
+        if let Some(event_type) = message.received().event_type.as_deref() {
+            properties = properties.with_type(short(event_type));
+        }
+        if let Some(content_type) = message.content_type() {
+            properties = properties.with_content_type(short(content_type));
+        }
+        let body = copy.value.as_deref().unwrap_or_default();
+        Ok(AmqpCopy { exchange, routing_key: message.topic(), properties, body })
+    }
+}
+
+impl Copies for RabbitCopies {
+    async fn send(&self, outgoing: &Outgoing<'_>) -> Result<(), Unconfirmed> {
+        let slot = (outgoing.message.lane_hash() % CHANNELS as u64) as usize;
         let mut kept = self.channels[slot].lock().await;
         // Kept again only when it has answered.
         let opened = match kept.take().filter(|it| it.channel.status().connected()) {
@@ -116,9 +168,9 @@ impl RabbitCopies {
         };
         let copy = match self.copy_of(outgoing, opened.frame_bytes_max) {
             Ok(copy) => copy,
-            Err(Refused(reason)) => {
+            Err(refused) => {
                 *kept = Some(opened);
-                return Err(Unconfirmed::Refused(reason));
+                return Err(refused);
             }
         };
         let channel = &opened.channel;
@@ -141,87 +193,6 @@ impl RabbitCopies {
             return Err(Unconfirmed::Outage(format!("{what}: Inbox::init makes it")));
         }
         Ok(())
-    }
-
-    fn exchange_of(&self, copy: &Outgoing<'_>) -> String {
-        let (service, message) = (&self.settings.service, copy.message);
-        match copy.destination {
-            Destination::DeadLetters => dead_letter_exchange(service),
-            Destination::Level { name, .. } => {
-                let shard = shard(message.key(), message.id(), self.rabbit.shards);
-                retry_queue(service, name, shard)
-            }
-        }
-    }
-
-    fn copy_of<'c>(
-        &self,
-        copy: &'c Outgoing<'_>,
-        frame_bytes_max: usize,
-    ) -> Result<AmqpCopy<'c>, Refused> {
-        let message = copy.message;
-        let exchange = self.exchange_of(copy);
-        let added = match copy.destination {
-            Destination::DeadLetters => 0,
-            Destination::Level { .. } => {
-                DEATH_BYTES + DEATH_NAMES * exchange.len() + message.topic().len()
-            }
-        };
-        let headers_bytes_max = frame_bytes_max.saturating_sub(PROPERTIES_BYTES_MAX + added);
-        let mut headers = copy.headers.clone();
-        let has_dropped = fit(&mut headers, headers_bytes_max, AMQP_HEADER_BYTES);
-        if has_dropped && copy.destination != Destination::DeadLetters {
-            let what = format!(
-                "the headers of the copy, and what the broker adds to them, do not fit into a frame of \
-                 {frame_bytes_max} bytes (frame_max)"
-            );
-            return Err(Refused(what));
-        }
-        let mut table = FieldTable::default();
-        for (name, value) in headers.iter().filter(|(name, _)| fits(name)) {
-            table.insert(short(name), AMQPValue::LongString(value.to_vec().into()));
-        }
-        let mut properties = BasicProperties::default()
-            .with_delivery_mode(PERSISTENT)
-            .with_timestamp(unix_now().as_secs())
-            .with_headers(table);
-        if !message.id().is_empty() && fits(message.id()) {
-            properties = properties.with_message_id(short(message.id()));
-        }
-        if let Some(event_type) = message.received().event_type.as_deref() {
-            properties = properties.with_type(short(event_type));
-        }
-        if let Some(content_type) = message.content_type() {
-            properties = properties.with_content_type(short(content_type));
-        }
-        let body = copy.value.as_deref().unwrap_or_default();
-        Ok(AmqpCopy { exchange, routing_key: message.topic(), properties, body })
-    }
-}
-
-impl Copies for RabbitCopies {
-    async fn publish(&self, outgoing: &Outgoing<'_>) -> Result<(), Refused> {
-        let exchange = &self.exchange_of(outgoing);
-        let slot = (outgoing.message.lane_hash() % CHANNELS as u64) as usize;
-        let mut backoff = backoff();
-        loop {
-            let mut sending = std::pin::pin!(self.send(slot, outgoing));
-            let sent = match tokio::time::timeout(TELL_AFTER, &mut sending).await {
-                Ok(sent) => sent,
-                Err(_) => {
-                    let what = "RabbitMQ confirms nothing: is it short of memory or disk?";
-                    tracing::warn!(code = "inbox.copy-not-confirmed", exchange, "{what}");
-                    sending.await
-                }
-            };
-            let reason = match sent {
-                Ok(()) => return Ok(()),
-                Err(Unconfirmed::Refused(reason)) => return Err(Refused(reason)),
-                Err(Unconfirmed::Outage(reason)) => reason,
-            };
-            tracing::warn!(code = "inbox.copy-not-confirmed", exchange, reason, "it is sent again");
-            tokio::time::sleep(backoff.next_delay()).await;
-        }
     }
 }
 

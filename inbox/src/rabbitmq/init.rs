@@ -8,7 +8,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
 use super::connection::{Loss, close, open, short};
-use super::{RabbitMq, broker_error, dead_letter_exchange, dead_letter_queue, retry_queue};
+use super::{RabbitMq, dead_letter_exchange, dead_letter_queue, retry_queue};
 use crate::settings::Level;
 use crate::{InboxError, Settings};
 
@@ -17,11 +17,11 @@ use crate::{InboxError, Settings};
 const DELIVERIES_MAX: i64 = 1_000_000_000;
 
 pub(super) async fn make(rabbit: &RabbitMq, settings: &Settings) -> Result<(), InboxError> {
-    let refused = |loss: Loss| broker_error("connecting to RabbitMQ", loss.text);
+    let refused = |loss: Loss| InboxError::broker("connecting to RabbitMQ", loss.text);
     let connection = open(rabbit, &settings.service, "init").await.map_err(refused)?;
     let making = async {
         let opened = connection.create_channel().await;
-        let channel = opened.map_err(|error| broker_error("opening a channel", error))?;
+        let channel = opened.map_err(|error| InboxError::broker("opening a channel", error))?;
         Setup { rabbit, settings, channel }.make().await
     };
     let made = making.await;
@@ -66,7 +66,7 @@ impl Setup<'_> {
                 FieldTable::default(),
             );
             let what = || format!("binding exchange {service} to {source} by {pattern:?}");
-            bind.await.map_err(|error| broker_error(what(), error))?;
+            bind.await.map_err(|error| InboxError::broker(what(), error))?;
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Setup<'_> {
         let asked =
             self.channel.exchange_declare(short(source), kind, options, FieldTable::default());
         let what = || format!("exchange {source}, which `walrelay init` makes");
-        asked.await.map_err(|error| broker_error(what(), error))
+        asked.await.map_err(|error| InboxError::broker(what(), error))
     }
 
     async fn fanout(&self, name: &str) -> Result<(), InboxError> {
@@ -90,7 +90,7 @@ impl Setup<'_> {
             options,
             FieldTable::default(),
         );
-        made.await.map_err(|error| broker_error(format!("making exchange {name}"), error))
+        made.await.map_err(|error| InboxError::broker(format!("making exchange {name}"), error))
     }
 
     async fn queue(
@@ -99,7 +99,7 @@ impl Setup<'_> {
         exchange: &str,
         arguments: FieldTable,
     ) -> Result<(), InboxError> {
-        let failed = |error| broker_error(format!("making queue {name}"), error);
+        let failed = |error| InboxError::broker(format!("making queue {name}"), error);
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
         self.channel.queue_declare(short(name), options, arguments).await.map_err(failed)?;
         let (queue, exchange, any) = (short(name), short(exchange), short(""));

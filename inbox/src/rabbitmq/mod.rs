@@ -171,10 +171,6 @@ fn dead_letter_queue(service: &str) -> String {
     format!("{service}.dlq")
 }
 
-fn broker_error(what: impl Into<String>, error: impl std::fmt::Display) -> InboxError {
-    InboxError::Broker { what: what.into(), reason: error.to_string() }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -21,9 +21,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::RabbitMq;
 use super::connection::{Loss, close, open, short};
 use super::delivery::{AckToken, ChannelState, NO_TAG, message};
-use super::{RabbitMq, broker_error};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::time::backoff;
@@ -64,7 +64,7 @@ pub(super) async fn consume(
             // A mistake that time does not mend is told at the start.
             Err(loss) if is_first && loss.is_refusal() => {
                 let what = format!("reading queue {}, which Inbox::init makes", settings.service);
-                return Err(broker_error(what, loss.text));
+                return Err(InboxError::broker(what, loss.text));
             }
             // What answers may be no broker: that says nothing of any message.
             Err(loss) => (Loss { is_unreadable: false, ..loss }, false),
@@ -105,7 +105,7 @@ fn unreadable(queue: &str, reason: &str) -> InboxError {
          --url=amqp://USER:PASSWORD@HOST -q {queue} -p 1 -c 1 cat` (package amqp-tools), which prints its \
          body, and start them again"
     );
-    broker_error(what, reason)
+    InboxError::broker(what, reason)
 }
 
 /// Where the inbox is dropped instead of stopped, this is closed before lapin cancels the reading, for

@@ -9,36 +9,6 @@ use walrelay_harness::{Postgres, PostgresOptions};
 use super::*;
 use crate::message::Received;
 
-const NOTHING: Found = Found {
-    is_inserted: false,
-    is_processed: false,
-    earlier_level: None,
-    attempts: None,
-    copy_known: None,
-    copy: 0,
-};
-
-#[test]
-fn a_processed_message_is_a_duplicate_whatever_else_is_deferred() {
-    let found = Found { is_processed: true, earlier_level: Some(1), ..NOTHING };
-    assert_eq!(judge(&found), Claim::Duplicate { is_deferred: false });
-    assert_eq!(judge(&NOTHING), Claim::Duplicate { is_deferred: false }, "concurrently");
-}
-
-#[test]
-fn a_copy_without_a_row_is_a_duplicate_even_while_its_key_waits() {
-    let copy = Found { copy: 1, earlier_level: Some(1), ..NOTHING };
-    assert_eq!(judge(&copy), Claim::Duplicate { is_deferred: false });
-}
-
-#[test]
-fn the_original_of_a_confirmed_copy_is_superseded_even_while_it_waits() {
-    let row = Found { attempts: Some(0), copy_known: Some(1), earlier_level: Some(2), ..NOTHING };
-    assert_eq!(judge(&row), Claim::Superseded);
-    let newest = Claim::Waiting { level: 2, attempts: Some(0) };
-    assert_eq!(judge(&Found { copy: 1, ..row }), newest);
-}
-
 #[test]
 fn a_long_key_is_stored_short_and_distinct() {
     let long = vec![7; 3_000];
@@ -48,8 +18,9 @@ fn a_long_key_is_stored_short_and_distinct() {
     assert_eq!(stored_key(b"k"), b"k");
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
 const TABLES: &str = include_str!("../../sql/inbox.sql");
-const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1 };
+const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
 async fn store(consumer: &str) -> Store {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
@@ -116,14 +87,14 @@ async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
     assert_eq!(store.change(&replay, DEFER_FIRST).await.unwrap(), Some(1));
     // WHEN the original comes again, in time and late
     let again = claim(&mut store, &original, true).await;
-    assert_eq!(again, Claim::Duplicate { is_deferred: true });
+    assert_eq!(again, Claim::Duplicate { has_row: true });
     store.change(&original, Change::Forget).await.unwrap();
     assert_eq!(store.change(&original, DEFER_FIRST).await.unwrap(), None);
     store.change(&original, Change::Dead).await.unwrap();
     // THEN the row of the replay is there, later messages of its key wait, and its copy is handled
     let behind = message("e-2", 0, 0);
-    let waiting = Claim::Waiting { level: 1, attempts: None };
-    assert_eq!(claim(&mut store, &behind, true).await, waiting);
+    let waiting = claim(&mut store, &behind, true).await;
+    assert!(matches!(waiting, Claim::Waiting { level: 1, .. }), "{waiting:?}");
     let copy = message("e-1", 1, 1);
     store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
     assert_eq!(claim(&mut store, &copy, true).await, Claim::First { attempts: Some(1) });
@@ -131,9 +102,25 @@ async fn the_original_of_a_dead_letter_does_not_touch_its_replay() {
     assert_eq!(deferred(&store).await, 0);
     // and then it is processed, whatever comes
     for late in [original, replay, message("e-1", 0, 2)] {
-        let settled = Claim::Duplicate { is_deferred: false };
+        let settled = Claim::Duplicate { has_row: false };
         assert_eq!(claim(&mut store, &late, true).await, settled);
         store.change(&late, Change::Dead).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn what_waits_knows_when_the_message_before_it_is_due() {
+    let mut store = store("due").await;
+    store.change(&message("e-1", 0, 0), DEFER_FIRST).await.unwrap();
+    let earlier = "UPDATE deferred_messages SET due_at = due_at - interval '80 s'
+                   WHERE consumer = 'due'";
+    // GIVEN a message that is due in a minute, and later has been due for twenty seconds
+    for seconds in [55..=60, 20..=25] {
+        let waiting = claim(&mut store, &message("e-2", 0, 0), true).await;
+        let Claim::Waiting { due, .. } = waiting else { panic!("{waiting:?}") };
+        assert!(seconds.contains(&due.as_secs()), "{due:?}");
+        store.client.execute(earlier, &[]).await.unwrap();
     }
 }
 
@@ -157,8 +144,29 @@ async fn a_row_of_a_settled_message_holds_nobody() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
-async fn a_copy_without_a_row_is_not_handled() {
-    let mut store = store("gone").await;
-    let forgotten = claim(&mut store, &message("e-1", 1, 0), true).await;
-    assert_eq!(forgotten, Claim::Duplicate { is_deferred: false });
+async fn an_old_copy_and_one_without_a_row_are_duplicates_even_while_their_key_waits() {
+    let mut store = store("copies").await;
+    let settled = Claim::Duplicate { has_row: false };
+    let waiting = |claim: &Claim| matches!(claim, Claim::Waiting { .. });
+    // GIVEN nothing, and then a message of the key that waits
+    for is_behind in [false, true] {
+        let copy = message("gone", 1, 0);
+        assert_eq!(claim(&mut store, &copy, true).await, settled, "behind another: {is_behind}");
+        store.change(&message("e-1", 0, 0), DEFER_FIRST).await.unwrap();
+    }
+    // WHEN the second copy of one behind it is confirmed THEN only that one counts
+    let original = message("e-2", 0, 0);
+    store.change(&original, DEFER_FIRST).await.unwrap();
+    assert!(waiting(&claim(&mut store, &original, true).await), "no copy is confirmed");
+    store.change(&original, Change::Copied { copy: 2 }).await.unwrap();
+    for old in [original, message("e-2", 1, 0)] {
+        assert_eq!(claim(&mut store, &old, true).await, settled);
+    }
+    let newest = claim(&mut store, &message("e-2", 2, 0), true).await;
+    assert!(waiting(&newest), "{newest:?}");
+    // WHEN it was processed elsewhere THEN it is a duplicate, whatever is in front of it
+    let sql = "INSERT INTO processed_messages (consumer, message_id) VALUES ('copies', 'e-2')";
+    store.client.execute(sql, &[]).await.unwrap();
+    let processed = claim(&mut store, &message("e-2", 2, 0), true).await;
+    assert_eq!(processed, Claim::Duplicate { has_row: true });
 }

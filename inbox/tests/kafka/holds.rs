@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::fixture::Fixture;
-use crate::support::{Calls, until};
+use walrelay_harness::consumer::{alter_topic, create_replicated_topic, create_topic, leaders};
+
+use super::fixture::{Fixture, PARTITIONS, shared_kafka, start_kafka};
+use crate::support::{Calls, shared_postgres, until};
 
 #[test]
 fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
@@ -84,6 +86,58 @@ fn a_dependency_that_is_away_makes_no_more_dead_letters_than_the_burst() {
     assert_eq!(fixture.dead_letters().len(), burst);
     assert_eq!(fixture.database.handled().len(), messages - burst);
     fixture.wait_committed(messages as i64);
+}
+
+#[test]
+fn a_refused_copy_counts_one_attempt_however_long_the_breaker_holds_it() {
+    // GIVEN retry topics that take no copy, and a breaker that opens after one dead letter
+    for level in ["300ms", "600ms", "1s"] {
+        let (brokers, topic) = (shared_kafka().bootstrap(), format!("uncounted.retry.{level}"));
+        create_topic(&brokers, &topic, PARTITIONS, &[("max.message.bytes", "50")]).unwrap();
+    }
+    let fixture = Fixture::new("uncounted");
+    fixture.send("a", "a-1", "permanent");
+    fixture.send("a", "a-2", "down");
+    let calls = Calls::new();
+    calls.set_dependency_away(true);
+    let settings = fixture.settings().dead_letter_burst(1, Duration::from_secs(60));
+    let inbox = fixture.start_with(settings, &calls);
+    // WHEN the message is tried more often than there are levels
+    until("it is tried again", || (calls.of("a-2").len() > 4).then_some(()));
+    // THEN it has failed once
+    let attempts = "SELECT attempts::bigint FROM deferred_messages WHERE message_id = 'a-2'";
+    assert_eq!(fixture.database.number(attempts), 1);
+    // WHEN it succeeds THEN nothing is left of it
+    calls.set_dependency_away(false);
+    fixture.database.wait_handled(1);
+    until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
+    inbox.stop();
+    assert_eq!(fixture.dead_letters().len(), 1);
+}
+
+#[test]
+fn a_lane_whose_copy_the_broker_does_not_confirm_is_held() {
+    // GIVEN a retry topic that must have two replicas and has lost one
+    let kafka = start_kafka();
+    let (brokers, topic) = (kafka.bootstrap(), "unsynced.retry.300ms");
+    let second = kafka.start_second().unwrap();
+    create_replicated_topic(&brokers, topic, (1, 2), &[("min.insync.replicas", "2")]).unwrap();
+    drop(second);
+    until("the loss", || (leaders(&brokers, topic).unwrap()[0].1 == 1).then_some(()));
+    let fixture = Fixture::bare("unsynced", shared_postgres(), &brokers);
+    fixture.init();
+    fixture.send("a", "a-1", "fail 1");
+    fixture.send("c", "c-1", "ok");
+    // WHEN a message fails THEN its lane is held, and others go on
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    inbox.wait_held("broker", 1.0);
+    assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
+    // WHEN the copy can be confirmed THEN the message is handled
+    alter_topic(&brokers, topic, "min.insync.replicas", "1").unwrap();
+    fixture.database.wait_handled(2);
+    inbox.wait_held("broker", 0.0);
+    inbox.stop();
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn a_copy_waits_while_the_broker_is_short_of_memory_and_everything_for_its_retur
     // THEN what needs no copy is handled meanwhile
     fixture.database.wait_handled(1);
     assert_eq!(fixture.database.handled(), ["g-1"]);
+    inbox.wait_held("broker", 1.0);
     assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
     // WHEN it takes messages again THEN the copy goes its way
     rabbitmq.clear_alarms().unwrap();
