@@ -18,6 +18,7 @@ use walrelay_core::base::clock::Moment;
 use super::destinations::Destinations;
 use super::filter::DeadLetterFilter;
 use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::owner::slot_of;
 use super::passed_over::PassedOver;
 use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
@@ -152,7 +153,7 @@ pub(super) struct Replay<'a> {
     by: String,
     pipeline: Pipeline<'a>,
     /// Keys of events that were passed over: later events of them are passed over, too.
-    passed_keys: HashSet<KeyHash>,
+    passed_keys: HashSet<(KeyHash, String, String)>,
     /// The first event that the broker cannot carry, and why.
     uncarried: Option<String>,
     /// Why nothing more is published, and since when.
@@ -375,7 +376,7 @@ impl<'a> Replay<'a> {
         progress: &mut ReplayProgress,
     ) {
         progress.passed_over.add(why);
-        self.passed_keys.extend(letter.key_hash());
+        self.passed_keys.extend(ordered_by(letter));
     }
 
     /// Why the event of the dead letter is not published.
@@ -383,7 +384,7 @@ impl<'a> Replay<'a> {
         if self.job.action != ReplayAction::Replay {
             return None;
         }
-        let is_behind = || letter.key_hash().is_some_and(|key| self.passed_keys.contains(&key));
+        let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
         letter
             .not_replayable(&[self.topic.address, self.topic.relay_address])
             .or_else(|| self.leads_elsewhere(letter))
@@ -461,6 +462,12 @@ impl<'a> Replay<'a> {
             )
         })
     }
+}
+
+/// Events with the same key, database and slot have an order.
+fn ordered_by(letter: &DeadLetter) -> Option<(KeyHash, String, String)> {
+    let of = |hash| (hash, letter.system.clone(), slot_of(letter).to_owned());
+    letter.key_hash().map(of)
 }
 
 #[cfg(test)]

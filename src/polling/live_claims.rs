@@ -12,12 +12,20 @@ pub(crate) struct LiveClaims(Mutex<BTreeMap<String, Unwritten>>);
 struct Unwritten {
     by_worker: bool,
     last: bool,
+    /// Some rows have no verdict yet.
+    undecided: bool,
 }
 
 impl LiveClaims {
-    /// Before the claim is made, so that it is renewed from its first moment.
+    /// Just before the claim is made, so that it is renewed from its first moment.
     pub(crate) fn begin(&self, claim: &str) {
-        self.claims().insert(claim.to_owned(), Unwritten { by_worker: true, last: true });
+        let unwritten = Unwritten { by_worker: true, last: true, undecided: true };
+        self.claims().insert(claim.to_owned(), unwritten);
+    }
+
+    /// Every row of the claim has its verdict: none of them will be published by this process.
+    pub(crate) fn is_decided(&self, claim: &str) {
+        self.written(claim, |unwritten| Unwritten { undecided: false, ..unwritten });
     }
 
     /// No row of the claim is in progress.
@@ -30,6 +38,7 @@ impl LiveClaims {
         self.written(claim, |unwritten| Unwritten {
             by_worker: false,
             last: unwritten.last && !is_last,
+            ..unwritten
         });
     }
 
@@ -49,6 +58,12 @@ impl LiveClaims {
 
     pub(crate) fn all(&self) -> Vec<String> {
         self.claims().keys().cloned().collect()
+    }
+
+    /// The claims of which this process may still publish rows.
+    pub(crate) fn undecided(&self) -> Vec<String> {
+        let claims = self.claims();
+        claims.iter().filter(|(_, it)| it.undecided).map(|(claim, _)| claim.clone()).collect()
     }
 
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, Unwritten>> {
@@ -73,6 +88,10 @@ mod tests {
         claims.worker_has_written("a", false);
         claims.last_is_written("b");
         assert_eq!(claims.all(), ["c"]);
+        // GIVEN verdicts of all rows that are yet to be written
+        assert_eq!(claims.undecided(), ["c"]);
+        claims.is_decided("c");
+        assert_eq!((claims.undecided(), claims.all()), (Vec::new(), vec!["c".to_owned()]));
         claims.worker_has_written("c", true);
         assert_eq!(claims.all(), Vec::<String>::new());
         // GIVEN a claim without rows

@@ -82,7 +82,12 @@ impl Maintenance {
             tokio::select! {
                 biased;
                 late = self.late.recv() => match late {
-                    Some(late) => *held = Some(late),
+                    Some(late) => {
+                        if late.last {
+                            self.shared.live.is_decided(&late.claim);
+                        }
+                        *held = Some(late);
+                    }
                     None => return Ok(false),
                 },
                 () = tokio::time::sleep(next) => {}
@@ -214,8 +219,8 @@ pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     }
 }
 
-/// Renews these claims. Returns how many of their rows were locked for long, and can soon be another
-/// process's; not of those that have lapsed.
+/// Renews these claims. Returns how many rows that may still be published were locked for long, and can
+/// soon be another process's; not of claims that have lapsed.
 async fn renew_once(
     session: &PollingSession,
     shared: &PollingShared,
@@ -227,7 +232,8 @@ async fn renew_once(
     }
     let (client, quarter) = (session.client(), shared.lease.interval());
     client.execute(&shared.statements.renew, &[&live, &millis(quarter)]).await?;
-    let held: Vec<&String> = live.iter().filter(|claim| !lapsed.contains(*claim)).collect();
+    let mut held = shared.live.undecided();
+    held.retain(|claim| !lapsed.contains(claim));
     // The renewal has passed over what is younger than a quarter of the lease.
     let age = millis(quarter * 3 / 2);
     client.query_one(&shared.statements.unrenewed, &[&held, &age]).await?.try_get(0)

@@ -175,12 +175,8 @@ async fn claim_and_settle(
 ) -> Result<Option<String>, Fault> {
     loop {
         let claim = shared.next_claim();
-        shared.live.begin(&claim);
         let (claimed, claimed_at) = match take_turn(shared, &session, &claim).await {
-            None => {
-                shared.live.end(&claim);
-                return Ok(None);
-            }
+            None => return Ok(None),
             Some(Ok(claimed)) => claimed,
             Some(Err(error)) => {
                 broke(shared, &error)?;
@@ -193,6 +189,10 @@ async fn claim_and_settle(
             continue;
         }
         let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
+        let is_last = verdicts.as_ref().is_none_or(|verdicts| verdicts.last);
+        if is_last {
+            shared.live.is_decided(&claim);
+        }
         let mut again = false;
         loop {
             let settled = match &verdicts {
@@ -207,7 +207,6 @@ async fn claim_and_settle(
             again = true;
             session = reconnect.session().await?;
         }
-        let is_last = verdicts.is_none_or(|verdicts| verdicts.last);
         shared.live.worker_has_written(&claim, is_last);
         shared.settled.notify_one();
     }
@@ -241,6 +240,7 @@ async fn take_turn(
             () = shared.settled.notified() => schedule.settled(),
         }
     }
+    shared.live.begin(claim);
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
     let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };

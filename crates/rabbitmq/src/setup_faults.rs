@@ -248,7 +248,7 @@ impl<'a> SetupFaults<'a> {
                     self.0.vhost
                 ),
             ),
-            Some(_) if loss.is_over_broker() => return loss.unreachable(&self.0.address()),
+            Some(_) if loss.is_forced() => return loss.unreachable(&self.0.address()),
             Some(_) => (
                 UNREADABLE,
                 format!("queue {name} cannot be read: {text}"),

@@ -16,16 +16,27 @@ pub(super) struct OffsetTracker {
     next: Option<i64>,
     /// The offset that `committable` has returned last.
     committed: Option<i64>,
+    /// How often offsets have gone back: the same one stands for another record then.
+    turn: u32,
 }
 
 impl OffsetTracker {
     /// Offsets go back where the topic was cut or made again: those before do not count any more.
     pub(super) fn begin(&mut self, offset: i64) {
-        if self.end().is_some_and(|end| offset < end) {
+        if self.goes_back(offset) {
             self.under_way.clear();
-            self.next = None;
+            (self.next, self.turn) = (None, self.turn + 1);
         }
         self.under_way.push_back((offset, false));
+    }
+
+    /// The turn of the record that comes next, at this offset.
+    pub(super) fn turn_of(&self, offset: i64) -> u32 {
+        self.turn + u32::from(self.goes_back(offset))
+    }
+
+    fn goes_back(&self, offset: i64) -> bool {
+        self.end().is_some_and(|end| offset < end)
     }
 
     /// The offset behind the last one that was handed out.
@@ -33,7 +44,10 @@ impl OffsetTracker {
         self.under_way.back().map(|(offset, _)| offset + 1).or(self.next)
     }
 
-    pub(super) fn settle(&mut self, offset: i64) {
+    pub(super) fn settle(&mut self, turn: u32, offset: i64) {
+        if turn != self.turn {
+            return;
+        }
         if let Ok(at) = self.under_way.binary_search_by_key(&offset, |(offset, _)| *offset) {
             self.under_way[at].1 = true;
         }
@@ -93,7 +107,7 @@ pub(super) struct Assignment {
     is_revoked: AtomicBool,
     /// Tokens that have begun and are not dropped.
     running: AtomicUsize,
-    settled: Mutex<Vec<i64>>,
+    settled: Mutex<Vec<(u32, i64)>>,
     waker: Waker,
 }
 
@@ -116,8 +130,8 @@ impl Assignment {
         self.running.load(Ordering::SeqCst) > 0
     }
 
-    /// Offsets that were settled since the last call.
-    pub(super) fn take_settled(&self) -> Vec<i64> {
+    /// Turns and offsets of the records that were settled since the last call.
+    pub(super) fn take_settled(&self) -> Vec<(u32, i64)> {
         self.settled.lock().map(|mut settled| std::mem::take(&mut *settled)).unwrap_or_default()
     }
 }
@@ -136,13 +150,14 @@ impl Waker {
 /// Stands for one record.
 pub(crate) struct OffsetToken {
     assignment: Arc<Assignment>,
+    turn: u32,
     offset: i64,
     has_begun: bool,
 }
 
 impl OffsetToken {
-    pub(super) fn new(assignment: &Arc<Assignment>, offset: i64) -> OffsetToken {
-        OffsetToken { assignment: Arc::clone(assignment), offset, has_begun: false }
+    pub(super) fn new(assignment: &Arc<Assignment>, turn: u32, offset: i64) -> OffsetToken {
+        OffsetToken { assignment: Arc::clone(assignment), turn, offset, has_begun: false }
     }
 
     pub(super) fn offset(&self) -> i64 {
@@ -164,7 +179,7 @@ impl Token for OffsetToken {
 
     fn settle(self) {
         if let Ok(mut settled) = self.assignment.settled.lock() {
-            settled.push(self.offset);
+            settled.push((self.turn, self.offset));
         }
     }
 }
@@ -188,16 +203,16 @@ mod tests {
         assert_eq!(tracker.committable(), None);
         // Offsets may have gaps: of transactions, or where a topic is compacted.
         [10, 11, 15, 16].into_iter().for_each(|offset| tracker.begin(offset));
-        tracker.settle(11);
-        tracker.settle(15);
+        tracker.settle(0, 11);
+        tracker.settle(0, 15);
         assert_eq!(tracker.committable(), None, "10 is under way");
-        tracker.settle(10);
+        tracker.settle(0, 10);
         assert_eq!(tracker.committable(), Some(16));
         assert_eq!(tracker.committable(), None, "it has not moved");
         tracker.forget_committed();
         assert_eq!(tracker.committable(), Some(16), "it was not committed");
-        tracker.settle(16);
-        tracker.settle(99);
+        tracker.settle(0, 16);
+        tracker.settle(0, 99);
         assert_eq!((tracker.committable(), tracker.count()), (Some(17), 0));
     }
 
@@ -207,14 +222,20 @@ mod tests {
         for settled in [&[10, 12][..], &[10, 11, 12]] {
             let mut tracker = OffsetTracker::default();
             (10..=12).for_each(|offset| tracker.begin(offset));
-            settled.iter().for_each(|offset| tracker.settle(*offset));
+            settled.iter().for_each(|offset| tracker.settle(0, *offset));
             // WHEN the topic begins again THEN only the new offsets count
+            assert_eq!((tracker.turn_of(13), tracker.turn_of(3)), (0, 1));
             tracker.begin(3);
             tracker.begin(4);
             assert_eq!((tracker.committable(), tracker.count()), (None, 2));
-            tracker.settle(11);
-            tracker.settle(3);
+            tracker.settle(0, 11);
+            tracker.settle(1, 3);
             assert_eq!((tracker.committable(), tracker.count()), (Some(4), 1));
+            // AND a record of before does not stand for the new one at its offset
+            (5..=11).for_each(|offset| tracker.begin(offset));
+            (4..=10).for_each(|offset| tracker.settle(1, offset));
+            tracker.settle(0, 11);
+            assert_eq!((tracker.committable(), tracker.count()), (Some(11), 1));
         }
     }
 
@@ -240,8 +261,8 @@ mod tests {
     fn after_the_revocation_nothing_begins_and_what_runs_is_known() {
         let (sender, woken) = std::sync::mpsc::sync_channel(1);
         let assignment = Assignment::new(Waker(sender));
-        let mut runs = OffsetToken::new(&assignment, 1);
-        let mut late = OffsetToken::new(&assignment, 2);
+        let mut runs = OffsetToken::new(&assignment, 0, 1);
+        let mut late = OffsetToken::new(&assignment, 0, 2);
         assert!(runs.begin() && assignment.is_running());
         assignment.revoke();
         assert!(!late.begin());
@@ -249,6 +270,6 @@ mod tests {
         assert!(assignment.is_running() && !runs.is_wanted());
         runs.settle();
         assert!(!assignment.is_running());
-        assert_eq!((assignment.take_settled(), woken.try_recv()), (vec![1], Ok(())));
+        assert_eq!((assignment.take_settled(), woken.try_recv()), (vec![(0, 1)], Ok(())));
     }
 }

@@ -365,7 +365,8 @@ impl Partition {
             true => Message::copy(received),
             false => Message::original(received, ReplayTrust::Both),
         };
-        Delivery { message, token: OffsetToken::new(&self.assignment, record.offset()) }
+        let turn = self.tracker.turn_of(record.offset());
+        Delivery { message, token: OffsetToken::new(&self.assignment, turn, record.offset()) }
     }
 
     /// librdkafka may mend it itself, as after a change of the leader. It does not mend a batch that
@@ -394,8 +395,8 @@ impl Partition {
     }
 
     fn count_settled(&mut self) {
-        for offset in self.assignment.take_settled() {
-            self.tracker.settle(offset);
+        for (turn, offset) in self.assignment.take_settled() {
+            self.tracker.settle(turn, offset);
         }
     }
 }

@@ -262,7 +262,6 @@ impl<'a> SessionOpener<'a> {
             }
             if let Some(slot) = look.held(&server.sql.started) {
                 self.note(&slot, Instant::now());
-                self.in_doubt.take_if(|(at, _)| slot.confirmed_flush > *at);
             }
             if free {
                 return Ok(None);
@@ -283,6 +282,7 @@ impl<'a> SessionOpener<'a> {
     fn note(&mut self, slot: &HeldSlot, at: Instant) {
         self.history.look(slot, at);
         self.sightings.look(slot, at);
+        self.in_doubt.take_if(|(doubted, _)| slot.confirmed_flush > *doubted);
     }
 
     fn stand_by(&mut self, holder: &SlotHolder) {

@@ -53,9 +53,11 @@ fn nobody_waits_for_a_stream_that_is_not_read_and_what_has_no_room_is_counted() 
         }
         first.push(line);
     };
-    // One may be under way beside those that wait.
+    // One may be under way beside those that wait, from whenever the thread takes it.
     assert!((0..=1).contains(&(first.len() - WAITING_LINES_MAX)), "{}", first.len());
-    assert!(first.iter().eq((0..first.len()).map(|n| n.to_string()).collect::<Vec<_>>().iter()));
+    let numbers: Vec<usize> = first.iter().map(|line| line.parse().unwrap()).collect();
+    assert!(numbers[..WAITING_LINES_MAX].iter().copied().eq(0..WAITING_LINES_MAX));
+    assert!(numbers.is_sorted(), "{:?}", numbers.last());
     assert_eq!(last, format!("{} lost", pushed - first.len()));
     // THEN the count is written once
     queue.push(b"later");

@@ -259,7 +259,7 @@ impl TailState {
             self.read.get(partition).is_some_and(|read| read < reported)
         };
         let is_replaced = self.reported.iter().any(is_shorter);
-        // A key is known as long as its last record is there.
+        // A topic of the same name that was made anew has other records.
         let is_there = |at: &PartitionOffset| self.read.get(&at.partition) >= Some(&at.offset);
         self.keys.retain(|_, (mark, _)| !is_replaced && is_there(&mark.position));
         // Whatever is read from now on is new.

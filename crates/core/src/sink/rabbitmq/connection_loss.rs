@@ -15,6 +15,8 @@ const QUEUE_DOWN: &str = "down or inaccessible";
 const UNKNOWN_EXCHANGE_TYPE: &str = "unknown exchange type";
 /// Configure, write and read permissions; dead letters are read.
 const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
+/// The code with which a node closes its connections when it is stopped.
+const CONNECTION_FORCED: u16 = 320;
 
 /// The broker as faults name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,9 +148,9 @@ impl ConnectionLoss {
         self.meaning() == Some(CloseMeaning::BadMessage)
     }
 
-    /// True if the broker closed because of its own state.
-    pub fn is_over_broker(&self) -> bool {
-        self.meaning() == Some(CloseMeaning::BrokerFailure)
+    /// True if the broker ends all its connections, as a node does that is stopped.
+    pub fn is_forced(&self) -> bool {
+        self.code == Some(CONNECTION_FORCED)
     }
 
     /// True if the broker refused a publish: the login may not publish there.

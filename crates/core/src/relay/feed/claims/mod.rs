@@ -106,7 +106,7 @@ impl ClaimFeed {
                     code = "polling.claim-late",
                     rows = batch.rows.len(),
                     took_ms = age.as_millis() as u64,
-                    "a claim took longer than half the lease, and its rows are given back: make the indexes of docs/polling.md, or raise source.polling.lease"
+                    "the rows of a claim came longer than half the lease after it began, and are given back; unless the process stood still: make the indexes of docs/polling.md, or raise source.polling.lease"
                 );
             }
             if age >= self.lease.length() || !is_trusted {

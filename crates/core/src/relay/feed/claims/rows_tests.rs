@@ -30,8 +30,8 @@ fn sent() -> Flight {
     Flight { bytes: 10, ..flight_of(&row, Position::default(), 0) }
 }
 
-/// The dead-letter topic has the row, after so many attempts.
-fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason: &str) {
+/// The row becomes a dead letter after so many attempts.
+fn give_up(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason: &str) {
     let cause = DeadLetterCause {
         class: "kafka.no".to_owned(),
         reason: reason.to_owned(),
@@ -44,6 +44,11 @@ fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason
     };
     let state = FlightState::DeadLetter(Box::new(cause));
     rows.update(sequence, |flight| flight.state = state).unwrap();
+}
+
+/// The dead-letter topic has the row.
+fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason: &str) {
+    give_up(rows, sequence, attempts, reason);
     rows.settle(sequence).unwrap();
 }
 
@@ -197,4 +202,14 @@ fn a_batch_that_is_refused_is_given_back_and_never_queued() {
     let given_back = ids(&["2", "3"]);
     assert_eq!(rows.take_verdicts(now.instant), [Verdicts { given_back, ..last("b") }]);
     assert_eq!((rows.unsettled(), rows.next), (1, 3));
+}
+
+#[test]
+fn a_dead_letter_that_is_given_back_is_named() {
+    let (mut rows, now) = (ClaimedRows::default(), now());
+    rows.take(batch("a", &["1", "2"]), now);
+    offer_all(&mut rows, now);
+    give_up(&mut rows, 1, 3, "no");
+    let position = rows.update(1, |it| it.position).unwrap();
+    assert_eq!(rows.give_back(), [position]);
 }
