@@ -83,7 +83,7 @@ struct State {
     reads: bool,
     /// How far the WAL has come, until this process reads the slot.
     unwritten: Option<Lsn>,
-    /// What is known of the publication is written when this process reads the slot.
+    /// The publication that is known is not in the file yet: it is written when this process reads the slot.
     is_publication_unwritten: bool,
     /// The system that the session is of, also where that is a reason to stop.
     met_system: Option<String>,
