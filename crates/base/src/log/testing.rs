@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests use it, and nothing else")]
 
-use std::sync::Mutex;
 use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, Once};
 
 use tracing_subscriber::Registry;
 use tracing_subscriber::filter::Targets;
@@ -25,8 +25,15 @@ pub fn written(filter: Targets, style: Style, work: impl FnOnce()) -> String {
     written_with(filter, style, |_| work())
 }
 
+/// Whether a place in the code logs is decided once for all threads. With a subscriber that wants everything
+/// it always does; a test whose thread has none would decide for the others that it does not.
+static WANTS_EVERYTHING: Once = Once::new();
+
 /// The same for work that uses the log itself.
 pub(super) fn written_with(filter: Targets, style: Style, work: impl FnOnce(&Log)) -> String {
+    WANTS_EVERYTHING.call_once(|| {
+        tracing::subscriber::set_global_default(Registry::default()).ok();
+    });
     let (log, waiting) = log(style);
     let subscriber = Registry::default().with(filter).with(log);
     tracing::subscriber::with_default(subscriber, || work(log));
