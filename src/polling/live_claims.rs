@@ -3,29 +3,31 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The worker that has made a claim writes the first verdicts of it, and whoever writes the last one may
-/// be faster.
+/// The claims by name. The worker that has made a claim writes its first verdicts, and may be slower than
+/// whoever writes the last one: both are waited for.
 #[derive(Debug, Default)]
-pub(crate) struct LiveClaims(Mutex<BTreeMap<String, Unwritten>>);
+pub(crate) struct LiveClaims(Mutex<BTreeMap<String, LiveClaim>>);
 
-#[derive(Clone, Copy, Debug)]
-struct Unwritten {
-    by_worker: bool,
-    last: bool,
-    /// Some rows have no verdict yet.
-    undecided: bool,
+#[derive(Debug)]
+struct LiveClaim {
+    /// The worker has not written its verdicts.
+    awaits_worker: bool,
+    /// The last verdict is not written.
+    awaits_last: bool,
+    /// Some rows have no verdict yet, and may be published.
+    is_undecided: bool,
 }
 
 impl LiveClaims {
     /// Just before the claim is made, so that it is renewed from its first moment.
     pub(crate) fn begin(&self, claim: &str) {
-        let unwritten = Unwritten { by_worker: true, last: true, undecided: true };
-        self.claims().insert(claim.to_owned(), unwritten);
+        let live = LiveClaim { awaits_worker: true, awaits_last: true, is_undecided: true };
+        self.claims().insert(claim.to_owned(), live);
     }
 
     /// Every row of the claim has its verdict: none of them will be published by this process.
-    pub(crate) fn is_decided(&self, claim: &str) {
-        self.written(claim, |unwritten| Unwritten { undecided: false, ..unwritten });
+    pub(crate) fn mark_decided(&self, claim: &str) {
+        self.change(claim, |live| live.is_undecided = false);
     }
 
     /// No row of the claim is in progress.
@@ -35,23 +37,22 @@ impl LiveClaims {
 
     /// The worker has written its verdicts.
     pub(crate) fn worker_has_written(&self, claim: &str, is_last: bool) {
-        self.written(claim, |unwritten| Unwritten {
-            by_worker: false,
-            last: unwritten.last && !is_last,
-            ..unwritten
+        self.change(claim, |live| {
+            live.awaits_worker = false;
+            live.awaits_last &= !is_last;
         });
     }
 
     /// The last verdict is written.
     pub(crate) fn last_is_written(&self, claim: &str) {
-        self.written(claim, |unwritten| Unwritten { last: false, ..unwritten });
+        self.change(claim, |live| live.awaits_last = false);
     }
 
-    fn written(&self, claim: &str, write: impl FnOnce(Unwritten) -> Unwritten) {
+    fn change(&self, claim: &str, change: impl FnOnce(&mut LiveClaim)) {
         let mut claims = self.claims();
-        let Some(unwritten) = claims.get_mut(claim) else { return };
-        *unwritten = write(*unwritten);
-        if !unwritten.by_worker && !unwritten.last {
+        let Some(live) = claims.get_mut(claim) else { return };
+        change(live);
+        if !live.awaits_worker && !live.awaits_last {
             claims.remove(claim);
         }
     }
@@ -63,10 +64,10 @@ impl LiveClaims {
     /// The claims of which this process may still publish rows.
     pub(crate) fn undecided(&self) -> Vec<String> {
         let claims = self.claims();
-        claims.iter().filter(|(_, it)| it.undecided).map(|(claim, _)| claim.clone()).collect()
+        claims.iter().filter(|(_, it)| it.is_undecided).map(|(claim, _)| claim.clone()).collect()
     }
 
-    fn claims(&self) -> MutexGuard<'_, BTreeMap<String, Unwritten>> {
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<String, LiveClaim>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(claims.all(), ["c"]);
         // GIVEN verdicts of all rows that are yet to be written
         assert_eq!(claims.undecided(), ["c"]);
-        claims.is_decided("c");
+        claims.mark_decided("c");
         assert_eq!((claims.undecided(), claims.all()), (Vec::new(), vec!["c".to_owned()]));
         claims.worker_has_written("c", true);
         assert_eq!(claims.all(), Vec::<String>::new());

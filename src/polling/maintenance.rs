@@ -84,7 +84,7 @@ impl Maintenance {
                 late = self.late.recv() => match late {
                     Some(late) => {
                         if late.last {
-                            self.shared.live.is_decided(&late.claim);
+                            self.shared.live.mark_decided(&late.claim);
                         }
                         *held = Some(late);
                     }

@@ -191,7 +191,7 @@ async fn claim_and_settle(
         let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
         let is_last = verdicts.as_ref().is_none_or(|verdicts| verdicts.last);
         if is_last {
-            shared.live.is_decided(&claim);
+            shared.live.mark_decided(&claim);
         }
         let mut again = false;
         loop {

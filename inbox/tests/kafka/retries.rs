@@ -44,25 +44,14 @@ fn a_key_keeps_its_order_through_the_levels_and_other_keys_flow() {
 
 #[test]
 fn what_waits_for_its_key_is_due_with_the_message_before_it() {
-    // GIVEN a message that has failed, and whose level is nearly over
+    // GIVEN a message that has failed, and whose level lasts nine seconds
     let fixture = Fixture::bare("duewith", shared_postgres(), &shared_kafka().bootstrap());
     let settings = || fixture.settings().levels([Duration::from_secs(9)]);
     let inbox = Inbox::new(settings(), source(&fixture.brokers, "duewith"));
     runtime(1).block_on(inbox.init()).unwrap();
     fixture.send("a", "a-1", "fail 1");
     let inbox = fixture.start_with(settings(), &Calls::new());
-    let is_due = "SELECT count(*) FROM deferred_messages WHERE due_at < now() + interval '3 s'";
-    until("it is due soon", || (fixture.database.number(is_due) == 1).then_some(()));
-    // WHEN more of its key comes
-    fixture.send("a", "a-2", "ok");
-    fixture.database.wait_handled(2);
-    // THEN it has waited, in order, but not for the whole time of the level
-    assert_eq!(fixture.database.handled(), ["a-1", "a-2"]);
-    assert!(inbox.counted("consumer_messages_total", "deferred") >= 1.0);
-    let handled_at = |id| inbox.calls.of(id).last().unwrap().at;
-    let behind = handled_at("a-2") - handled_at("a-1");
-    assert!(behind < Duration::from_secs(5), "{behind:?}");
-    inbox.stop();
+    inbox.assert_due_together(&fixture.database, || fixture.send("a", "a-2", "ok"));
 }
 
 #[test]

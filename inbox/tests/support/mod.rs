@@ -164,6 +164,21 @@ impl Running {
         until(&what, || (self.counted(name, part) >= count).then_some(()));
     }
 
+    /// When the only deferred message `a-1` is nearly due, `send` sends `a-2` of its key: that waits, in
+    /// order, but not for the whole time of the level.
+    pub(crate) fn assert_due_together(self, database: &Database, send: impl FnOnce()) {
+        let is_due = "SELECT count(*) FROM deferred_messages WHERE due_at < now() + interval '3 s'";
+        until("it is due soon", || (database.number(is_due) == 1).then_some(()));
+        send();
+        database.wait_handled(2);
+        assert_eq!(database.handled(), ["a-1", "a-2"]);
+        assert!(self.counted("consumer_messages_total", "deferred") >= 1.0);
+        let handled_at = |id| self.calls.of(id).last().unwrap().at;
+        let behind = handled_at("a-2") - handled_at("a-1");
+        assert!(behind < Duration::from_secs(5), "{behind:?}");
+        self.stop();
+    }
+
     pub(crate) fn stop(self) {
         self.stop.send(()).unwrap();
         let task = self.task;

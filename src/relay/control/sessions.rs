@@ -277,8 +277,8 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    /// A relay that is asked to stop makes no further attempt, and knows from the sightings that a peer is
-    /// there.
+    /// Notes a look at the slot. The sightings have it, too: a relay that is asked to stop makes no further
+    /// attempt, and learns from them that a peer is there.
     fn note(&mut self, slot: &HeldSlot, at: Instant) {
         self.history.look(slot, at);
         self.sightings.look(slot, at);

@@ -224,9 +224,9 @@ impl TailState {
         if let Some(mark) = mark {
             self.keys.insert(key, (mark, parks.is_some()));
         }
-        // The relay waits for each dead letter that it has written. One that is older than the release
-        // that was read before it is followed by that release.
-        let is_released = mark.is_some() != parks.is_some();
+        // The relay waits for each dead letter that it has written, also for one that is older than a
+        // release that was read before: that release follows it once more.
+        let is_released = if parks.is_some() { mark.is_none() } else { mark.is_some() };
         let parked = parks.map(|position| TailEvent::Parked(key, position));
         [parked, is_released.then_some(TailEvent::Released(key))]
     }
@@ -259,7 +259,8 @@ impl TailState {
             self.read.get(partition).is_some_and(|read| read < reported)
         };
         let is_replaced = self.reported.iter().any(is_shorter);
-        // A topic of the same name that was made anew has other records.
+        // A key is forgotten with the records of its partition: the topic was made anew, or nothing is
+        // left in that partition.
         let is_there = |at: &PartitionOffset| self.read.get(&at.partition) >= Some(&at.offset);
         self.keys.retain(|_, (mark, _)| !is_replaced && is_there(&mark.position));
         // Whatever is read from now on is new.

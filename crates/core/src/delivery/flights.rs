@@ -266,11 +266,12 @@ impl Flights {
         let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
         let from = self.ring.get(forgotten as usize).map(|flight| flight.position);
         let is_renumbered = forgotten > 0;
-        let mut dropped_letters = Vec::new();
-        if is_renumbered {
-            dropped_letters = self.truncate(0);
+        let dropped_letters = if is_renumbered {
             self.forgotten_below = self.settled_below;
-        }
+            self.truncate(0)
+        } else {
+            Vec::new()
+        };
         for flight in &mut self.ring {
             flight.take_given_up();
             if on(Mutant::SettledRepublished) && flight.state.is_settled() {
@@ -298,10 +299,11 @@ impl Flights {
         dropped_letters
     }
 
+    /// Drops the events behind so many. Returns those of them that were dead letters.
     fn truncate(&mut self, slots: usize) -> Vec<Position> {
-        let dropped: Vec<Flight> = self.ring.drain(slots..).collect();
-        self.failing -= dropped.iter().filter(|it| it.attempts.is_some()).count();
-        let letters = dropped.iter().filter(|it| it.dead_letter().is_some());
+        let Flights { ring, failing, .. } = self;
+        let count = |it: &Flight| *failing -= usize::from(it.attempts.is_some());
+        let letters = ring.drain(slots..).inspect(count).filter(|it| it.dead_letter().is_some());
         letters.map(|it| it.position).collect()
     }
 

@@ -226,7 +226,7 @@ impl DeadLetterGate {
     }
 
     /// These events come again as new ones, and the dead letters in their places may not have been written.
-    pub fn dropped(&mut self, letters: &[Position]) {
+    pub fn forget_letters(&mut self, letters: &[Position]) {
         if on(Mutant::DroppedLetterParks) {
             return;
         }

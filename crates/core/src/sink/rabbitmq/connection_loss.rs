@@ -3,8 +3,8 @@
 use std::io;
 
 use super::fault::{
-    ACCESS_REFUSED, COMMAND_INVALID, CloseMeaning, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED,
-    PRECONDITION_FAILED, close_class, close_meaning,
+    ACCESS_REFUSED, COMMAND_INVALID, CONNECTION_FORCED, CloseMeaning, NOT_ALLOWED, NOT_FOUND,
+    NOT_IMPLEMENTED, PRECONDITION_FAILED, close_class, close_meaning,
 };
 use crate::base::error::{Exit, Fault};
 use crate::sink::{Disposition, Failure, UNREACHABLE};
@@ -15,8 +15,6 @@ const QUEUE_DOWN: &str = "down or inaccessible";
 const UNKNOWN_EXCHANGE_TYPE: &str = "unknown exchange type";
 /// Configure, write and read permissions; dead letters are read.
 const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
-/// The code with which a node closes its connections when it is stopped.
-const CONNECTION_FORCED: u16 = 320;
 
 /// The broker as faults name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 
 use crate::sink::{Disposition, ErrorRow};
 
+/// A node closes its connections with it when it is stopped.
+pub const CONNECTION_FORCED: u16 = 320;
 pub const ACCESS_REFUSED: u16 = 403;
 pub const NOT_FOUND: u16 = 404;
 pub const PRECONDITION_FAILED: u16 = 406;
@@ -39,7 +41,7 @@ use CloseMeaning::{BadMessage, BrokerFailure, LoginRefused, NotImplemented, NotP
 const CLOSE_CODES: [(u16, &str, CloseMeaning); 17] = [
     (311, "content-too-large", BadMessage),
     (313, "no-consumers", BadMessage),
-    (320, "connection-forced", BrokerFailure),
+    (CONNECTION_FORCED, "connection-forced", BrokerFailure),
     (402, "invalid-path", LoginRefused),
     (ACCESS_REFUSED, "access-refused", NotPermitted),
     (NOT_FOUND, "not-found", BrokerFailure),

@@ -101,7 +101,8 @@ impl ClaimFeed {
         {
             let age = now.instant.saturating_duration_since(batch.claimed_at);
             let is_trusted = self.trusted_from.is_none_or(|from| batch.claimed_at >= from);
-            if age >= self.lease.length() {
+            let is_late = age >= self.lease.length();
+            if is_late {
                 tracing::warn!(
                     code = "polling.claim-late",
                     rows = batch.rows.len(),
@@ -109,7 +110,7 @@ impl ClaimFeed {
                     "the rows of a claim came longer than half the lease after it began, and are given back; unless the process stood still: make the indexes of docs/polling.md, or raise source.polling.lease"
                 );
             }
-            if age >= self.lease.length() || !is_trusted {
+            if is_late || !is_trusted {
                 self.rows.refuse(batch, now.instant);
             } else {
                 self.rows.take(batch, now);
@@ -246,7 +247,7 @@ impl Feed for ClaimFeed {
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
         if std::mem::take(&mut self.gives_back) {
-            policy.gate.dropped(&self.rows.give_back());
+            policy.gate.forget_letters(&self.rows.give_back());
             policy.suspects.clear();
         } else {
             self.rows.rewind();

@@ -148,7 +148,7 @@ impl Replication {
     /// of it is received and admitted again, or the key of an event would end with an older one. What
     /// was in flight has been withdrawn. Numbers from here on mean other events.
     pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
-        policy.gate.dropped(&self.flights.forget());
+        policy.gate.forget_letters(&self.flights.forget());
         admitter.forget();
         policy.retries.forget(self.flights.next());
         self.transactions.taken_over(floor);
@@ -167,7 +167,7 @@ impl Replication {
     pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
         self.transactions.forget();
-        policy.gate.dropped(&self.flights.forget());
+        policy.gate.forget_letters(&self.flights.forget());
         policy.retries.forget(self.flights.next());
         policy.suspects.clear();
         self.prefixes.forget();
@@ -180,7 +180,7 @@ impl Replication {
         self.progress.on_rewound();
         let rewound = self.flights.rewind();
         self.transactions.rewind(rewound.from.filter(|_| !on(Mutant::RewindForgotten)));
-        policy.gate.dropped(&rewound.dropped_letters);
+        policy.gate.forget_letters(&rewound.dropped_letters);
         if rewound.is_renumbered {
             self.prefixes.renumbered();
         }
