@@ -275,10 +275,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let outgoing = Outgoing { message, destination, headers, value };
         let published = self.publish(&outgoing, token).await?;
         if published.is_ok() {
-            self.change(message, token, Change::Copied { copy }).await?;
             if has_failed {
                 shared.metrics.retried(&level.name);
             }
+            self.change(message, token, Change::Copied { copy }).await?;
         }
         let outcome = if has_failed { Outcome::Retried } else { Outcome::Deferred };
         Ok(published.map(|()| outcome))

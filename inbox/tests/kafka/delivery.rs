@@ -66,7 +66,7 @@ fn what_a_failed_handler_wrote_is_gone_also_when_it_hides_the_error() {
     for id in ["e-1", "e-2", "e-3", "e-4"] {
         assert_eq!(inbox.calls.of(id).len(), 2, "{id}");
     }
-    assert_eq!(inbox.counted("consumer_retries_total", ""), 5.0);
+    inbox.wait_counted("consumer_retries_total", "", 5.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
     fixture.wait_committed(5);
     inbox.stop();

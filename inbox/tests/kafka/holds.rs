@@ -27,7 +27,7 @@ fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
     fixture.database.execute("ALTER TABLE handled_later RENAME TO handled");
     fixture.database.wait_handled(3);
     assert_eq!(fixture.database.handled_of("a"), ["a-1", "a-2"]);
-    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    inbox.wait_counted("consumer_retries_total", "300ms", 1.0);
     inbox.wait_held("handler", 0.0);
     inbox.stop();
     assert!(fixture.dead_letters().is_empty());
@@ -165,7 +165,7 @@ fn a_conflict_of_transactions_is_repeated_at_once_and_three_times() {
     // THEN those that lose three times need no retry level, and the other one needs one
     let calls = ["a-1", "b-1", "c-1"].map(|id| inbox.calls.of(id).len());
     assert_eq!(calls, [4, 5, 4]);
-    assert_eq!(inbox.counted("consumer_retries_total", ""), 1.0);
+    inbox.wait_counted("consumer_retries_total", "", 1.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
     inbox.stop();
 }

@@ -35,8 +35,8 @@ fn a_key_keeps_its_order_through_the_levels_and_other_keys_flow() {
         let waited = pair[1].at - pair[0].at + Duration::from_millis(2);
         assert!(waited >= level, "{waited:?} is less than {level:?}");
     }
-    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 2.0);
-    assert_eq!(inbox.counted("consumer_retries_total", "600ms"), 1.0);
+    inbox.wait_counted("consumer_retries_total", "300ms", 2.0);
+    inbox.wait_counted("consumer_retries_total", "600ms", 1.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
     fixture.wait_committed(25);
     inbox.stop();
@@ -84,7 +84,7 @@ fn a_permanent_failure_is_dead_lettered_at_once_and_the_key_goes_on() {
     }
     assert!(letter.header("dlq-relay").starts_with("permanent@"));
     assert_eq!(letters[1].header("dlq-error-class"), "billing.closed");
-    assert_eq!(inbox.counted("consumer_dlq_published_total", ""), 2.0);
+    inbox.wait_counted("consumer_dlq_published_total", "", 2.0);
     assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
     fixture.wait_committed(3);
     inbox.stop();
@@ -225,7 +225,7 @@ fn retry_headers_of_others_are_not_believed() {
     let inbox = fixture.start();
     fixture.database.wait_handled(1);
     assert_eq!(inbox.calls.of("e-1").len(), 2);
-    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    inbox.wait_counted("consumer_retries_total", "300ms", 1.0);
     let letter = &fixture.wait_dead_letters(1)[0];
     assert_eq!(letter.header("dlq-event-id"), "e-2");
     assert_eq!(letter.header("dlq-original-topic"), "k_forged");

@@ -33,8 +33,8 @@ fn a_key_keeps_its_order_through_the_levels_and_other_keys_flow() {
         let waited = pair[1].at - pair[0].at;
         assert!(waited >= level, "{waited:?} is less than {level:?}");
     }
-    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 2.0);
-    assert_eq!(inbox.counted("consumer_retries_total", "600ms"), 1.0);
+    inbox.wait_counted("consumer_retries_total", "300ms", 2.0);
+    inbox.wait_counted("consumer_retries_total", "600ms", 1.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
     inbox.stop();
     fixture.assert_all_acknowledged();
@@ -88,7 +88,7 @@ fn a_permanent_failure_is_dead_lettered_at_once_and_the_key_goes_on() {
     assert_eq!(properties.content_type().as_ref().unwrap().as_str(), "application/json");
     assert_eq!(*properties.delivery_mode(), Some(2));
     assert_eq!(letters[1].header("dlq-error-class"), "billing.closed");
-    assert_eq!(inbox.counted("consumer_dlq_published_total", ""), 2.0);
+    inbox.wait_counted("consumer_dlq_published_total", "", 2.0);
     assert_eq!(inbox.counted("consumer_retries_total", ""), 0.0);
     inbox.stop();
     fixture.assert_all_acknowledged();
@@ -173,7 +173,7 @@ fn headers_of_retries_and_replays_are_not_believed_of_others() {
     let inbox = fixture.start();
     fixture.database.wait_handled(1);
     assert_eq!(inbox.calls.of("e-1").len(), 2);
-    assert_eq!(inbox.counted("consumer_retries_total", "300ms"), 1.0);
+    inbox.wait_counted("consumer_retries_total", "300ms", 1.0);
     let letter = &fixture.wait_dead_letters(1)[0];
     assert_eq!(letter.header("dlq-event-id"), "e-2");
     assert_eq!(letter.header("dlq-original-topic"), ROUTING_KEY);

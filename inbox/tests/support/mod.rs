@@ -162,6 +162,7 @@ impl Running {
     pub(crate) fn wait_counted(&self, name: &str, part: &str, count: f64) {
         let what = format!("{name} {part} is {count}");
         until(&what, || (self.counted(name, part) >= count).then_some(()));
+        assert_eq!(self.counted(name, part), count, "{name} {part}");
     }
 
     /// When the only deferred message `a-1` is nearly due, `send` sends `a-2` of its key: that waits, in

@@ -218,6 +218,7 @@ fn java() -> PathBuf {
     home.filter(|java| java.is_file()).unwrap_or_else(|| "java".into())
 }
 
+/// Tests write records of 1970, which the broker would delete when it next looks for old ones.
 fn properties(
     folder: &Path,
     Node { id, port, controllers }: &Node,
@@ -257,6 +258,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor={replicas}
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+log.retention.ms=-1
 {extra}
 ",
         folder = folder.display()
