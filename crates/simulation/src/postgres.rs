@@ -339,8 +339,8 @@ impl Postgres {
     }
 
     /// The slot stood still when the table was put into the publication, or shortly before.
-    pub(crate) fn is_publication_young(&self) -> bool {
-        let slot = self.slot.as_ref().filter(|slot| slot.decoded > 0 && slot.confirmed < self.end);
+    pub(crate) fn is_publication_young(&self, decoded: Option<i64>) -> bool {
+        let slot = self.slot.as_ref().filter(|it| decoded > Some(0) && it.confirmed < self.end);
         slot.zip(self.published_again).is_some_and(|(slot, again)| slot.confirmed < again)
     }
 

@@ -21,7 +21,7 @@ use walrelay_core::relay::control::{
 use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
 use walrelay_core::relay::ports::{Clock as _, Meters};
 use walrelay_core::relay::read_back::{FoundRecords, ReadRequest};
-use walrelay_core::relay::slot_history::SlotHistory;
+use walrelay_core::relay::session_findings::SessionFindings;
 use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::state_file::memory::Memory;
 use walrelay_core::relay::stops::{StandingStops, StopParts};
@@ -92,6 +92,8 @@ pub(crate) struct Process {
     pub(crate) sightings: Arc<Sightings>,
     /// So many steps in a row it has waited for a session behind that of a peer.
     pub(crate) steps_behind: u32,
+    known: Arc<KnownPublication>,
+    source: Arc<SourceSettings>,
     /// The fault that the slot watch has found, with which it ends.
     found: Option<Fault>,
 }
@@ -252,7 +254,11 @@ impl Process {
             delivery,
         };
         let known = Arc::new(stops.known_publication());
+        let findings =
+            SessionFindings::new(Arc::clone(source), Arc::clone(&known), Arc::clone(&sightings));
         Ok(Process {
+            known,
+            source: Arc::clone(source),
             found: None,
             steps_behind: 0,
             relay: Relay::new(parts, feed)?,
@@ -261,7 +267,7 @@ impl Process {
             topics,
             flags,
             shown,
-            opener: Opener::new(machine.index, &life, &sightings, known, Arc::clone(source)),
+            opener: Opener::new(machine.index, &life, findings),
             tail: Tail::new(system, events, tail_requests, machine.reads_letters_late),
             wakes_us: 0,
             life,
@@ -358,8 +364,7 @@ impl Process {
         if let Some(held) = postgres.held(self.opener.relay, now_unix_us) {
             self.sightings.look(&held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
-            let Opener { known, settings, .. } = &self.opener;
-            let compared = known.compare(publication::look(postgres), settings, false);
+            let compared = self.known.compare(publication::look(postgres), &self.source, false);
             if let Comparison::Fault(fault) = compared {
                 self.found.get_or_insert(fault);
                 self.stop();
@@ -451,22 +456,18 @@ fn sink_factory(
     }
 }
 
-/// Opens sessions, as the control runtime does: with the core's own memory of the slot.
+/// Opens sessions, as the control runtime does.
 struct Opener {
     relay: usize,
     life: Arc<Life>,
     request: Option<SessionRequest>,
-    history: SlotHistory,
-    sightings: Arc<Sightings>,
-    known: Arc<KnownPublication>,
-    settings: Arc<SourceSettings>,
+    findings: SessionFindings,
     is_standby: bool,
     /// The next look at the slot, and the wait after it.
     looks_us: u64,
     interval_us: u64,
     /// The server that the present attempt is connected to.
     connected: Option<walrelay_core::source::server::ServerStart>,
-    in_doubt: Option<(Lsn, (Fault, String))>,
     /// The connection of the newest session.
     connection: Connection,
     /// A peer was seen before the last attempt at a session.
@@ -474,26 +475,16 @@ struct Opener {
 }
 
 impl Opener {
-    fn new(
-        relay: usize,
-        life: &Arc<Life>,
-        sightings: &Arc<Sightings>,
-        known: Arc<KnownPublication>,
-        settings: Arc<SourceSettings>,
-    ) -> Opener {
+    fn new(relay: usize, life: &Arc<Life>, findings: SessionFindings) -> Opener {
         Opener {
             relay,
             life: Arc::clone(life),
             request: None,
-            history: SlotHistory::default(),
-            sightings: Arc::clone(sightings),
-            known,
-            settings,
+            findings,
             is_standby: false,
             looks_us: 0,
             interval_us: LOOK_INTERVAL_MIN_US,
             connected: None,
-            in_doubt: None,
             connection: Connection::default(),
             has_seen_peer: false,
         }
@@ -502,7 +493,7 @@ impl Opener {
     fn serve(&mut self, ends: &Ends, site: &Site<'_>) -> bool {
         if self.request.is_none() {
             let Ok(request) = ends.sessions.requests.try_recv() else { return false };
-            self.history.begins(request.confirmed, self.sightings.last());
+            self.findings.requested(request.confirmed);
             (self.request, self.is_standby, self.connected) = (Some(request), false, None);
             (self.looks_us, self.interval_us) = (site.clock.us(), LOOK_INTERVAL_MIN_US);
         }
@@ -515,18 +506,15 @@ impl Opener {
         ends.sessions.answers.send(news).is_ok()
     }
 
-    /// Compares the publication with what is known of it; where nothing is, with the slot.
-    fn compare_publication(&mut self, postgres: &Postgres) -> Option<Fault> {
+    /// The preflight finds no other fault than one of the publication.
+    fn check(&mut self, postgres: &Postgres, place: &SystemTimeline) -> Result<(), Fault> {
         let (look, holds_back) = (publication::look(postgres), publication::holds_back(postgres));
-        match self.known.compare(look, &self.settings, holds_back.is_none()) {
-            Comparison::Fault(fault) => Some(fault),
-            Comparison::First if holds_back.is_none() && postgres.is_publication_young() => {
-                let at = Lsn::from_wire(postgres.slot.as_ref().map_or(0, |slot| slot.confirmed));
-                self.in_doubt = Some((at, (publication::young(postgres), "young".to_owned())));
-                None
-            }
-            _ => holds_back,
-        }
+        let confirmed = Lsn::from_wire(postgres.slot.as_ref().map_or(0, |slot| slot.confirmed));
+        let doubt = |decoded| publication::in_doubt(postgres, decoded);
+        self.findings.compare(look, holds_back.is_none(), confirmed, doubt)?;
+        holds_back.map_or(Ok(()), Err)?;
+        self.findings.checked(place.clone());
+        Ok(())
     }
 
     /// One look at the slot, and a session if it is free.
@@ -547,24 +535,25 @@ impl Opener {
             return Some(SessionNews::Failed(fault));
         };
         if self.connected.as_ref() != Some(&postgres.started) {
-            self.history.connected(place.clone());
+            self.findings.reconnected();
             self.connected = Some(postgres.started.clone());
         }
-        if let Some(fault) = self.compare_publication(&postgres) {
+        self.findings.look(&held, now);
+        // The preflight runs on each connection, and once more when a stream is started.
+        let is_checked = held.holder.is_some() && self.findings.is_checked();
+        let checked = if is_checked { Ok(()) } else { self.check(&postgres, &place) };
+        if let Err(fault) = checked {
             self.request = None;
             return Some(SessionNews::Failed(fault));
         }
-        self.history.look(&held, now);
-        self.sightings.look(&held, now);
-        if let Some(holder) = &held.holder {
-            let is_own = self.history.is_own(holder.pid);
-            if !is_own {
+        if held.holder.is_some() {
+            let is_other = self.findings.other_holder(&held).is_some();
+            if is_other {
                 // It may be the walsender of a process that has died.
                 postgres.have_seen_peer.insert(self.relay);
             }
-            let waits = !is_own && !self.is_standby;
+            let waits = is_other && !self.is_standby;
             self.is_standby |= waits;
-            self.in_doubt.take_if(|(at, _)| held.confirmed_flush > *at);
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
         self.has_seen_peer = postgres.have_seen_peer.contains(&self.relay);
@@ -573,11 +562,8 @@ impl Opener {
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;
         let held = postgres.held(self.relay, unix_us)?;
         let started = postgres.started.clone();
-        self.sightings.opened(OwnHolder { pid, server: started.clone() });
-        self.sightings.look(&held, now);
-        self.history.opened(pid);
-        self.history.look(&held, now);
-        let seen = self.history.ends(&place);
+        self.findings.opened(OwnHolder { pid, server: started.clone() }, &held, now);
+        let (seen, in_doubt) = self.findings.take(&place);
         self.request = None;
         self.connection = connection.clone();
         let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
@@ -590,7 +576,7 @@ impl Opener {
             looked_unix_us: held.at_unix_us,
             wal_end: Lsn::from_wire(postgres.end),
             seen,
-            in_doubt: self.in_doubt.take().map(|(_, doubt)| doubt),
+            in_doubt,
             wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
             catalog: catalog(),
             opened_at: now,

@@ -58,12 +58,16 @@ pub(crate) fn holds_back(postgres: &Postgres) -> Option<Fault> {
     with_found(postgres, |found| found.holds_back.clone())
 }
 
-/// It was changed while the slot stood still, and nobody knows whether for the first time.
-pub(crate) fn young(postgres: &Postgres) -> Fault {
+/// The fault of a publication that was changed while the slot stood still, so that nobody knows whether for
+/// the first time.
+pub(crate) fn in_doubt(postgres: &Postgres, decoded: Option<i64>) -> Option<Fault> {
+    if !postgres.is_publication_young(decoded) {
+        return None;
+    }
     let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
     let what = "the table was put into the publication while the slot stood still";
     let fault = Fault::new(Exit::Source, "publication.recreated", what, "", "");
-    fault.stays(Lsn::from_wire(confirmed), Lsn::from_wire(postgres.end))
+    Some(fault.stays(Lsn::from_wire(confirmed), Lsn::from_wire(postgres.end)))
 }
 
 fn facts(postgres: &Postgres) -> PublishedFacts {

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::link::LinkEnd;
-use walrelay_core::relay::control::{OpenedSession, SessionNews, SessionRequest, Walsender};
-use walrelay_core::relay::slot_history::{SlotHistory, SystemTimeline};
+use walrelay_core::relay::control::{
+    OpenedSession, SessionNews, SessionRequest, SystemTimeline, Walsender,
+};
+use walrelay_core::relay::session_findings::SessionFindings;
 
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
@@ -20,7 +22,7 @@ use crate::base::finding::faults;
 use crate::base::log::FINDINGS;
 use crate::base::lsn::Lsn;
 use crate::base::random;
-use crate::doctor::fingerprint::{Comparison, KnownPublication, PublicationLook};
+use crate::doctor::fingerprint::{KnownPublication, PublicationLook};
 use crate::doctor::publication_age;
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport, fingerprint};
@@ -32,7 +34,7 @@ use crate::source::connect::{
 use crate::source::faults::{TWO_SERVERS, two_servers};
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::{OwnHolder, Sightings};
-use crate::source::slot_state::{HeldSlot, SlotHolder, SlotQuery, SlotState};
+use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 use crate::source::wire;
 
@@ -74,14 +76,15 @@ pub(super) async fn serve(
     sightings: Arc<Sightings>,
     mut end: LinkEnd<SessionRequest, SessionNews>,
 ) {
-    let mut opener = SessionOpener::new(&settings, &known, &sightings, end.answers.clone());
+    let findings = SessionFindings::new(Arc::clone(&settings), known, sightings);
+    let mut opener = SessionOpener::new(&settings, findings, end.answers.clone());
     let mut opened_at: Option<Instant> = None;
     while let Some(SessionRequest { text_only, at_once, confirmed }) = end.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
         let pause = pause(lasted, at_once, &mut opener.backoff).unwrap_or_default();
         (opener.shown, opener.text_only) = (Phase::Connecting, text_only);
         opener.not_before = Instant::now() + pause;
-        opener.history.begins(confirmed, sightings.last());
+        opener.findings.requested(confirmed);
         let news = opener.open_patiently().await;
         if matches!(news, SessionNews::Opened(_)) {
             opener.grace_until = None;
@@ -106,8 +109,7 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
 /// Makes attempts, and keeps what one learns for the next.
 struct SessionOpener<'a> {
     settings: &'a SourceSettings,
-    known: &'a KnownPublication,
-    sightings: &'a Sightings,
+    findings: SessionFindings,
     news: std_mpsc::SyncSender<SessionNews>,
     backoff: Backoff,
     /// Until then an unreachable database is a fault.
@@ -115,38 +117,26 @@ struct SessionOpener<'a> {
     shown: Phase,
     text_only: bool,
     not_before: Instant,
-    history: SlotHistory,
     /// Warnings of the last preflight, which are not logged again.
     warned: Vec<String>,
-    /// The count of what the slot had delivered before this relay read it; the inner one as
-    /// Postgres says.
-    decoded_before: Option<Option<i64>>,
-    /// A doubt about the publication, and where the slot stood then. Whoever moves the slot has judged the
-    /// publication.
-    in_doubt: Option<(Lsn, (Fault, String))>,
 }
 
 impl<'a> SessionOpener<'a> {
     fn new(
         settings: &'a SourceSettings,
-        known: &'a KnownPublication,
-        sightings: &'a Sightings,
+        findings: SessionFindings,
         news: std_mpsc::SyncSender<SessionNews>,
     ) -> SessionOpener<'a> {
         SessionOpener {
             settings,
-            known,
-            sightings,
+            findings,
             news,
             backoff: random::backoff(settings.reconnect_base, settings.reconnect_cap),
             grace_until: Some(Instant::now() + STARTUP_GRACE),
             shown: Phase::Connecting,
             text_only: false,
             not_before: Instant::now(),
-            history: SlotHistory::default(),
             warned: Vec::new(),
-            decoded_before: None,
-            in_doubt: None,
         }
     }
 
@@ -223,10 +213,11 @@ impl<'a> SessionOpener<'a> {
         // Both connections are opened at the same time: that makes a takeover faster.
         let early = async { if at_once { Some(connect::open(info).await) } else { None } };
         let (sql, mut early) = tokio::join!(sql::connect(info), early);
-        let mut server = Server::new(sql.map_err(Failed::Connect)?, &self.settings.slot).await?;
+        let server = Server::new(sql.map_err(Failed::Connect)?, &self.settings.slot).await?;
+        self.findings.reconnected();
         loop {
-            early = self.wait_until_free(&mut server, early).await?;
-            let opening = timeout(OPEN_WITHIN, self.open(&mut server, early.take())).await;
+            early = self.wait_until_free(&server, early).await?;
+            let opening = timeout(OPEN_WITHIN, self.open(&server, early.take())).await;
             match opening.unwrap_or_else(|_| Err(Failed::Connect(server.sql.late(OPEN_WITHIN)))) {
                 // Another process was faster.
                 Err(Failed::Connect(error)) if error.kind() == ConnectErrorKind::Busy => {
@@ -240,33 +231,30 @@ impl<'a> SessionOpener<'a> {
     /// Waits until nobody holds the slot. Returns `early` if that was so from the start.
     async fn wait_until_free(
         &mut self,
-        server: &mut Server,
+        server: &Server,
         early: Option<Early>,
     ) -> Result<Option<Early>, Failed> {
         let mut early = early;
         let mut interval = LOOK_INTERVAL_MIN;
         loop {
             let look = server.look().await?;
-            self.decoded_before.get_or_insert_with(|| look.decoded());
-            let holder = look.holder.as_ref();
-            let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
-            if free && !server.checked {
-                server.first = look.held(&server.sql.started).map(|slot| (slot, Instant::now()));
+            let now = Instant::now();
+            let slot = look.held(&server.sql.started);
+            slot.iter().for_each(|slot| self.findings.look(slot, now));
+            let free = look.holder.is_none() && !look.in_recovery && self.not_before <= now;
+            if free && !self.findings.is_checked() {
                 return Ok(early);
             }
             // An idle replication connection occupies one of max_wal_senders.
             early = None;
-            if !server.checked {
+            if !self.findings.is_checked() {
                 let report = server.inspect(self.settings).await?;
-                self.check(server, &report)?;
-            }
-            if let Some(slot) = look.held(&server.sql.started) {
-                self.note(&slot, Instant::now());
+                self.check(&report)?;
             }
             if free {
                 return Ok(None);
             }
-            if let Some(holder) = holder.filter(|holder| !self.history.is_own(holder.pid)) {
+            if let Some(holder) = slot.as_ref().and_then(|slot| self.findings.other_holder(slot)) {
                 // Once another process has had the slot, this relay's last session is no longer a
                 // reason to wait.
                 self.not_before = self.not_before.min(Instant::now() + LET_GO_GAP);
@@ -275,14 +263,6 @@ impl<'a> SessionOpener<'a> {
             tokio::time::sleep(interval).await;
             interval = (interval * 2).min(LOOK_INTERVAL_MAX);
         }
-    }
-
-    /// Notes a look at the slot. The sightings have it, too: a relay that is asked to stop makes no further
-    /// attempt, and learns from them that a peer is there.
-    fn note(&mut self, slot: &HeldSlot, at: Instant) {
-        self.history.look(slot, at);
-        self.sightings.look(slot, at);
-        self.in_doubt.take_if(|(doubted, _)| slot.confirmed_flush > *doubted);
     }
 
     fn stand_by(&mut self, holder: &SlotHolder) {
@@ -306,7 +286,7 @@ impl<'a> SessionOpener<'a> {
 
     async fn open(
         &mut self,
-        server: &mut Server,
+        server: &Server,
         early: Option<Early>,
     ) -> Result<OpenedSession, Failed> {
         let (settings, start) = (self.settings, self.start());
@@ -327,7 +307,7 @@ impl<'a> SessionOpener<'a> {
         let (report, session) = tokio::join!(server.inspect(settings), streaming);
         let report = report?;
         // The preflight explains a problem better than the error that START_REPLICATION met.
-        self.check(server, &report)?;
+        self.check(&report)?;
         let server_facts = &report.facts.server;
         let session = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
@@ -345,9 +325,7 @@ impl<'a> SessionOpener<'a> {
             return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
         }
         let holder = OwnHolder { pid: session.backend_pid, server: session.started.clone() };
-        self.sightings.opened(holder);
-        self.history.opened(session.backend_pid);
-        self.note(&slot, Instant::now());
+        self.findings.opened(holder, &slot, Instant::now());
         let place = SystemTimeline { system_id, timeline };
         let catalog = catalog::read(&server.sql.client, settings).await;
         let catalog = catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?;
@@ -356,7 +334,7 @@ impl<'a> SessionOpener<'a> {
         };
         let wire = wire::of(session.transport).map_err(lost)?;
         // From here on nothing fails: what was seen of the slot and of the publication goes with the session.
-        let seen = self.history.ends(&place);
+        let (seen, in_doubt) = self.findings.take(&place);
         Ok(OpenedSession {
             wire,
             walsender: Walsender { host: session.host, pid: session.backend_pid },
@@ -366,7 +344,7 @@ impl<'a> SessionOpener<'a> {
             looked_unix_us: slot.at_unix_us,
             wal_end: look.current_lsn,
             seen,
-            in_doubt: self.in_doubt.take().map(|(_, doubt)| doubt),
+            in_doubt,
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog,
             opened_at,
@@ -374,7 +352,7 @@ impl<'a> SessionOpener<'a> {
     }
 
     /// Logs the warnings of a preflight that are new, and returns its first fault.
-    fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
+    fn check(&mut self, report: &SourceReport) -> Result<(), Failed> {
         let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
             tracing::warn!(target: FINDINGS, code = finding.topic, "{}", finding.text);
@@ -387,40 +365,24 @@ impl<'a> SessionOpener<'a> {
         let fault = report.first_fault();
         // What is wrong with server or slot comes first; the publication may also have held back rows.
         if fault.is_none_or(|fault| fault.exit == Exit::Source) {
-            self.compare(report, fault.is_none())?;
+            self.compare(report, fault.is_none()).map_err(Failed::Fault)?;
         }
         if let Some(fault) = fault {
             return Err(Failed::Fault(fault.clone()));
         }
-        if !std::mem::replace(&mut server.checked, true) {
-            let facts = &report.facts.server;
-            let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
-            let place = SystemTimeline { system_id, timeline };
-            self.history.connected(place);
-            if let Some((slot, at)) = server.first.take() {
-                self.note(&slot, at);
-            }
-        }
+        let facts = &report.facts.server;
+        let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
+        self.findings.checked(SystemTimeline { system_id, timeline });
         Ok(())
     }
 
-    /// Compares the publication with what is known of it; where nothing is, with the slot.
-    fn compare(&mut self, report: &SourceReport, sound: bool) -> Result<(), Failed> {
+    fn compare(&mut self, report: &SourceReport, is_sound: bool) -> Result<(), Fault> {
         let (facts, settings) = (&report.facts, self.settings);
-        let found = fingerprint(facts);
-        let digest = found.digest();
         let (system_id, wal_end) = (facts.server.system_id.clone(), facts.server.current_lsn);
-        match self.known.compare(PublicationLook { system_id, wal_end, found }, settings, sound) {
-            Comparison::Fault(fault) => return Err(Failed::Fault(fault)),
-            Comparison::First if sound => {
-                let decoded = self.decoded_before.flatten();
-                let fault = publication_age::in_doubt(settings, facts, decoded);
-                let at = facts.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.confirmed_flush);
-                self.in_doubt = fault.map(|fault| (at, (fault, digest)));
-            }
-            Comparison::First | Comparison::InOrder => {}
-        }
-        Ok(())
+        let look = PublicationLook { system_id, wal_end, found: fingerprint(facts) };
+        let confirmed = facts.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.confirmed_flush);
+        let doubt = |decoded| publication_age::in_doubt(settings, facts, decoded);
+        self.findings.compare(look, is_sound, confirmed, doubt)
     }
 }
 
@@ -428,17 +390,13 @@ impl<'a> SessionOpener<'a> {
 struct Server {
     sql: Sql,
     query: SlotQuery,
-    /// Its preflight found no fault.
-    checked: bool,
-    /// The slot as it was found free, until the preflight says of which system and timeline it is.
-    first: Option<(HeldSlot, Instant)>,
 }
 
 impl Server {
     async fn new(sql: Sql, slot: &str) -> Result<Server, Failed> {
         let prepared = sql.within(LOOK_WITHIN, SlotQuery::prepare(&sql.client, slot)).await;
         let query = prepared.map_err(Failed::Connect)?;
-        Ok(Server { sql, query, checked: false, first: None })
+        Ok(Server { sql, query })
     }
 
     async fn look(&self) -> Result<SlotState, Failed> {

@@ -245,7 +245,8 @@ impl World {
             // Nobody was there to see it, and the slot stands where it stood.
             let is_held = postgres.slot.as_ref().is_none_or(|it| it.active.is_some());
             let is_unseen = !is_held && self.processes.iter().all(Option::is_none);
-            let is_told = is_unseen && postgres.is_publication_young();
+            let decoded = postgres.slot.as_ref().map(|slot| slot.decoded);
+            let is_told = is_unseen && postgres.is_publication_young(decoded);
             self.gap = is_told.then_some(self.report.stops.len());
         }
     }
