@@ -11,7 +11,7 @@ mod topic_ends;
 
 use walrelay_core::relay::faults;
 pub use walrelay_core::relay::feed::slot::{SlotFeed, SlotParts};
-pub use walrelay_core::relay::{Parts, ReadBack, Relay, ports, slot_history};
+pub use walrelay_core::relay::{Parts, ReadBack, Relay, ports};
 
 pub(crate) use self::claim_workers::Workers;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};

@@ -58,7 +58,7 @@ pub mod feed;
 pub mod ports;
 pub mod read_back;
 pub mod session_findings;
-pub mod slot_history;
+mod slot_history;
 pub mod state_file;
 pub mod stop_place;
 pub mod stops;

@@ -143,3 +143,7 @@ impl SessionFindings {
         (self.history.ends(place), doubt)
     }
 }
+
+#[cfg(test)]
+#[path = "session_findings_tests.rs"]
+mod tests;

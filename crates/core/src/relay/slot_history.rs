@@ -37,7 +37,7 @@ const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
 
 /// Judges each look at the slot since this relay last held it.
 #[derive(Debug, Default)]
-pub struct SlotHistory {
+pub(super) struct SlotHistory {
     place: Option<SystemTimeline>,
     own_pid: Option<i32>,
     /// The position up to which this relay itself knows everything to be confirmed.
@@ -121,7 +121,7 @@ pub enum Mover {
 impl SlotHistory {
     /// A session is requested; everything before `ours` is known to be confirmed. `held` is the slot
     /// as it was seen when this relay held it last.
-    pub fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
+    pub(super) fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
@@ -133,7 +133,7 @@ impl SlotHistory {
     }
 
     /// The next looks run on a new connection, to this place.
-    pub fn connected(&mut self, place: SystemTimeline) {
+    pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begins(Lsn::ZERO, None);
             self.before = LastSight::default();
@@ -142,7 +142,7 @@ impl SlotHistory {
     }
 
     /// The slot as seen at `now`.
-    pub fn look(&mut self, slot: &HeldSlot, now: Instant) {
+    pub(super) fn look(&mut self, slot: &HeldSlot, now: Instant) {
         // A former walsender of this relay may take a while to end.
         let holder = slot.holder.as_ref().filter(|holder| !self.is_own(holder.pid));
         if slot.holder.as_ref().is_none_or(|holder| !self.is_own(holder.pid)) {
@@ -270,18 +270,18 @@ impl SlotHistory {
     }
 
     /// A session of this relay holds the slot.
-    pub fn opened(&mut self, own_pid: i32) {
+    pub(super) fn opened(&mut self, own_pid: i32) {
         self.own_pid = Some(own_pid);
     }
 
     /// Whether this is the walsender of a session of this relay.
-    pub fn is_own(&self, pid: i32) -> bool {
+    pub(super) fn is_own(&self, pid: i32) -> bool {
         self.own_pid == Some(pid)
     }
 
     /// Ends the looks, and returns the facts that were seen before this relay held the slot at
     /// `place`.
-    pub fn ends(&mut self, place: &SystemTimeline) -> Seen {
+    pub(super) fn ends(&mut self, place: &SystemTimeline) -> Seen {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);
         Seen {

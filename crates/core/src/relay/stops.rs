@@ -459,4 +459,4 @@ impl PublicationKeeper for Remembering {
 
 #[cfg(test)]
 #[path = "stops_tests.rs"]
-mod tests;
+pub(super) mod tests;

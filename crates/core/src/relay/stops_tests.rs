@@ -103,7 +103,7 @@ impl Site {
     }
 }
 
-fn look(wal_end: u64) -> PublicationLook {
+pub(in crate::relay) fn look(wal_end: u64) -> PublicationLook {
     let publication = PublicationFacts {
         all_tables: true,
         insert: true,
