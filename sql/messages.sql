@@ -14,13 +14,16 @@
 -- Nobody's functions and operators but those of Postgres, whatever the database sets.
 SET search_path = '';
 
+-- Where the role does not exist, PUBLIC keeps the right.
+\set ON_ERROR_STOP on
+
 \if :{?role}
-SELECT pg_catalog.format('REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(%s) FROM PUBLIC',
-                         pg_catalog.oidvectortypes(f.proargtypes))
-FROM pg_catalog.pg_proc f JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace
-WHERE n.nspname = 'pg_catalog' AND f.proname = 'pg_logical_emit_message' \gexec
 SELECT pg_catalog.format('GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(%s) TO %I',
                          pg_catalog.oidvectortypes(f.proargtypes), :'role')
+FROM pg_catalog.pg_proc f JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace
+WHERE n.nspname = 'pg_catalog' AND f.proname = 'pg_logical_emit_message' \gexec
+SELECT pg_catalog.format('REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(%s) FROM PUBLIC',
+                         pg_catalog.oidvectortypes(f.proargtypes))
 FROM pg_catalog.pg_proc f JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace
 WHERE n.nspname = 'pg_catalog' AND f.proname = 'pg_logical_emit_message' \gexec
 \else

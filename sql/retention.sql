@@ -43,6 +43,8 @@ CREATE TABLE IF NOT EXISTS public.outbox_retention_mark (
 
 -- Deletes at most batch rows that are confirmed and older than keep; returns how many. Call it
 -- every minute, each call in a transaction of its own, and again at once while it returns batch.
+-- It reads the whole table, unless an index serves it:
+-- CREATE INDEX CONCURRENTLY outbox_created_at ON public.outbox (created_at);
 -- It does nothing when the slot is missing, lost or behind the mark.
 CREATE OR REPLACE FUNCTION public.outbox_trim(slot name, keep interval, batch integer)
 RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $walrelay$
@@ -61,6 +63,13 @@ BEGIN
 
     SELECT * INTO mark FROM public.outbox_retention_mark m
     WHERE m.slot = outbox_trim.slot FOR UPDATE;
+
+    -- A mark from another server, as in a table that was restored from a dump, tells nothing here.
+    IF mark.lsn > pg_catalog.pg_current_wal_insert_lsn()
+       OR mark.snapshot_xmin > pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())
+    THEN
+        mark := NULL;
+    END IF;
 
     -- A mark a billion transactions old no longer tells new rows from old ones: take another.
     IF mark.lsn <= confirmed

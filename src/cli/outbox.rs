@@ -146,6 +146,9 @@ async fn retry(
         ));
     }
     let statements = polled_table::prepare(client, &config.source, polling).await?;
+    let refused = |error| query_fault(&error, "putting rows back");
+    // In the turn of a claim: a handover would leave rows that are put back behind it to nobody.
+    client.batch_execute(&format!("BEGIN; {}", statements.turn)).await.map_err(refused)?;
     if is_handed_over(client, &config.source, &statements).await? {
         return Err(Fault::new(
             Exit::Slot,
@@ -162,6 +165,7 @@ async fn retry(
         true => rows.count_failed(client, &which).await?,
         false => rows.put_back(client, &which).await?,
     };
+    client.batch_execute("COMMIT").await.map_err(refused)?;
     let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
     print_as(
         args.output.format(),

@@ -1,13 +1,17 @@
 //! Messages of a command while Postgres takes its time to make a slot.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_postgres::Client;
+use tokio_postgres::types::Type;
 
 use super::check::connect;
 use super::output::print_note;
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
 use crate::source::slot_wait::{ANY_TRANSACTION, NO_TIMEOUTS_SQL, session_pid, waits_for};
@@ -30,10 +34,39 @@ pub(super) async fn without_limit<T>(
     };
     let pid = unlimited.await;
     let pid = pid.map_err(|error| query_fault(&error, "lifting time limits"))?;
+    let refused = |error| runtime::refused("the signal handlers", &error);
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+    let mut making = pin!(making);
     tokio::select! {
-        made = making => made,
+        made = &mut making => return made,
         never = explain(settings, pid) => match never {},
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
+    let cancelled = async {
+        cancel(settings, pid).await?;
+        Some(making.await)
+    };
+    let cancelled = tokio::time::timeout(LOOK_WITHIN, cancelled).await;
+    cancelled.ok().flatten().unwrap_or_else(|| {
+        Err(Fault::new(
+            Exit::Slot,
+            "slot.being-made",
+            format!(
+                "Postgres does not say that pid {pid} has given up: it may still make the slot"
+            ),
+            "",
+            format!("SELECT pg_catalog.pg_cancel_backend({pid});"),
+        ))
+    })
+}
+
+/// Cancels the statement: its process would not notice that this one is gone, and make the slot later.
+async fn cancel(settings: &SourceSettings, pid: i32) -> Option<()> {
+    let client = connect(settings).await.ok()?;
+    let sql = "SELECT pg_catalog.pg_cancel_backend($1)";
+    client.query_typed_one(sql, &[(&pid, Type::INT4)]).await.ok().map(|_| ())
 }
 
 async fn explain(settings: &SourceSettings, pid: i32) -> Infallible {

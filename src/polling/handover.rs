@@ -105,8 +105,10 @@ impl TableHandover<'_> {
             Ok(state) => Err(state.fault(self.source)),
             Err(fault) => Err(fault),
         };
-        client.batch_execute(&turn("pg_advisory_unlock")).await.map_err(query_failed)?;
-        marked
+        let unlocked = client.batch_execute(&turn("pg_advisory_unlock")).await;
+        let marked = marked?;
+        unlocked.map_err(query_failed)?;
+        Ok(marked)
     }
 
     /// Creating a slot waits for every open transaction. Creating one first, before claims are held

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
@@ -287,5 +288,12 @@ fn a_slot_that_waits_for_a_transaction_says_for_which_and_has_no_time_limit() {
         assert!(scene.slot_state().starts_with("commands_wait|"));
         scene.walrelay(&["slot", "drop", "--yes"]).assert_done();
         writer.first_value("BEGIN; CREATE TABLE written ()").unwrap();
+        // WHEN the command is interrupted instead THEN nothing makes the slot later
+        let mut made = scene.spawn(words);
+        made.wait_to_say(&format!("the oldest: transaction of pid {pid} "));
+        made.signal(Signal::INT);
+        let ended = made.wait();
+        assert!(ended.code != 0 && ended.all().contains("canceling statement"), "{ended}");
+        assert_eq!(scene.slot_state(), "");
     }
 }

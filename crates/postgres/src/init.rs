@@ -75,6 +75,9 @@ pub fn plan(
     if let Some(fault) = without_filters(&settings.outboxes, facts.server.version) {
         return Err(fault);
     }
+    if let Some(fault) = facts.slot.as_ref().and_then(slot::being_made) {
+        return Err(fault);
+    }
     let mut steps = Vec::new();
     if !relay.replication {
         let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
@@ -128,7 +131,7 @@ pub fn close_messages_sql(server: &ServerFacts) -> Option<String> {
     let functions = functions.join(", ");
     (!functions.is_empty()).then(|| {
         format!(
-            "REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE};"
+            "BEGIN; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE}; REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; COMMIT;"
         )
     })
 }
@@ -141,9 +144,8 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
     };
     // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
     let absent = |(table, _): &(&TableFacts, &OutboxTable)| {
-        !publication.all_tables
-            && table.member_oid.is_none()
-            && publication.entries(table).is_empty()
+        let is_member = table.member_oid.is_some();
+        !publication.all_tables && !is_member && !publication.covers(table)
     };
     let add = |(table, outbox): (&TableFacts, &OutboxTable)| {
         let what = format!("add {} to publication {name}", table.shown());

@@ -11,7 +11,7 @@ use super::faults::{publication_missing, slot_active, slot_exists, slot_problem,
 use super::progress::OwnPositions;
 use super::quote::quote_literal;
 use super::settings::SourceSettings;
-use super::slot_state::slot_state;
+use super::slot_state::{SlotFacts, slot_state};
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::lsn::Lsn;
 
@@ -64,6 +64,19 @@ pub async fn create(
         Ok(row) => Ok(Lsn::from_wire(row.get::<_, PgLsn>(0).into())),
         Err(error) => Err(slot_refused(&error, name, &names(client).await)),
     }
+}
+
+/// A slot is seen as soon as its creation begins, and is gone if that fails: it waits for the transactions that
+/// are open, and delivers none that commits before they have ended.
+pub(super) fn being_made(slot: &SlotFacts) -> Option<Fault> {
+    let pid = slot.active_pid.filter(|_| slot.is_being_made())?;
+    let name = &slot.name;
+    let what =
+        format!("slot {name} is being made by pid {pid}, which waits for open transactions to end");
+    let mend = format!(
+        "when it is there (walrelay slot show): walrelay init; to give it up: SELECT pg_catalog.pg_cancel_backend({pid});"
+    );
+    Some(slot_problem("slot.being-made", what, mend))
 }
 
 pub(super) fn create_if_missing_sql(name: &str) -> String {

@@ -63,6 +63,11 @@ pub struct SlotFacts {
 }
 
 impl SlotFacts {
+    /// A logical slot has no position before it is made.
+    pub fn is_being_made(&self) -> bool {
+        self.plugin.is_some() && self.confirmed_flush.is_zero() && !self.is_lost()
+    }
+
     /// It can never be read again.
     pub fn is_lost(&self) -> bool {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()

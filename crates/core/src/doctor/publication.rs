@@ -118,12 +118,11 @@ impl CoveredTable<'_> {
     fn findings(&self, server_version: u32) -> Vec<Finding> {
         let CoveredTable { name, publication, table, outbox } = self;
         let entries = publication.entries(table);
-        let is_partitioned = table.kind.as_deref() == Some("p");
-        if entries.is_empty() && !(is_partitioned && publication.has_member(table)) {
-            return vec![Finding::fail(self.not_contained())];
+        if !publication.covers(table) {
+            return vec![Finding::fail(self.not_contained(entries.is_empty()))];
         }
         let mut findings = Vec::new();
-        if is_partitioned && !publication.via_root {
+        if table.is_partitioned() && !publication.via_root {
             findings.push(Finding::fail(publication_problem(
                 "publication.via-root",
                 format!(
@@ -216,9 +215,14 @@ impl CoveredTable<'_> {
         publication_problem("table.unfiltered", what, mend)
     }
 
-    fn not_contained(&self) -> Fault {
+    fn not_contained(&self, sends_nothing: bool) -> Fault {
         let (name, table, owner) = (self.name, self.table.shown(), &self.publication.owner);
-        let what = format!("publication {name} does not contain {table}");
+        let what = match sends_nothing {
+            true => format!("publication {name} does not contain {table}"),
+            false => format!(
+                "publication {name} contains partitions of {table}, and not the table: rows of its other partitions, also of those that are made later, are not sent"
+            ),
+        };
         let (what, mend) = if self.publication.all_tables {
             (
                 format!("{what}: it is FOR ALL TABLES EXCEPT, and Postgres sends none of its rows"),

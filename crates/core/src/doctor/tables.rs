@@ -68,7 +68,7 @@ pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault
 /// Postgres decodes an UPDATE that moves a row to another partition as DELETE and INSERT, and marks
 /// neither.
 fn moved_rows(table: &TableFacts) -> Option<Finding> {
-    let is_exposed = table.kind.as_deref() == Some("p") && !table.has_update_trigger;
+    let is_exposed = table.is_partitioned() && !table.has_update_trigger;
     is_exposed.then(|| {
         let text = format!(
             "table {} is partitioned: an UPDATE that moves a row to another partition publishes it once more, as a new \

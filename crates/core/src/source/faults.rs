@@ -186,7 +186,8 @@ fn pass_gap(settings: &SourceSettings) -> String {
 }
 
 /// The statements that insert the rows since a time again, with the same ids, in the order in which
-/// those of one key were written. Of a table in which that order is not known it says so instead.
+/// those of one key were written. Writers wait meanwhile: an event that is not committed yet would come
+/// before older ones of its key. Of a table in which that order is not known it says so instead.
 pub fn republish_sql(settings: &SourceSettings) -> String {
     settings.outboxes.iter().map(republish_table_sql).collect::<Vec<_>>().join(" ")
 }
@@ -204,7 +205,7 @@ fn republish_table_sql(outbox: &OutboxTable) -> String {
         false => format!("{order} >= FIRST"),
     };
     format!(
-        "WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order};"
+        "BEGIN; LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE; WITH moved AS (DELETE FROM {table} WHERE {since} RETURNING *) INSERT INTO {table} OVERRIDING SYSTEM VALUE SELECT * FROM moved ORDER BY {order}; COMMIT;"
     )
 }
 

@@ -74,6 +74,17 @@ impl PublicationFacts {
         self.tables.iter_mut().filter(|entry| entry.is_of(table))
     }
 
+    /// Whether it sends every row of a table, also those of partitions that are made later. Under the
+    /// names of partitions, which no outbox is sent under, a row may come as that of another partition.
+    pub fn covers(&self, table: &TableFacts) -> bool {
+        let mut entries = self.tables.iter();
+        let is_sent = match table.is_partitioned() && self.via_root {
+            true => entries.any(|entry| entry.is_itself(table)),
+            false => entries.any(|entry| entry.is_of(table)),
+        };
+        is_sent || table.is_partitioned() && self.has_member(table)
+    }
+
     /// The table is listed in it, or it is FOR ALL TABLES and does not except the table: a partitioned
     /// table without partitions has no entry then.
     pub fn has_member(&self, table: &TableFacts) -> bool {
@@ -114,10 +125,13 @@ pub struct PublishedTable {
 }
 
 impl PublishedTable {
+    fn is_itself(&self, table: &TableFacts) -> bool {
+        (&self.schema, &self.name) == (&table.schema, &table.name)
+    }
+
     fn is_of(&self, table: &TableFacts) -> bool {
-        let wanted = (&table.schema, &table.name);
-        (&self.schema, &self.name) == wanted
-            || self.root_schema.as_ref().zip(self.root_name.as_ref()) == Some(wanted)
+        let root = self.root_schema.as_ref().zip(self.root_name.as_ref());
+        self.is_itself(table) || root == Some((&table.schema, &table.name))
     }
 }
 
@@ -175,6 +189,10 @@ pub struct TableFacts {
 impl TableFacts {
     pub fn shown(&self) -> String {
         format!("{}.{}", self.schema, self.name)
+    }
+
+    pub fn is_partitioned(&self) -> bool {
+        self.kind.as_deref() == Some("p")
     }
 
     pub fn column(&self, name: &str) -> Option<&ColumnFacts> {

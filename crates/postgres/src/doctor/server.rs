@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::facts::SourceFacts;
 use crate::faults::no_free_slot;
 use crate::init::close_messages_sql;
-use crate::quote::quote_ident;
+use crate::quote::{quote_ident, quote_literal};
 use crate::settings::SourceSettings;
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::finding::Finding;
@@ -93,14 +93,18 @@ fn output_plugins(facts: &SourceFacts) -> Option<Finding> {
             )
         });
     };
-    let listed = |plugin: &str| matches!(plugin.trim().trim_matches('"'), "pgoutput" | "*");
-    if allowed.split(',').any(listed) {
+    let names = || allowed.split(',').map(|name| name.trim().trim_matches('"'));
+    if names().any(|name| matches!(name, "pgoutput" | "*")) {
         return None;
     }
+    let names = names().filter(|name| !name.is_empty()).chain(["pgoutput"]).map(quote_literal);
+    let names = names.collect::<Vec<_>>().join(", ");
     Some(problem(
         "source.output-plugins",
         format!("output_plugin_libraries is {allowed:?} and does not allow pgoutput"),
-        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_catalog.pg_reload_conf();",
+        format!(
+            "ALTER SYSTEM SET output_plugin_libraries = {names}; SELECT pg_catalog.pg_reload_conf();"
+        ),
     ))
 }
 

@@ -7,6 +7,7 @@ use crate::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
 use crate::oldest_transaction::PINNED_BYTES_MIN;
 use crate::quote::quote_literal;
 use crate::settings::SourceSettings;
+use crate::slot::being_made;
 use crate::slot_state::SlotFacts;
 use walrelay_base::error::Fault;
 use walrelay_base::figures::binary_size;
@@ -34,8 +35,11 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
     findings.extend(pinned(slot, facts, settings));
     findings.extend(idle_timeout(slot));
     findings.extend(not_synchronized(slot));
-    if is_sound(&findings) {
-        findings.insert(0, position(slot, facts));
+    match being_made(slot) {
+        // A relay waits for it.
+        Some(fault) => findings.insert(0, Finding::warn(fault.code, fault.what)),
+        None if is_sound(&findings) => findings.insert(0, position(slot, facts)),
+        None => {}
     }
     findings
 }

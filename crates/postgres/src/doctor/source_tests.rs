@@ -100,6 +100,66 @@ async fn wal_level_and_slots_are_looked_at() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn partitions_that_are_listed_do_not_make_their_table_published() {
+    let (client, settings) = testing::logical().database("some_partitions").await;
+    client
+        .batch_execute(
+            "CREATE TABLE outbox (id uuid, aggregatetype text, aggregateid text, type text,
+                 payload jsonb, created_at timestamptz) PARTITION BY RANGE (created_at);
+             CREATE TABLE p1 PARTITION OF outbox FOR VALUES FROM ('2031-01-01') TO ('2032-01-01');
+             CREATE PUBLICATION some_partitions FOR TABLE p1
+                 WITH (publish = 'insert', publish_via_partition_root = true);",
+        )
+        .await
+        .unwrap();
+    crate::slot::create(&client, &settings, false).await.unwrap();
+    let mend = "ALTER PUBLICATION \"some_partitions\" ADD TABLE \"public\".\"outbox\";";
+    // GIVEN all partitions are listed, and one later is not
+    for partition in ["", "CREATE TABLE p2 PARTITION OF outbox DEFAULT"] {
+        client.batch_execute(partition).await.unwrap();
+        let found = report(&client, &settings).await;
+        expect(&found, Exit::Source, "publication.table-missing", "other partitions", mend);
+    }
+    // WHEN the table itself is added, as init does
+    let facts = crate::facts::gather(&client, &settings).await.unwrap();
+    let steps = crate::init::plan(&facts, &settings, &facts.role, None).unwrap();
+    assert!(steps.iter().any(|step| step.sql == mend), "{steps:?}");
+    client.batch_execute(mend).await.unwrap();
+    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_slot_that_is_being_made_is_not_there() {
+    let (client, settings) = prepared(testing::logical(), "being_made").await;
+    crate::slot::drop(&client, "being_made").await.unwrap();
+    // GIVEN a creation that waits for a transaction
+    let mut writer = testing::logical().connect("postgres", "being_made").await;
+    let open = writer.transaction().await.unwrap();
+    open.query_one("SELECT pg_current_xact_id()", &[]).await.unwrap();
+    let maker = testing::logical().connect("postgres", "being_made").await;
+    let making = tokio::spawn({
+        let settings = settings.clone();
+        async move { crate::slot::create(&maker, &settings, false).await }
+    });
+    let is_seen = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'being_made')";
+    while !client.query_one(is_seen, &[]).await.unwrap().get::<_, bool>(0) {
+        tokio::task::yield_now().await;
+    }
+    // THEN init does not take it for made, and a relay waits for it
+    let facts = crate::facts::gather(&client, &settings).await.unwrap();
+    let fault = crate::init::plan(&facts, &settings, &facts.role, None).unwrap_err();
+    assert!(fault.code == "slot.being-made" && fault.mend.contains("pg_cancel_backend"), "{fault}");
+    expect_warning(&report(&client, &settings).await, "slot.being-made", "is being made");
+    // WHEN it is made THEN nothing is missing
+    open.rollback().await.unwrap();
+    making.await.unwrap().unwrap();
+    let facts = crate::facts::gather(&client, &settings).await.unwrap();
+    assert_eq!(crate::init::plan(&facts, &settings, &facts.role, None), Ok(Vec::new()));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_plain_role_cannot_replicate() {
     let server = testing::logical();
     let (client, settings) = prepared(server, "plain_role").await;
@@ -370,6 +430,10 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect(&found, Exit::Source, "source.standby", "standby", "target_session_attrs=primary");
     let found = judged(&|facts| facts.server.output_plugins = Some("wal2json".into()));
     expect(&found, Exit::Source, "source.output-plugins", "wal2json", "ALTER SYSTEM");
+    // THEN the plugins of others stay allowed
+    let mend = "SET output_plugin_libraries = 'wal2json', 'pgoutput';";
+    let found = judged(&|facts| facts.server.output_plugins = Some("\"wal2json\"".into()));
+    expect(&found, Exit::Source, "source.output-plugins", "wal2json", mend);
     let found = judged(&|facts| facts.server.output_plugins = None);
     expect_warning(&found, "source.minor", "newest minor");
     let found = judged(&|facts| {
