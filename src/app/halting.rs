@@ -67,6 +67,7 @@ impl<'a> Idle<'a> {
         let mut recorder = facts.recorder(context.now_ms());
         recorder.note(&stop.what);
         facts.set_stop(Some(stop));
+        context.metrics.set_waiting();
         let signals = &mut self.signals;
         let goes_on = self.runtime.block_on(async {
             loop {

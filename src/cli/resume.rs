@@ -18,6 +18,7 @@ use crate::base::stop::Stop;
 use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
 use crate::relay::stops::Stops;
+use walrelay_core::relay::stop_place::Place;
 
 /// A relay on this machine answers at once, or does not run.
 const STATUS_WITHIN: Duration = Duration::from_secs(2);
@@ -44,13 +45,19 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
             stops.look_for_gap(&in_topic)?;
         }
     }
-    let (stop, _) = match (stops.kept.standing(), waiting) {
+    let waits = waiting.is_some();
+    let (stop, place) = match (stops.kept.standing(), waiting) {
         (Some(standing), _) => standing,
         (None, Some((stop, _))) => return Err(needs_token(&stop)),
         (None, None) => return Err(stops.kept.nothing()),
     };
     let resume = || stops.kept.resume(&user_at_host(), &args.reason.reason).map(drop);
-    acknowledge(&stop, args, more, "start the relay: walrelay run", resume)
+    // A relay that waits looks at its state file alone.
+    let next = match waits && place != Place::StateFile {
+        true => "restart the relay that waits",
+        false => "start the relay: walrelay run",
+    };
+    acknowledge(&stop, args, more, next, resume)
 }
 
 /// Shows the stop, asks, and acknowledges it. `more` is the number of other stops that stand, `next` says what

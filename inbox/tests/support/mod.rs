@@ -86,12 +86,15 @@ impl Database {
         ))
     }
 
+    /// Waits as long as messages are handled.
     pub(crate) fn wait_handled(&self, count: usize) {
-        let look = || {
-            let handled = self.number("SELECT count(*) FROM handled");
-            (handled >= i64::try_from(count).unwrap()).then_some(())
-        };
-        until(&format!("{count} messages are handled"), look);
+        let handled = || self.number("SELECT count(*) FROM handled");
+        let count = i64::try_from(count).unwrap();
+        let mut last = handled();
+        while last < count {
+            let what = format!("more than {last} of {count} messages are handled");
+            last = until(&what, || Some(handled()).filter(|now| *now > last));
+        }
     }
 
     pub(crate) fn deferred(&self) -> i64 {

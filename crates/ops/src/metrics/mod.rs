@@ -89,9 +89,9 @@ table! {
     dlq_parked_keys: IntGauge = "outbox_dlq_parked_keys", "keys", NONE,
         "Keys whose events go to the dead-letter topic until they are released.";
     dlq_depth: Gauge = "outbox_dlq_depth", "events", NONE,
-        "Dead letters that are open; NaN before the dead-letter topic was read.";
+        "Dead letters that are open; NaN while the dead-letter topic is not read.";
     dlq_oldest_age_seconds: Gauge = "outbox_dlq_oldest_age_seconds", "seconds", NONE,
-        "Age of the oldest open dead letter; 0 without one, NaN before the dead-letter topic was read.";
+        "Age of the oldest open dead letter; 0 without one, NaN while the dead-letter topic is not read.";
     publish_latency_seconds: Histogram = "outbox_publish_latency_seconds", "seconds", LATENCY_SECONDS,
         "Time from the commit in Postgres to the confirm by the broker.";
     stage_seconds: Family<Histogram, Stage> = "outbox_stage_seconds", "seconds", STAGE_SECONDS,
@@ -127,7 +127,7 @@ table! {
     slot_lag_bytes: Family<Gauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
         "WAL between the server's write position and what was received, sent to the broker, or confirmed; NaN while the slot is not read.";
     slot_lag_seconds: Gauge = "outbox_slot_lag_seconds", "seconds", NONE,
-        "Age of the oldest commit that is not settled; 0 when all is settled, NaN while the slot is not read.";
+        "Age of the oldest commit that is not settled, at most the time since this process first looked at the slot; 0 when all is settled, NaN while the slot is not read.";
     slot_retained_wal_bytes: Gauge = "outbox_slot_retained_wal_bytes", "bytes", NONE,
         "WAL that Postgres keeps because of the slot; NaN while the slot is not read.";
     slot_safe_wal_bytes: Gauge = "outbox_slot_safe_wal_bytes", "bytes", NONE,
@@ -192,6 +192,24 @@ impl Metrics {
         let wal_status = self.slot_wal_status.iter().map(|(_, gauge)| gauge);
         for flag in wal_status.chain([&self.slot_active]) {
             flag.set(0);
+        }
+    }
+
+    /// The relay has stopped, and waits: nothing is read, and nothing is in flight. A slot that is lost stays so.
+    pub fn set_waiting(&self) {
+        let is_lost = self.slot_wal_status.at(WalStatus::Lost).get();
+        self.set_slot_unknown();
+        self.slot_wal_status.at(WalStatus::Lost).set(is_lost);
+        for idle in [&self.connected, &self.in_flight_events, &self.in_flight_bytes] {
+            idle.set(0);
+        }
+        for unknown in [
+            &self.backlog,
+            &self.backlog_age_seconds,
+            &self.dlq_depth,
+            &self.dlq_oldest_age_seconds,
+        ] {
+            unknown.set(f64::NAN);
         }
     }
 

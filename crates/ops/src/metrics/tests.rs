@@ -70,6 +70,30 @@ fn a_pass_becomes_visible_when_it_is_flushed() {
 }
 
 #[test]
+fn a_relay_that_waits_shows_nothing_that_it_does_not_know() {
+    for (status, is_lost) in [("reserved", 0), ("lost", 1)] {
+        let metrics = Metrics::new();
+        metrics.set_wal_status(status);
+        for gauge in [&metrics.slot_active, &metrics.connected, &metrics.in_flight_events] {
+            gauge.set(1);
+        }
+        for gauge in [&metrics.slot_lag_seconds, &metrics.dlq_depth, &metrics.backlog] {
+            gauge.set(7.0);
+        }
+        metrics.set_waiting();
+        for gauge in [&metrics.slot_active, &metrics.connected, &metrics.in_flight_events] {
+            assert_eq!(gauge.get(), 0);
+        }
+        for gauge in [&metrics.slot_lag_seconds, &metrics.dlq_depth, &metrics.backlog] {
+            assert!(gauge.get().is_nan());
+        }
+        let up: i64 = metrics.slot_wal_status.iter().map(|(_, gauge)| gauge.get()).sum();
+        let lost = metrics.slot_wal_status.at(WalStatus::Lost).get();
+        assert_eq!((lost, up), (is_lost, is_lost));
+    }
+}
+
+#[test]
 fn exactly_one_wal_status_is_up_even_for_a_word_we_do_not_know() {
     let metrics = Metrics::new();
     for (word, expected) in

@@ -6,6 +6,9 @@
 //! event is under way to it, and others wait here; the window bounds them. A topic counts as one
 //! partition until the number of its partitions is known.
 //!
+//! The broker forgets a producer that has sent nothing to a partition for long, so partitions are closed
+//! now and then.
+//!
 //! Pure: no producer, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -185,6 +188,14 @@ impl PartitionWarmup {
         let changes = topic.changes + 1;
         let mut before = std::mem::replace(topic, Topic { changes, ..Topic::default() });
         before.take_waiting()
+    }
+
+    /// Closes all partitions: each must confirm an event again.
+    pub(super) fn close(&mut self) {
+        for topic in &mut self.topics {
+            topic.confirmed.clear();
+            topic.update();
+        }
     }
 
     /// Topics whose partitions must be counted, each once. With `again` that includes those that

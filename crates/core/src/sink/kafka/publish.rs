@@ -32,6 +32,9 @@ use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 
 /// How often the partitions of topics are counted again.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+/// How often partitions are closed. A broker forgets a producer after `producer.id.expiration.ms`, which is a
+/// day unless somebody has changed it.
+const CLOSE_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a sink that has broken waits for the answers to what is in flight.
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// While both producers have events in flight, a poll waits at most this long for either.
@@ -55,6 +58,8 @@ pub struct KafkaSink<F: ProducerFactory> {
     ending: Option<(SinkReport, Instant)>,
     reachability: Reachability,
     counted_at: Instant,
+    /// When the partitions were closed.
+    closed_at: Instant,
     /// Fingerprint of the cluster.
     broker: Option<u64>,
 }
@@ -85,6 +90,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             ending: None,
             reachability: Reachability::default(),
             counted_at: now,
+            closed_at: now,
             broker: None,
         })
     }
@@ -247,6 +253,10 @@ impl<F: ProducerFactory> KafkaSink<F> {
         let again = now.duration_since(self.counted_at) >= COUNT_INTERVAL;
         if again {
             self.counted_at = now;
+        }
+        if now.duration_since(self.closed_at) >= CLOSE_INTERVAL {
+            self.closed_at = now;
+            self.warmup.close();
         }
         let uncounted = self.warmup.topics_to_count(again);
         if !uncounted.is_empty() {
