@@ -53,12 +53,15 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
         query(&url, &sql).map(drop).map_err(|error| error.code().unwrap().code().to_owned())
     };
     let denied = Err("42501".to_owned());
-    let script = |words: &[&str]| {
+    let run_script = |words: &[&str]| {
         let postgres = shared_postgres();
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/messages.sql");
         let mut psql = Command::new(postgres.bin_dir().unwrap().join("psql"));
-        psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name), "-f", file]);
-        let output = psql.args(words).output().unwrap();
+        psql.args(["-Xq", "-d", &postgres.url(&scene.name), "-f", file]);
+        psql.args(words).output().unwrap()
+    };
+    let script = |words: &[&str]| {
+        let output = run_script(words);
         assert!(output.status.success(), "{output:?}");
     };
     // GIVEN a role with no rights at all: it may make events, check says so, and init does not
@@ -68,12 +71,15 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
     let revoke =
         "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text";
     scene.walrelay(&["check"]).assert_done().assert_says(&[warning, revoke]);
-    let hint = "! let nobody but the application emit messages: run this as a superuser: REVOKE";
+    let hint =
+        "! let nobody but the application emit messages: run this as a superuser: BEGIN; GRANT";
     scene.walrelay(&["init"]).assert_done().assert_says(&[hint]);
     let printed = scene.walrelay(&["init", "--sql"]);
-    printed.assert_done().assert_says(&["-- REVOKE EXECUTE ON FUNCTION"]);
-    // WHEN the script is run without a role THEN nothing is taken away
+    printed.assert_done().assert_says(&["-- BEGIN; GRANT EXECUTE ON FUNCTION"]);
+    // WHEN the script is run without a role, or with one that is not there, THEN nothing is taken away
     script(&[]);
+    assert_eq!(emits(other, "'{}'"), Ok(()));
+    assert!(!run_script(&["-v", "role=messages_absent"]).status.success());
     assert_eq!(emits(other, "'{}'"), Ok(()));
     // WHEN it is run with the application's role, once or twice, THEN nobody else may
     script(&["-v", &format!("role={writer}")]);

@@ -92,8 +92,6 @@ pub(crate) struct Process {
     pub(crate) sightings: Arc<Sightings>,
     /// So many steps in a row it has waited for a session behind that of a peer.
     pub(crate) steps_behind: u32,
-    known: Arc<KnownPublication>,
-    source: Arc<SourceSettings>,
     /// The fault that the slot watch has found, with which it ends.
     found: Option<Fault>,
 }
@@ -254,11 +252,7 @@ impl Process {
             delivery,
         };
         let known = Arc::new(stops.known_publication());
-        let findings =
-            SessionFindings::new(Arc::clone(source), Arc::clone(&known), Arc::clone(&sightings));
         Ok(Process {
-            known,
-            source: Arc::clone(source),
             found: None,
             steps_behind: 0,
             relay: Relay::new(parts, feed)?,
@@ -267,7 +261,7 @@ impl Process {
             topics,
             flags,
             shown,
-            opener: Opener::new(machine.index, &life, findings),
+            opener: Opener::new(machine.index, &life, &sightings, known, Arc::clone(source)),
             tail: Tail::new(system, events, tail_requests, machine.reads_letters_late),
             wakes_us: 0,
             life,
@@ -364,7 +358,8 @@ impl Process {
         if let Some(held) = postgres.held(self.opener.relay, now_unix_us) {
             self.sightings.look(&held, self.life.instant());
             locked(&self.shown).server_lsn = Lsn::from_wire(postgres.end);
-            let compared = self.known.compare(publication::look(postgres), &self.source, false);
+            let Opener { known, settings, .. } = &self.opener;
+            let compared = known.compare(publication::look(postgres), settings, false);
             if let Comparison::Fault(fault) = compared {
                 self.found.get_or_insert(fault);
                 self.stop();
@@ -462,6 +457,8 @@ struct Opener {
     life: Arc<Life>,
     request: Option<SessionRequest>,
     findings: SessionFindings,
+    known: Arc<KnownPublication>,
+    settings: Arc<SourceSettings>,
     is_standby: bool,
     /// The next look at the slot, and the wait after it.
     looks_us: u64,
@@ -475,12 +472,22 @@ struct Opener {
 }
 
 impl Opener {
-    fn new(relay: usize, life: &Arc<Life>, findings: SessionFindings) -> Opener {
+    fn new(
+        relay: usize,
+        life: &Arc<Life>,
+        sightings: &Arc<Sightings>,
+        known: Arc<KnownPublication>,
+        settings: Arc<SourceSettings>,
+    ) -> Opener {
+        let findings =
+            SessionFindings::new(Arc::clone(&settings), Arc::clone(&known), Arc::clone(sightings));
         Opener {
             relay,
             life: Arc::clone(life),
             request: None,
             findings,
+            known,
+            settings,
             is_standby: false,
             looks_us: 0,
             interval_us: LOOK_INTERVAL_MIN_US,

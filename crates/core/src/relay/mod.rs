@@ -44,7 +44,6 @@
 //!
 //! A polled row stays unpublished in its table until its verdict is written, under a lease that
 //! ends some time after its process has; points 1, 2, 5 and 6 hold in the same way.
-//!
 //! The invariants are listed in [`crate::delivery`] and tested there against a model.
 
 pub mod admit;

@@ -55,6 +55,40 @@ async fn an_empty_database_is_made_ready_once() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_slot_that_is_being_made_is_not_there() {
+    let server = testing::logical();
+    let (client, settings) = server.database("init_being_made").await;
+    testing::prepare(&client, &settings).await;
+    slot::drop(&client, "init_being_made").await.unwrap();
+    // GIVEN a creation that waits for a transaction
+    let writer = server.connect("postgres", "init_being_made").await;
+    writer.batch_execute("BEGIN; CREATE TABLE written ()").await.unwrap();
+    let maker = server.connect("postgres", "init_being_made").await;
+    let look = async {
+        let is_seen =
+            "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'init_being_made')";
+        while !client.query_one(is_seen, &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+        // THEN init does not take it for made, and a relay waits for it
+        let report = inspect(&client, &settings).await.unwrap();
+        let warning = report.findings.iter().find(|finding| finding.topic == "slot.being-made");
+        assert_eq!(warning.map(|finding| finding.level), Some(Level::Warn));
+        let (facts, relay) = (&report.facts, &report.facts.role);
+        let fault = plan(facts, &settings, relay, None).unwrap_err();
+        let mend = "SELECT pg_catalog.pg_cancel_backend(";
+        assert!(fault.code == "slot.being-made" && fault.mend.contains(mend), "{fault}");
+        writer.batch_execute("ROLLBACK").await.unwrap();
+    };
+    let (made, ()) = tokio::join!(slot::create(&maker, &settings, false), look);
+    made.unwrap();
+    // WHEN it is made THEN nothing is missing
+    assert_eq!(faults(&client, &settings).await, [""; 0]);
+    assert!(!planned(&client, &settings).await.iter().any(InitStep::makes_slot));
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_exists_is_kept() {
     let (client, mut settings) = testing::logical().database("init_partly").await;
     testing::prepare(&client, &settings).await;

@@ -130,36 +130,6 @@ async fn partitions_that_are_listed_do_not_make_their_table_published() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
-async fn a_slot_that_is_being_made_is_not_there() {
-    let (client, settings) = prepared(testing::logical(), "being_made").await;
-    crate::slot::drop(&client, "being_made").await.unwrap();
-    // GIVEN a creation that waits for a transaction
-    let mut writer = testing::logical().connect("postgres", "being_made").await;
-    let open = writer.transaction().await.unwrap();
-    open.query_one("SELECT pg_current_xact_id()", &[]).await.unwrap();
-    let maker = testing::logical().connect("postgres", "being_made").await;
-    let making = tokio::spawn({
-        let settings = settings.clone();
-        async move { crate::slot::create(&maker, &settings, false).await }
-    });
-    let is_seen = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'being_made')";
-    while !client.query_one(is_seen, &[]).await.unwrap().get::<_, bool>(0) {
-        tokio::task::yield_now().await;
-    }
-    // THEN init does not take it for made, and a relay waits for it
-    let facts = crate::facts::gather(&client, &settings).await.unwrap();
-    let fault = crate::init::plan(&facts, &settings, &facts.role, None).unwrap_err();
-    assert!(fault.code == "slot.being-made" && fault.mend.contains("pg_cancel_backend"), "{fault}");
-    expect_warning(&report(&client, &settings).await, "slot.being-made", "is being made");
-    // WHEN it is made THEN nothing is missing
-    open.rollback().await.unwrap();
-    making.await.unwrap().unwrap();
-    let facts = crate::facts::gather(&client, &settings).await.unwrap();
-    assert_eq!(crate::init::plan(&facts, &settings, &facts.role, None), Ok(Vec::new()));
-}
-
-#[tokio::test]
-#[ignore = "needs PostgreSQL: make test"]
 async fn a_plain_role_cannot_replicate() {
     let server = testing::logical();
     let (client, settings) = prepared(server, "plain_role").await;
