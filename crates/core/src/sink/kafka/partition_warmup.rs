@@ -192,7 +192,9 @@ impl PartitionWarmup {
 
     /// Closes all partitions: each must confirm an event again.
     pub(super) fn close(&mut self) {
-        for topic in &mut self.topics {
+        // What is under way to an unknown partition may be at any of them.
+        let are_known = |topic: &&mut Topic| !topic.partitions.is_empty();
+        for topic in self.topics.iter_mut().filter(are_known) {
             topic.confirmed.clear();
             topic.update();
         }

@@ -57,6 +57,24 @@ fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
 }
 
 #[test]
+fn partitions_are_closed_once_it_is_known_where_everything_is() {
+    let mut warmup = PartitionWarmup::default();
+    // GIVEN an event under way to an unknown partition of two
+    assert_eq!(warmup.state(0, None), PartitionState::Idle);
+    warmup.sent_alone(0, None, None, 1);
+    assert!(warmup.counted(0, 2, no_key).is_empty());
+    // WHEN they are closed THEN it keeps all of them busy
+    warmup.close();
+    assert_eq!([0, 1].map(|it| warmup.state(0, Some(it))), [PartitionState::Busy; 2]);
+    assert!(warmup.answered(1, Some(0)).is_empty());
+    let states = |warmup: &mut PartitionWarmup| [0, 1].map(|it| warmup.state(0, Some(it)));
+    assert_eq!(states(&mut warmup), [PartitionState::Open, PartitionState::Idle]);
+    // WHEN they are closed again THEN each must confirm an event again
+    warmup.close();
+    assert_eq!(states(&mut warmup), [PartitionState::Idle; 2]);
+}
+
+#[test]
 fn a_topic_that_grows_releases_what_waits_for_a_partition() {
     // GIVEN a topic of two partitions, one open and one with something that waits
     let mut warmup = PartitionWarmup::default();
