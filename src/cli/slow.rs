@@ -46,7 +46,10 @@ pub(super) async fn without_limit<T>(
     }
     let cancelled = async {
         cancel(settings, pid).await?;
-        Some(making.await)
+        let made = making.await;
+        // Postgres drops the slot after it has sent the error, and before it answers again.
+        session_pid(client).await.ok()?;
+        Some(made)
     };
     let cancelled = tokio::time::timeout(LOOK_WITHIN, cancelled).await;
     cancelled.ok().flatten().unwrap_or_else(|| {
