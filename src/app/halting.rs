@@ -67,7 +67,7 @@ impl<'a> Idle<'a> {
         let mut recorder = facts.recorder(context.now_ms());
         recorder.note(&stop.what);
         facts.set_stop(Some(stop));
-        context.metrics.set_waiting();
+        context.metrics.set_halted();
         let signals = &mut self.signals;
         let goes_on = self.runtime.block_on(async {
             loop {

@@ -35,6 +35,7 @@ mod resume;
 mod slot;
 mod slow;
 mod status;
+mod stop_signal;
 
 use args::{Args, Command, ConfigAction, LogFormat};
 use logging::{LogOptions, prepare, prepare_broker, prepare_reloading};

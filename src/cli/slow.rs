@@ -4,14 +4,13 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::check::connect;
 use super::output::print_note;
+use super::stop_signal::stop_signal;
 use crate::base::error::{Exit, Fault};
-use crate::base::runtime;
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
 use crate::source::slot_wait::{ANY_TRANSACTION, NO_TIMEOUTS_SQL, session_pid, waits_for};
@@ -34,15 +33,12 @@ pub(super) async fn without_limit<T>(
     };
     let pid = unlimited.await;
     let pid = pid.map_err(|error| query_fault(&error, "lifting time limits"))?;
-    let refused = |error| runtime::refused("the signal handlers", &error);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+    let stopped = stop_signal()?;
     let mut making = pin!(making);
     tokio::select! {
         made = &mut making => return made,
         never = explain(settings, pid) => match never {},
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = stopped => {}
     }
     let cancelled = async {
         cancel(settings, pid).await?;

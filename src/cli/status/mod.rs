@@ -15,7 +15,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::ask::{AskedRelay, ask_all};
@@ -28,6 +27,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::text::truncated;
 use crate::base::time::rfc3339;
+use crate::cli::stop_signal::stop_signal;
 use crate::config::{self, Request};
 
 const RELAYS_MAX: usize = 64;
@@ -102,15 +102,7 @@ async fn once(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, F
 /// Until Ctrl-C, SIGTERM, or until nobody reads any more; the exit code is that of the last answers.
 async fn watch(relays: &mut [AskedRelay], format: OutputFormat) -> Result<Exit, Fault> {
     let json = format != OutputFormat::Text;
-    let refused = |error| runtime::refused("the signal handlers", &error);
-    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-    let mut stopped = pin!(async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    });
+    let mut stopped = pin!(stop_signal()?);
     let mut seconds = interval(AGAIN_AFTER);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut last = String::new();

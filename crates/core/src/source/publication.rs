@@ -74,15 +74,18 @@ impl PublicationFacts {
         self.tables.iter_mut().filter(|entry| entry.is_of(table))
     }
 
-    /// Whether it sends every row of a table, also those of partitions that are made later. Under the
-    /// names of partitions, which no outbox is sent under, a row may come as that of another partition.
+    /// Whether it contains the table, and not only some of its partitions. Without `via_root` all its entries
+    /// are of partitions, whether the table is listed or they are.
     pub fn covers(&self, table: &TableFacts) -> bool {
         let mut entries = self.tables.iter();
-        let is_sent = match table.is_partitioned() && self.via_root {
-            true => entries.any(|entry| entry.is_itself(table)),
-            false => entries.any(|entry| entry.is_of(table)),
+        if !table.is_partitioned() {
+            return entries.any(|entry| entry.is_of(table));
+        }
+        let is_sent = |entry: &PublishedTable| match self.via_root {
+            true => entry.is_itself(table),
+            false => entry.is_of(table),
         };
-        is_sent || table.is_partitioned() && self.has_member(table)
+        entries.any(is_sent) || self.has_member(table)
     }
 
     /// The table is listed in it, or it is FOR ALL TABLES and does not except the table: a partitioned

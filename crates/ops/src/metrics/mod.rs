@@ -165,14 +165,7 @@ impl Metrics {
         let metrics = Metrics::registered().expect("the metric table is well formed");
         metrics.info.at(Version::This).set(1);
         // Before the first measurement, 0 would mean that no room is left or that nothing waits.
-        for unknown in [
-            &metrics.backlog,
-            &metrics.backlog_age_seconds,
-            &metrics.dlq_depth,
-            &metrics.dlq_oldest_age_seconds,
-        ] {
-            unknown.set(f64::NAN);
-        }
+        metrics.set_rows_and_letters_unknown();
         metrics.set_slot_unknown();
         metrics
     }
@@ -195,14 +188,19 @@ impl Metrics {
         }
     }
 
-    /// The relay has stopped, and waits: nothing is read, and nothing is in flight. A slot that is lost stays so.
-    pub fn set_waiting(&self) {
+    /// The relay is halted: nothing is read, and nothing is in flight. A slot that is lost stays so.
+    pub fn set_halted(&self) {
         let is_lost = self.slot_wal_status.at(WalStatus::Lost).get();
         self.set_slot_unknown();
         self.slot_wal_status.at(WalStatus::Lost).set(is_lost);
         for idle in [&self.connected, &self.in_flight_events, &self.in_flight_bytes] {
             idle.set(0);
         }
+        self.set_rows_and_letters_unknown();
+    }
+
+    /// Neither the polled table nor the dead-letter topic is read: nobody knows what waits there.
+    fn set_rows_and_letters_unknown(&self) {
         for unknown in [
             &self.backlog,
             &self.backlog_age_seconds,

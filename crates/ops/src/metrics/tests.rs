@@ -70,7 +70,7 @@ fn a_pass_becomes_visible_when_it_is_flushed() {
 }
 
 #[test]
-fn a_relay_that_waits_shows_nothing_that_it_does_not_know() {
+fn a_halted_relay_shows_nothing_that_it_does_not_know() {
     for (status, is_lost) in [("reserved", 0), ("lost", 1)] {
         let metrics = Metrics::new();
         metrics.set_wal_status(status);
@@ -80,7 +80,7 @@ fn a_relay_that_waits_shows_nothing_that_it_does_not_know() {
         for gauge in [&metrics.slot_lag_seconds, &metrics.dlq_depth, &metrics.backlog] {
             gauge.set(7.0);
         }
-        metrics.set_waiting();
+        metrics.set_halted();
         for gauge in [&metrics.slot_active, &metrics.connected, &metrics.in_flight_events] {
             assert_eq!(gauge.get(), 0);
         }
