@@ -146,26 +146,15 @@ async fn retry(
         ));
     }
     let statements = polled_table::prepare(client, &config.source, polling).await?;
-    let refused = |error| query_fault(&error, "putting rows back");
-    // In the turn of a claim: a handover would leave rows that are put back behind it to nobody.
-    client.batch_execute(&format!("BEGIN; {}", statements.turn)).await.map_err(refused)?;
-    if is_handed_over(client, &config.source, &statements).await? {
-        return Err(Fault::new(
-            Exit::Slot,
-            "slot.exists",
-            format!("slot {} carries this table now: it is no longer polled", config.source.slot),
-            "source.slot",
-            "failed rows have dead letters: walrelay dlq list, walrelay dlq replay",
-        ));
-    }
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
     let rows = AdminRows::open(client, polled_outbox(&config.source)?, polling).await?;
     let dry_run = args.dry_run.dry_run;
-    let count = match dry_run {
-        true => rows.count_failed(client, &which).await?,
-        false => rows.put_back(client, &which).await?,
+    let count = if dry_run {
+        refuse_handed_over(client, &config.source, &statements).await?;
+        rows.count_failed(client, &which).await?
+    } else {
+        put_back(config, client, &statements, &rows, &which).await?
     };
-    client.batch_execute("COMMIT").await.map_err(refused)?;
     let rows = counted(usize::try_from(count).unwrap_or(usize::MAX), "row");
     print_as(
         args.output.format(),
@@ -184,6 +173,45 @@ async fn retry(
     }
     let wanted = args.ids.len() as u64;
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
+}
+
+/// Puts failed rows back in the turn of a claim: a handover would leave rows that are put back behind it to
+/// nobody.
+async fn put_back(
+    config: &Config,
+    client: &Client,
+    statements: &Statements,
+    rows: &AdminRows<'_>,
+    which: &RowFilter,
+) -> Result<u64, Fault> {
+    let refused = |error| query_fault(&error, "putting rows back");
+    // No relay claims a row meanwhile, so a row that somebody has locked is not waited for without end.
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; {}",
+        statements.turn
+    );
+    client.batch_execute(&begin).await.map_err(refused)?;
+    refuse_handed_over(client, &config.source, statements).await?;
+    let count = rows.put_back(client, which).await?;
+    client.batch_execute("COMMIT").await.map_err(refused)?;
+    Ok(count)
+}
+
+async fn refuse_handed_over(
+    client: &Client,
+    source: &SourceSettings,
+    statements: &Statements,
+) -> Result<(), Fault> {
+    if !is_handed_over(client, source, statements).await? {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Exit::Slot,
+        "slot.exists",
+        format!("slot {} carries this table now: it is no longer polled", source.slot),
+        "source.slot",
+        "failed rows have dead letters: walrelay dlq list, walrelay dlq replay",
+    ))
 }
 
 async fn handover(

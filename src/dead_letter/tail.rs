@@ -247,8 +247,11 @@ impl TailThread {
         Ok(())
     }
 
-    /// Sets the gauges, and logs a trouble that lasts.
+    /// Sets the gauges, and logs a trouble that lasts. A thread that was left behind no longer knows.
     fn set_gauges(&mut self) {
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
         let is_stale = |trouble: &&mut ReadTrouble| trouble.since.elapsed() >= STALE_AFTER;
         let (depth, age_seconds) = if let Some(trouble) = self.trouble.as_mut().filter(is_stale) {
             if !std::mem::replace(&mut trouble.is_logged, true) {

@@ -48,6 +48,7 @@ pub(crate) struct Life {
     waits: AtomicU32,
     /// The clock of its system is ahead by this much.
     ahead_us: AtomicI64,
+    was_set_back: AtomicBool,
     /// The clock of its machine stood while that was suspended, so long in all.
     behind_us: AtomicU64,
     is_dead: AtomicBool,
@@ -63,6 +64,7 @@ impl Life {
             waited_us: AtomicU64::new(0),
             waits: AtomicU32::new(0),
             ahead_us: AtomicI64::new(ahead_us),
+            was_set_back: AtomicBool::new(false),
             behind_us: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             fuse: AtomicU32::new(NO_FUSE),
@@ -101,7 +103,13 @@ impl Life {
     }
 
     pub(crate) fn set_clock_ahead(&self, us: i64) {
-        self.ahead_us.store(us, Ordering::Relaxed);
+        let before = self.ahead_us.swap(us, Ordering::Relaxed);
+        self.was_set_back.fetch_or(us < before, Ordering::Relaxed);
+    }
+
+    /// Its system's clock was set back: it may not show how long the machine was suspended.
+    pub(crate) fn was_set_back(&self) -> bool {
+        self.was_set_back.load(Ordering::Relaxed)
     }
 
     /// The machine was suspended for so long.

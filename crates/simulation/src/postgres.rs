@@ -116,6 +116,8 @@ pub(crate) struct Postgres {
     pub(crate) sessions: BTreeSet<usize>,
     /// The relays that have seen another one.
     pub(crate) have_seen_peer: BTreeSet<usize>,
+    /// Relays whose last walsender has ended because it did not hear them.
+    pub(crate) unheard: BTreeSet<usize>,
     pub(crate) publishes: bool,
     /// How often the table was taken out and put back.
     pub(crate) publication_changes: u32,
@@ -156,6 +158,7 @@ impl Postgres {
             walsenders: Vec::new(),
             sessions: BTreeSet::new(),
             have_seen_peer: BTreeSet::new(),
+            unheard: BTreeSet::new(),
             publishes: true,
             publication_changes: 0,
             synced: end,
@@ -220,6 +223,7 @@ impl Postgres {
         slot.active = Some(pid);
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
+        self.unheard.remove(&relay);
         connection.state().up_ends_behind = Some(confirmed).filter(|_| self.loses_reports);
         connection.state().has_proxy = self.has_proxy;
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);

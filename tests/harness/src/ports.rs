@@ -6,8 +6,11 @@
 //! with others on a clash.
 
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use crate::{HarnessError, Result};
 
@@ -50,8 +53,18 @@ pub(crate) fn retry<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
     start()
 }
 
-pub(crate) fn is_free(port: u16) -> bool {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+/// A look that does not listen: a process that another thread forks meanwhile has a copy of the socket
+/// until it executes its program, and a copy that listened would still hold the port.
+fn is_free(port: u16) -> bool {
+    bound(port).is_ok()
+}
+
+fn bound(port: u16) -> rustix::io::Result<OwnedFd> {
+    let socket =
+        net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    Ok(socket)
 }
 
 fn range() -> (u16, u16) {
@@ -73,7 +86,20 @@ fn seed(low: u16, high: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    #[test]
+    fn a_port_is_not_held_by_a_copy_of_the_look_at_it() {
+        let port = free().unwrap();
+        // GIVEN the copy of the socket that a process has between its fork and its program
+        let copy = bound(port).unwrap();
+        // THEN the port can be listened on, and is free no longer
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        assert!(!is_free(port));
+        drop((copy, listener));
+    }
 
     #[test]
     fn ports_are_distinct_and_skip_what_listens() {

@@ -3,10 +3,13 @@
 //! The table frees a row whose claim was not renewed for the lease, and another process publishes it
 //! and later rows of its key. A renewal passes over claims that are younger than a quarter of the
 //! lease; so half a lease after one began, three quarters of it are over for some rows, and nothing
-//! of them may be published any more. A process that was frozen finds that time over.
+//! of them may be published any more. A process that was frozen finds that time over; the time for
+//! which its clock stood, because its machine was suspended, counts as well.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::base::clock::{MissedTime, earlier};
 
 pub struct ClaimLease {
     lease: Duration,
@@ -16,12 +19,15 @@ pub struct ClaimLease {
 #[derive(Clone, Copy)]
 struct State {
     renewed_at: Instant,
+    /// What the clock has missed since then.
+    missed: MissedTime,
     lapses: u64,
 }
 
 impl ClaimLease {
     pub fn new(lease: Duration, now: Instant) -> ClaimLease {
-        ClaimLease { lease, state: Mutex::new(State { renewed_at: now, lapses: 0 }) }
+        let state = State { renewed_at: now, missed: MissedTime::default(), lapses: 0 };
+        ClaimLease { lease, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -42,11 +48,19 @@ impl ClaimLease {
     pub fn renewed(&self, began: Instant) {
         let length = self.length();
         let mut state = self.state();
+        let began = state.missed.corrected(began);
         if began.saturating_duration_since(state.renewed_at) >= length {
             // It came too late for the claims of before.
             state.lapses += 1;
         }
         state.renewed_at = began;
+    }
+
+    /// The clock has missed so much time, as is noticed now.
+    pub fn missed(&self, now: Instant, missed: Duration) {
+        let mut state = self.state();
+        state.missed.add(now, missed);
+        state.renewed_at = earlier(state.renewed_at, missed);
     }
 
     pub fn until(&self) -> Instant {
@@ -71,5 +85,18 @@ mod tests {
         assert_eq!((lease.until(), lease.lapses()), (began + 7 * second, 0));
         lease.renewed(began + 7 * second);
         assert_eq!((lease.until(), lease.lapses()), (began + 11 * second, 1));
+    }
+
+    #[test]
+    fn time_that_the_clock_has_missed_is_over() {
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let lease = ClaimLease::new(8 * second, began);
+        lease.missed(began + 2 * second, second);
+        assert_eq!((lease.until(), lease.lapses()), (began + 3 * second, 0));
+        // A renewal from before then is as much older.
+        lease.renewed(began + second);
+        assert_eq!(lease.until(), began + 4 * second);
+        lease.renewed(began + 3 * second);
+        assert_eq!((lease.until(), lease.lapses()), (began + 7 * second, 0));
     }
 }

@@ -216,7 +216,7 @@ impl<F: Feed> Relay<F> {
     pub fn pass(&mut self) -> Result<bool, Fault> {
         let now = self.clock.instant();
         self.feed.ensure_session(&mut self.down, now)?;
-        self.withdraw(now)?;
+        self.withdraw()?;
         self.ensure_sink(now)?;
         self.read_tail_events()?;
         self.retry_due(now);
@@ -252,10 +252,10 @@ impl<F: Feed> Relay<F> {
 
     /// Withdraws what is in flight when another process may have taken over. Called before anything
     /// is handed to the sink, so that a process that was frozen publishes nothing first.
-    fn withdraw(&mut self, now: Instant) -> Result<(), Fault> {
+    fn withdraw(&mut self) -> Result<(), Fault> {
         let moment = self.clock.now();
-        let frozen = self.clocks.gap(moment);
-        if let Some(reason) = self.feed.withdrawal(now, frozen) {
+        let (now, missed) = (moment.instant, self.clocks.missed(moment));
+        if let Some(reason) = self.feed.withdrawal(now, missed) {
             for report in self.down.driver.withdraw(&reason, self.feed.in_flight(), now) {
                 if let SinkReport::Confirmed(sequence) = report {
                     self.confirmed(sequence, moment)?;
@@ -538,7 +538,7 @@ impl<F: Feed> Relay<F> {
 
     fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
         let now = self.clock.instant();
-        self.withdraw(now)?;
+        self.withdraw()?;
         let more = if reading {
             self.feed.intake(&mut self.down, now, true)
         } else {

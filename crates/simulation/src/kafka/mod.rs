@@ -102,6 +102,8 @@ impl ProducerPort for Producer {
         client.accepts(topic, partition, *queue_max)?;
         let asked = event.partition.is_some();
         client.take(topic, sequence, Record::copy(event), asked, partition);
+        let relay = client.relay;
+        broker.sent[relay] += 1;
         Ok(())
     }
 

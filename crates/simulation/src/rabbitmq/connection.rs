@@ -195,8 +195,8 @@ impl Connection {
 
     /// The relay's socket takes what may go out now, at most `room` frames; `begins` says whether it takes
     /// a part of one more message. Frames that are no messages go out first, but not inside a message.
-    /// Returns how many messages are left that the socket has not taken.
-    pub(super) fn write(&mut self, now_us: u64, room: usize, begins: bool) -> usize {
+    /// Returns how many messages were written, and how many are left that the socket has not taken.
+    pub(super) fn write(&mut self, now_us: u64, room: usize, begins: bool) -> (usize, usize) {
         let now: Instant = self.life.instant();
         let is_past = |limit: fn(PublishLimits) -> Instant| {
             self.limits.is_some_and(|limits| now >= limit(limits))
@@ -204,7 +204,7 @@ impl Connection {
         if self.has_begun && is_past(|limits| limits.finish_until) {
             // The rest of the message would publish it.
             self.lose(ConnectionLoss::of("the relay may not publish any more"));
-            return 0;
+            return (0, 0);
         }
         let may_publish = !self.is_blocked && !is_past(|limits| limits.begin_until);
         let is_publish = |frame: &Frame| matches!(frame, Frame::Publish(..));
@@ -226,7 +226,7 @@ impl Connection {
         }
         let left = if may_publish { messages } else { 0 };
         self.has_begun |= left > 0 && left == self.outbox.len() && begins;
-        left
+        (written, left)
     }
 
     /// The relay's end loses the connection.

@@ -21,6 +21,9 @@ const HEARTBEATS_US: u64 = 6_000_000;
 /// So often may the connection of a sink be closed over the number of its channels.
 const OVER_CHANNELS_MAX: u64 = 2;
 const FRAME_BYTES: usize = 32 * 1024;
+/// A complaint about a relay that publishes too late.
+const UNHEARD: &str =
+    "fence: a relay sends events although its walsender has waited too long for it";
 /// The names of the queues, and the routing keys that lead to them.
 pub(super) const QUEUES: [&str; 3] = ["bills", "orders", DEAD_LETTERS];
 
@@ -80,6 +83,8 @@ pub(crate) struct Server {
     hides_exchanges: bool,
     /// Whether the processes of each relay stand still.
     frozen: Vec<bool>,
+    /// Relays whose last walsender has ended because it did not hear them.
+    pub(crate) unheard: BTreeSet<usize>,
     /// Stored since they were taken out last.
     pub(super) stored: Vec<Record>,
     /// Repetitions that a lost connection or a refusal explains.
@@ -136,6 +141,7 @@ impl Server {
             user_channels_max: [2, usize::MAX][below(&mut random, 2)],
             hides_exchanges: below(&mut random, 4) == 0,
             frozen: vec![false; 3],
+            unheard: BTreeSet::new(),
             stored: Vec::new(),
             explained: 0,
             counts: RabbitCounts::default(),
@@ -413,8 +419,12 @@ impl Server {
         }
         if connection.phase == Phase::Open {
             let room = if connection.is_full { takes } else { usize::MAX };
-            let left = connection.write(now_us, room, begins);
+            let (written, left) = connection.write(now_us, room, begins);
             self.counts.socket_full += left as u64;
+            let has_time = !connection.life.was_set_back();
+            if written > 0 && has_time && self.unheard.contains(&connection.relay) {
+                self.complaint.get_or_insert_with(|| UNHEARD.to_owned());
+            }
         }
         if connection.down_is_cut {
             return;

@@ -126,6 +126,7 @@ impl World {
         let silent = now_us.saturating_sub(sender.heard_us);
         if silent > WAL_SENDER_TIMEOUT_US {
             sender.connection.time_out();
+            postgres.unheard.insert(sender.relay);
             ends = true;
         }
         let asks = silent > WAL_SENDER_TIMEOUT_US / 2;

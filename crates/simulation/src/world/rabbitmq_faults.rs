@@ -44,6 +44,7 @@ impl World {
         let seed = self.random.number();
         let mut broker = locked(&self.broker);
         broker.rabbitmq.draw_from(seed);
+        broker.rabbitmq.unheard.clone_from(&locked(&self.postgres).unheard);
         let is_away = broker.is_away;
         broker.rabbitmq_round(Round { now_us, late_us, is_away, mood });
         let explained = broker.rabbitmq.take_explained();

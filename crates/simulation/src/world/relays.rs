@@ -57,7 +57,11 @@ impl World {
         let is_cut_off = self.script.cut_host == Some(index);
         let is_followed = is_cut_off && self.last_holder != Some(index);
         let Some(process) = &mut self.processes[index] else { return };
-        let must_not_send = is_followed || process.has_ended_session();
+        let is_unheard =
+            !process.life.was_set_back() && locked(&self.postgres).unheard.contains(&index);
+        // What waits in the Kafka sink still goes to its client.
+        let has_ended = self.sink != SinkKind::Kafka && process.has_ended_session();
+        let must_not_send = is_followed || is_unheard || has_ended;
         let (blocked, sent) = {
             let broker = locked(&self.broker);
             (broker.rabbitmq.is_known_to_block(index), broker.sent[index])

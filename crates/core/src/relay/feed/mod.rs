@@ -55,8 +55,8 @@ pub trait Feed {
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault>;
 
     /// Why what the sink holds must not be published any more, if that is so: another process may
-    /// publish the same and later events. `frozen` is for how long the process did not run at least.
-    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String>;
+    /// publish the same and later events. `missed` is the time before `now` that the clock has missed.
+    fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String>;
 
     /// Until when nobody else can publish the same events.
     fn publish_limits(&self) -> PublishLimits;

@@ -92,6 +92,16 @@ impl PartitionWarmup {
         i32::try_from(count).ok().filter(|count| *count > 0)
     }
 
+    /// The partition for an event that may go to any: the one of its number, or the next that is not busy.
+    pub(super) fn any_partition(&self, topic: TopicId, sequence: Sequence) -> Option<i32> {
+        let partitions = &self.topics.get(topic)?.partitions;
+        let first = usize::try_from(sequence).ok()?.checked_rem(partitions.len())?;
+        let mut all = (first..partitions.len()).chain(0..first);
+        let is_busy = |it: &Partition| !it.is_open && it.under_way.is_some();
+        let chosen = all.find(|index| !is_busy(&partitions[*index])).unwrap_or(first);
+        i32::try_from(chosen).ok()
+    }
+
     pub(super) fn state(&mut self, topic: TopicId, partition: Option<i32>) -> PartitionState {
         match self.partition(topic, partition) {
             Some(Partition { is_open: false, under_way: None, .. }) => PartitionState::Idle,
@@ -192,11 +202,12 @@ impl PartitionWarmup {
 
     /// Closes all partitions: each must confirm an event again.
     pub(super) fn close(&mut self) {
-        // What is under way to an unknown partition may be at any of them.
-        let are_known = |topic: &&mut Topic| !topic.partitions.is_empty();
-        for topic in self.topics.iter_mut().filter(are_known) {
+        for topic in &mut self.topics {
             topic.confirmed.clear();
-            topic.update();
+            // What is under way to an unknown partition may be at any of them.
+            if !topic.partitions.is_empty() {
+                topic.update();
+            }
         }
     }
 

@@ -176,3 +176,32 @@ fn a_partition_that_may_not_be_that_of_the_event_under_way_opens_with_its_answer
     assert!(warmup.counted(0, 2, |_| 0).is_empty());
     assert_eq!(warmup.changes(0), 1);
 }
+
+#[test]
+fn an_event_for_any_partition_passes_those_that_do_not_answer() {
+    let mut warmup = PartitionWarmup::default();
+    warmup.state(0, None);
+    assert_eq!(warmup.any_partition(0, 5), None);
+    assert!(warmup.counted(0, 3, no_key).is_empty());
+    assert_eq!([3, 4, 5].map(|it| warmup.any_partition(0, it)), [Some(0), Some(1), Some(2)]);
+    // GIVEN one that does not answer THEN the next is taken, around the end
+    warmup.sent_alone(0, Some(2), None, 5);
+    assert_eq!(warmup.any_partition(0, 8), Some(0));
+    // AND its own if none answers
+    [0, 1].into_iter().for_each(|it| warmup.sent_alone(0, Some(it), None, 6 + it as u64));
+    assert_eq!(warmup.any_partition(0, 8), Some(2));
+}
+
+#[test]
+fn confirms_from_before_a_close_open_nothing() {
+    let mut warmup = PartitionWarmup::default();
+    // GIVEN a topic whose partitions are not counted, and a confirm
+    warmup.state(0, None);
+    warmup.sent_alone(0, None, None, 1);
+    assert!(warmup.answered(1, Some(0)).is_empty());
+    // WHEN it is closed, and counted later
+    warmup.close();
+    assert!(warmup.counted(0, 2, no_key).is_empty());
+    // THEN the partition must confirm an event again
+    assert_eq!(warmup.state(0, Some(0)), PartitionState::Idle);
+}

@@ -34,7 +34,7 @@ use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
 /// How often partitions are closed. A broker forgets a producer after `producer.id.expiration.ms`, which is a
 /// day unless somebody has changed it.
-const CLOSE_INTERVAL: Duration = Duration::from_secs(600);
+const CLOSE_INTERVAL: Duration = Duration::from_secs(3600);
 /// How long a sink that has broken waits for the answers to what is in flight.
 const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// While both producers have events in flight, a poll waits at most this long for either.
@@ -165,9 +165,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
             self.normal.send(topic, sequence, event, partition)?;
             return Ok(SendState::Sent(Destination { partition, ..to }));
         }
-        // During the warmup events without a key are spread by their number.
-        let spread = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
-        let partition = partition.or_else(|| self.warmup.partitions(topic).map(spread));
+        // During the warmup events without a key are spread by their number, past partitions that do not
+        // answer.
+        let partition = partition.or_else(|| self.warmup.any_partition(topic, sequence));
         let to = Destination { partition, ..to };
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {

@@ -138,23 +138,23 @@ fn a_batch_whose_claim_began_half_a_lease_ago_is_given_back() {
 }
 
 #[test]
-fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_the_process_was_frozen() {
+fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_its_clock_stood() {
     type Case = fn(&Fixture) -> (Instant, Duration);
     let ended: Case = |it| (it.began + 4 * SECOND, Duration::ZERO);
-    let frozen: Case = |it| (it.began + SECOND, 4 * SECOND);
+    let suspended: Case = |it| (it.began + SECOND, 4 * SECOND);
     let lapsed: Case = |it| {
         it.lease.renewed(it.began + 4 * SECOND);
         (it.began + 5 * SECOND, Duration::ZERO)
     };
-    for withdrawn in [ended, frozen, lapsed] {
+    for withdrawn in [ended, suspended, lapsed] {
         let mut fixture = fixture();
         let began = fixture.began;
         fixture.passes("a", 1, began);
         fixture.takes(began);
         let second = began + SECOND;
         assert_eq!(fixture.feed.withdrawal(second, Duration::ZERO), None, "too early");
-        let (now, frozen) = withdrawn(&fixture);
-        assert!(fixture.feed.withdrawal(now, frozen).is_some());
+        let (now, missed) = withdrawn(&fixture);
+        assert!(fixture.feed.withdrawal(now, missed).is_some());
         // WHEN batches come that were claimed before and after THEN only the later one counts
         fixture.passes("b", 1, now - Duration::from_millis(1));
         fixture.passes("c", 1, now);

@@ -176,10 +176,13 @@ impl Feed for ClaimFeed {
         Ok(())
     }
 
-    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
+    fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String> {
         let lease = &self.lease;
+        if !missed.is_zero() {
+            lease.missed(now, missed);
+        }
         let lapses = std::mem::replace(&mut self.lapses, lease.lapses());
-        let has_lapsed = lapses != self.lapses || now >= lease.until() || frozen >= lease.length();
+        let has_lapsed = lapses != self.lapses || now >= lease.until();
         if !has_lapsed {
             return None;
         }

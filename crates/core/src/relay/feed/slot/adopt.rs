@@ -98,7 +98,9 @@ impl SlotFeed {
         let host = walsender.host.name.clone();
         self.stall.connected(walsender);
         tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
-        self.connection = Connection::Open(Stream::new(wire, now));
+        // The loop may have stood still since.
+        let begins_at = if on(Mutant::SessionBegunWhenSeen) { now } else { opened_at };
+        self.connection = Connection::Open(Stream::new(wire, begins_at));
         down.recorder.note(down.driver.outage());
         // After a crash Postgres may have an older position than this relay knows.
         self.send_status(down, false);

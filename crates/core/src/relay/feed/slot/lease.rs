@@ -4,7 +4,8 @@
 //! publishes: what this relay publishes later may be older. So half of that time after the last sign
 //! that the session lives, everything that the sink has not published is withdrawn, and the session
 //! is given up. A process that was frozen finds the lease expired when it runs again, before it hands
-//! anything to the sink.
+//! anything to the sink; the lease is also shorter by the time for which its clock stood, because its
+//! machine was suspended.
 //!
 //! Postgres ends a session when it has not heard the relay for that time, whatever it sends, and whatever
 //! it answers over another connection: both may get through where status updates do not. So no sign
@@ -24,6 +25,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::clock::{MissedTime, earlier};
 use crate::mutants::{Mutant, on};
 use crate::relay::control::{Walsender, WalsenderAnswer};
 use crate::relay::ports::WalsenderLink;
@@ -49,8 +51,8 @@ pub(super) struct SessionLease {
     heard_at: Instant,
     /// When it ended.
     ended_at: Option<Instant>,
-    /// Another process may have the slot.
-    is_lost: bool,
+    /// What the clock has missed since the times above.
+    missed: MissedTime,
     /// The walsender has ended. As after any other end of a session, what is in flight may be published
     /// until the lease expires.
     is_walsender_gone: bool,
@@ -68,7 +70,7 @@ impl SessionLease {
             lived_at: now,
             heard_at: now,
             ended_at: None,
-            is_lost: false,
+            missed: MissedTime::default(),
             is_walsender_gone: false,
             asked: None,
         }
@@ -83,8 +85,9 @@ impl SessionLease {
     ) {
         self.walsender = Some(walsender);
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
+        let opened_at = self.missed.corrected(opened_at);
         (self.lived_at, self.heard_at, self.ended_at) = (opened_at, opened_at, None);
-        (self.is_lost, self.is_walsender_gone) = (false, false);
+        self.is_walsender_gone = false;
         if on(Mutant::LeaseNeverExpires) {
             self.length = Duration::from_secs(86_400);
         }
@@ -103,9 +106,14 @@ impl SessionLease {
         ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
     }
 
-    /// Something else than its clock ends the lease.
-    pub(super) fn lose(&mut self) {
-        self.is_lost = true;
+    /// The clock has missed so much time, as is noticed now.
+    pub(super) fn missed(&mut self, now: Instant, missed: Duration) {
+        if on(Mutant::ShortSuspensionsForgotten) && missed < self.length {
+            return;
+        }
+        self.missed.add(now, missed);
+        self.lived_at = earlier(self.lived_at, missed);
+        self.heard_at = earlier(self.heard_at, missed);
     }
 
     /// When it expires without another sign of the session.
@@ -115,10 +123,6 @@ impl SessionLease {
         }
         // Two thirds of the timeout are four thirds of the lease.
         self.lived_at.min(self.heard_at + self.length / 3) + self.length
-    }
-
-    pub(super) fn length(&self) -> Duration {
-        self.length
     }
 
     /// How long there has been no sign of the session.
@@ -132,11 +136,15 @@ impl SessionLease {
     }
 
     pub(super) fn has_expired(&self, now: Instant) -> bool {
-        self.is_lost || now >= self.until()
+        now >= self.until()
     }
 
     pub(super) fn is_walsender_gone(&self) -> bool {
         self.is_walsender_gone
+    }
+
+    fn lives(&mut self, at: Instant) {
+        self.lived_at = self.lived_at.max(self.missed.corrected(at));
     }
 
     /// Takes the signs of the session, and asks for one if there is none. `lived_at` and `delivered_at`
@@ -148,8 +156,10 @@ impl SessionLease {
         delivered_at: Option<Instant>,
         is_read: bool,
     ) {
-        self.lived_at = self.lived_at.max(lived_at);
-        self.heard_at = delivered_at.unwrap_or(self.heard_at).max(self.heard_at);
+        self.lives(lived_at);
+        if let Some(delivered_at) = delivered_at {
+            self.heard_at = self.heard_at.max(self.missed.corrected(delivered_at));
+        }
         while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
             let Some((asked_at, _)) = self.asked else { continue };
             self.asked = Some((asked_at, false));
@@ -160,10 +170,8 @@ impl SessionLease {
             match activity {
                 Ok(Activity::Gone) => self.is_walsender_gone = true,
                 Ok(Activity::Unasked) => {}
-                Ok(_) => self.lived_at = self.lived_at.max(asked_at),
-                Err(_) if on(Mutant::LeaseByAnyAnswer) => {
-                    self.lived_at = self.lived_at.max(asked_at);
-                }
+                Ok(_) => self.lives(asked_at),
+                Err(_) if on(Mutant::LeaseByAnyAnswer) => self.lives(asked_at),
                 Err(why) => {
                     tracing::debug!(why, "postgres does not say whether it has the session")
                 }

@@ -92,6 +92,31 @@ fn updates_at_a_third_of_the_timeout_keep_it() {
 }
 
 #[test]
+fn it_is_shorter_by_what_its_clock_has_missed() {
+    let (mut lease, end, began) = lease();
+    lives(&mut lease, began + 3 * SECOND, Some(began + 3 * SECOND));
+    // GIVEN a machine that was suspended twice for less than the lease
+    lease.missed(began + 4 * SECOND, SECOND);
+    lease.missed(began + 5 * SECOND, SECOND);
+    assert_eq!(lease.until(), began + 5 * SECOND);
+    // WHEN the signs of before are seen once more, and an answer comes to a question of before
+    lease.observe(began + 9 * SECOND / 2, began + 3 * SECOND, Some(began + 3 * SECOND), true);
+    assert!(end.requests.try_recv().is_ok());
+    lease.missed(began + 9 * SECOND / 2 + SECOND / 10, SECOND / 2);
+    let activity = Ok(Activity::Waiting);
+    end.answers.send(WalsenderAnswer { pid: 7, activity, confirmed: Lsn::ZERO }).unwrap();
+    lease.observe(began + 19 * SECOND / 4, began + 3 * SECOND, Some(began + 3 * SECOND), true);
+    // THEN they do not prolong it beyond what is left
+    assert_eq!(lease.until(), began + SECOND / 2 + 4 * SECOND / 3 + 4 * SECOND);
+    // AND newer ones do
+    lives(&mut lease, began + 6 * SECOND, Some(began + 6 * SECOND));
+    assert_eq!(lease.until(), began + 10 * SECOND);
+    // AND a session whose opening began before is as much older
+    lease.begins(walsender(8), Some(TIMEOUT), began + 4 * SECOND);
+    assert_eq!(lease.until(), began + 11 * SECOND / 2);
+}
+
+#[test]
 fn an_old_sign_does_not_shorten_it() {
     let (mut lease, _end, began) = lease();
     lives(&mut lease, began + 2 * SECOND, Some(began + 2 * SECOND));

@@ -263,14 +263,14 @@ impl Feed for SlotFeed {
         Ok(())
     }
 
-    fn withdrawal(&mut self, now: Instant, frozen: Duration) -> Option<String> {
+    fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String> {
+        if !missed.is_zero() && !on(Mutant::FreezeUnnoticed) {
+            self.lease.missed(now, missed);
+        }
         if let Connection::Open(stream) = &mut self.connection {
             let is_read = self.hold.is_none() && self.replication.flights.has_room();
             let (lived_at, delivered_at) = (stream.lived_at(), stream.delivered_at());
             self.lease.observe(now, lived_at, delivered_at, is_read);
-        }
-        if frozen >= self.lease.length() && !on(Mutant::FreezeUnnoticed) {
-            self.lease.lose();
         }
         let has_expired = self.lease.has_expired(now);
         let unheard_ms = self.lease.unheard_for(now).as_millis() as u64;
@@ -281,7 +281,7 @@ impl Feed for SlotFeed {
                 code = "stream.unheard",
                 unheard_ms,
                 undelivered_ms,
-                frozen_ms = frozen.as_millis() as u64,
+                missed_ms = missed.as_millis() as u64,
                 ended = is_gone,
                 "there is no sign that the session lives, and another relay may get the slot: opening another"
             );
