@@ -40,6 +40,8 @@ struct Parked {
     event: u64,
     /// The sink that wrote the dead letter.
     sink: u64,
+    /// It was stored after the next sink of its relay had begun: what that one holds is published.
+    is_late: bool,
 }
 
 #[derive(Debug, Default)]
@@ -89,10 +91,12 @@ impl Checker {
         for record in &broker.stored[self.looked..] {
             self.looked += 1;
             let Some(number) = number(record) else { continue };
+            // What an earlier sink has sent before may be stored late.
+            let is_old = broker.last_sinks[record.by.0] != record.by.1;
             if record.is_dead_letter() {
                 self.dead.insert(number);
                 if self.parks {
-                    self.park(record, number);
+                    self.park(record, number, is_old);
                     self.judge_follower(record, number)?;
                 }
                 // Later events of the key wait there, also those that come again; and what comes again
@@ -108,8 +112,6 @@ impl Checker {
             self.repeats += u64::from(!is_new);
             let is_first = is_new && !self.again.contains(number);
             let Some(key) = record.key else { continue };
-            // What an earlier sink has sent before may be stored late.
-            let is_old = broker.last_sinks[record.by.0] != record.by.1;
             self.judge_parked(key, number, is_first, is_old.then_some(record.by.1))?;
             let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
             let end = &mut self.ends.entry(key).or_default()[topic];
@@ -134,11 +136,12 @@ impl Checker {
         Ok(())
     }
 
-    fn park(&mut self, record: &Record, number: u64) {
+    fn park(&mut self, record: &Record, number: u64, is_late: bool) {
         if let Some(key) = record.key.filter(|_| !record.is_parked()) {
-            let sink = record.by.1;
-            let first = self.parked.entry(key).or_insert(Parked { event: number, sink });
+            let new = Parked { event: number, sink: record.by.1, is_late };
+            let first = self.parked.entry(key).or_insert(new);
             first.event = number.min(first.event);
+            first.is_late &= is_late;
         }
     }
 
@@ -166,8 +169,8 @@ impl Checker {
     ) -> Result<(), Violation> {
         match self.parked.get(key) {
             Some(Parked { sink, .. }) if old_sink.is_some_and(|old| old < *sink) => Ok(()),
-            Some(Parked { event: parks, .. })
-                if is_first && number > *parks && self.excused.is_empty() =>
+            Some(Parked { event: parks, is_late, .. })
+                if is_first && number > *parks && self.excused.is_empty() && !is_late =>
             {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(
@@ -263,14 +266,15 @@ impl Checker {
             let of_key = broker.logs.values().flatten().filter(|it| it.key == Some(*key));
             *newest = of_key.filter_map(number).filter(is_settled).max().unwrap_or_default();
         }
-        self.parked.clear();
+        let parked = std::mem::take(&mut self.parked);
         self.letters_are_gone = true;
         self.ends.clear();
         for record in broker.logs.values().flatten() {
             let (Some(number), Some(key)) = (number(record), record.key) else { continue };
             if record.is_dead_letter() {
                 if self.parks {
-                    self.park(record, number);
+                    let is_late = parked.get(key).is_some_and(|it| it.is_late);
+                    self.park(record, number, is_late);
                 }
                 continue;
             }

@@ -55,8 +55,8 @@ impl Clocks {
     }
 }
 
-/// What a clock has missed of the time since an event: all that was missed before it was noticed last, for
-/// an event from before then.
+/// The time that a clock has missed since an event: all that was missed before it was noticed last, for an
+/// event from before then.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MissedTime {
     noticed_at: Option<Instant>,

@@ -62,10 +62,11 @@ impl CommitHistory {
         // A session that received nothing has shown no more than the one before.
         let is_new = floor != self.recent_from || on(Mutant::FloorTimeRenewed);
         if is_new && floor > received || self.recent_from.is_zero() {
-            let until_us = self.recent.iter().map(|it| it.commit_unix_us).fold(until_us, i64::max);
-            let earlier_until_us = self.earlier_until_us.max(until_us);
-            *self =
-                CommitHistory { recent_from: floor, earlier_until_us, ..CommitHistory::default() };
+            // One that is not received to its end may be behind all that was.
+            let before = self.recent.partition_point(|it| it.commit_lsn < floor);
+            let times = self.recent.drain(..before).map(|it| it.commit_unix_us);
+            self.earlier_until_us = times.fold(self.earlier_until_us.max(until_us), i64::max);
+            (self.recent_from, self.expected) = (floor, 0);
         }
     }
 

@@ -65,3 +65,28 @@ fn a_key_is_not_parked_by_a_letter_that_was_dropped_and_never_read() {
     parked.forget(at(9));
     assert!(parked.holds(b"k", at(7)));
 }
+
+#[test]
+fn a_key_stays_parked_by_the_letter_of_a_peer_when_ours_is_dropped() {
+    let mut parked = ParkedKeys::default();
+    // GIVEN the letter of a peer, and ours for the same event or an earlier one
+    for own in [7, 3] {
+        parked.seen(KeyHash::of(b"k"), at(7));
+        parked.park(b"k", at(own));
+        // WHEN ours is dropped THEN that of the peer parks the key until it is released
+        parked.forget(at(own));
+        assert!(!parked.holds(b"k", at(6)) && parked.holds(b"k", at(7)));
+        parked.released(KeyHash::of(b"k"));
+        assert!(parked.is_empty());
+    }
+}
+
+#[test]
+fn a_letter_without_a_position_is_read_back() {
+    let mut parked = ParkedKeys::default();
+    parked.park(b"k", at(7));
+    parked.seen(KeyHash::of(b"k"), Position::default());
+    assert_eq!(parked.len(), 1);
+    parked.released(KeyHash::of(b"k"));
+    assert!(parked.is_empty());
+}

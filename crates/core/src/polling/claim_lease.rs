@@ -19,7 +19,7 @@ pub struct ClaimLease {
 #[derive(Clone, Copy)]
 struct State {
     renewed_at: Instant,
-    /// What the clock has missed since then.
+    /// The time that the clock has missed since then.
     missed: MissedTime,
     lapses: u64,
 }

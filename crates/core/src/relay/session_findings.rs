@@ -131,6 +131,9 @@ impl SessionFindings {
     /// The sightings have each look, too: a relay that is asked to stop makes no further attempt, and
     /// learns from them that a peer is there.
     fn note(&mut self, slot: &HeldSlot, at: Instant) {
+        if let Some(last) = self.sightings.last() {
+            self.history.sighted(&last);
+        }
         self.history.look(slot, at);
         self.sightings.look(slot, at);
         self.doubt.take_if(|doubt| slot.confirmed_flush > doubt.at);

@@ -117,3 +117,23 @@ fn a_former_walsender_of_this_relay_is_no_other_process() {
     findings.look(&slot(100, None), Instant::now());
     assert!(is_other(&findings, OWN));
 }
+
+#[test]
+fn a_peer_that_only_the_slot_watch_has_seen_may_have_moved_the_slot() {
+    let sightings = Arc::new(Sightings::default());
+    let mut findings = SessionFindings::new(Arc::default(), Arc::default(), Arc::clone(&sightings));
+    let begin = |findings: &mut SessionFindings| {
+        findings.requested(lsn(100));
+        findings.reconnected();
+        findings.checked(place());
+    };
+    begin(&mut findings);
+    opened(&mut findings, 100);
+    // GIVEN a session that is requested, and a peer that the slot watch sees before the next look
+    begin(&mut findings);
+    sightings.look(&HeldSlot { has_peer: true, ..slot(100, None) }, Instant::now());
+    // WHEN nobody is there, and the slot has moved THEN that peer may have moved it
+    findings.look(&slot(150, None), Instant::now());
+    let (seen, _) = opened(&mut findings, 150);
+    assert_eq!(seen.peers.map(|peers| peers.confirmed), Some(lsn(150)));
+}

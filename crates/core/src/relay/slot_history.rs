@@ -141,6 +141,14 @@ impl SlotHistory {
         self.place = Some(place);
     }
 
+    /// The slot watch may have looked at the slot since, and have seen a peer.
+    pub(super) fn sighted(&mut self, last: &Sighting) {
+        if let Some(held) = &mut self.held {
+            held.peer_at = held.peer_at.max(last.peer_at);
+            held.looked_at = held.looked_at.max(last.looked_at);
+        }
+    }
+
     /// The slot as seen at `now`.
     pub(super) fn look(&mut self, slot: &HeldSlot, now: Instant) {
         // A former walsender of this relay may take a while to end.

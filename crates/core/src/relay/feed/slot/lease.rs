@@ -51,7 +51,7 @@ pub(super) struct SessionLease {
     heard_at: Instant,
     /// When it ended.
     ended_at: Option<Instant>,
-    /// What the clock has missed since the times above.
+    /// The time that the clock has missed since the times above.
     missed: MissedTime,
     /// The walsender has ended. As after any other end of a session, what is in flight may be published
     /// until the lease expires.
