@@ -58,14 +58,23 @@ impl Signature {
     /// The position that reports a transaction: within its commit record, whose begin Postgres compares.
     /// The end itself if the signature does not fit in between.
     pub fn sign(self, commit_lsn: Lsn, end_lsn: Lsn) -> Lsn {
-        let end = end_lsn.to_wire();
-        let behind = (end + SIGNATURES - self.0) % SIGNATURES;
-        let signed = Lsn::from_wire(end.saturating_sub(behind));
-        if self.0 > 0 && signed > commit_lsn && !on(Mutant::ReportsUnsigned) {
-            signed
-        } else {
-            end_lsn
-        }
+        let signed = self.last_before(end_lsn).filter(|signed| *signed > commit_lsn);
+        signed.filter(|_| !on(Mutant::ReportsUnsigned)).unwrap_or(end_lsn)
+    }
+
+    /// The position that reports what is between one that is settled and a keepalive's, where no record ends.
+    /// That of the keepalive itself if the signature does not fit in between.
+    pub fn sign_keepalive(self, before: Lsn, keepalive: Lsn) -> Lsn {
+        let is_signed = is_trace(keepalive) || on(Mutant::FinalPositionUnsigned);
+        let signed = self.last_before(keepalive).filter(|it| !is_signed && *it >= before);
+        signed.unwrap_or(keepalive)
+    }
+
+    /// The last position with this signature before that one.
+    fn last_before(self, position: Lsn) -> Option<Lsn> {
+        let position = position.to_wire();
+        let behind = (position + SIGNATURES - self.0) % SIGNATURES;
+        position.checked_sub(behind).filter(|_| self.0 > 0).map(Lsn::from_wire)
     }
 
     /// A position that shows that this relay has taken the slot, for which nothing has been confirmed: it
@@ -213,6 +222,10 @@ impl Progress {
 
     pub fn seen(&self) -> Lsn {
         self.seen
+    }
+
+    pub fn settled(&self) -> Lsn {
+        self.settled
     }
 
     /// For another timeline, where positions of this one mean nothing.

@@ -63,6 +63,18 @@ fn signatures() -> impl Iterator<Item = Signature> {
 }
 
 #[test]
+fn the_position_of_a_keepalive_is_signed_where_that_confirms_all_that_is_settled() {
+    for signature in signatures() {
+        let signed = signature.sign_keepalive(lsn(800), lsn(896));
+        assert!(signature.is_on(signed) && signed > lsn(864) && signed < lsn(896));
+        // It is signed already, or no such position is behind what is settled.
+        assert_eq!(signature.sign_keepalive(lsn(800), lsn(897)), lsn(897));
+        assert_eq!(signature.sign_keepalive(lsn(896), lsn(896)), lsn(896));
+    }
+    assert_eq!(Signature::default().sign_keepalive(lsn(800), lsn(896)), lsn(896));
+}
+
+#[test]
 fn a_trace_confirms_nothing_and_is_no_end_of_a_record() {
     for (confirmed, commit) in [(800, 900), (803, 900), (807, 900), (800, 801), (800, 803)] {
         for signature in signatures() {

@@ -502,7 +502,7 @@ impl Feed for SlotFeed {
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted =
             fault.is_none_or(|fault| fault.exit != Exit::Slot) || on(Mutant::ReportsAfterFault);
-        let lsn = self.replication.reportable();
+        let lsn = self.replication.final_position();
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let own = self.replication.own_positions(slot.found);
             session::confirm_over_sql(&*self.database, slot, lsn, own);

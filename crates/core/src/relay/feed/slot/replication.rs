@@ -209,6 +209,14 @@ impl Replication {
         self.progress.reportable(self.transactions.is_clear())
     }
 
+    /// The position to leave in the slot without a session. A relay that has lost the slot to this one and
+    /// sees it move, while nothing is decoded, knows from the signature that a relay has moved it.
+    pub fn final_position(&mut self) -> Lsn {
+        let reportable = self.reportable();
+        let before = self.progress.settled().max(self.progress.reported());
+        self.signature.sign_keepalive(before, reportable)
+    }
+
     /// The broker has confirmed this event, or its dead letter.
     pub fn settle(&mut self, event: Sequence) -> Result<Flight, NotInFlight> {
         let flight = self.flights.settle(event)?;
