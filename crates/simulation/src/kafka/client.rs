@@ -411,6 +411,17 @@ impl Client {
         }
     }
 
+    /// How many records for this topic were sent and not answered.
+    pub(super) fn unanswered(&self, topic: usize) -> u64 {
+        let sent = self.sent.iter().map(|it| (it.place.0, &it.batch));
+        let lanes = self
+            .lanes
+            .iter()
+            .flat_map(|(place, lane)| lane.again.iter().map(|batch| (place.0, batch)));
+        let of_topic = sent.chain(lanes).filter(|(it, _)| *it == topic);
+        of_topic.map(|(_, batch)| batch.messages.len() as u64).sum()
+    }
+
     fn send_again(&mut self, place: Place, batch: Arc<Batch>, now_us: u64) {
         if self.fatal.is_some() {
             return self.fail_batch(&batch, place.1, Code::PurgeInflight);

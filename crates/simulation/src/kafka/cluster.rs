@@ -348,6 +348,12 @@ impl Cluster {
         self.topics[topic].is_anew = true;
     }
 
+    /// How many records for this topic were sent and not answered.
+    pub(crate) fn unanswered(&self, topic: &str) -> u64 {
+        let topic = topic_index(&self.topics, topic);
+        topic.map_or(0, |topic| self.clients.values().map(|it| it.unanswered(topic)).sum())
+    }
+
     pub(crate) fn create_missing(&mut self) {
         for topic in 0..self.topics.len() {
             if self.topics[topic].partitions.is_empty() {

@@ -36,6 +36,7 @@ impl World {
         let topic = TOPICS[below(&mut self.random, TOPICS.len() as u64) as usize];
         let both = below(&mut self.random, 2) == 0;
         let mut broker = locked(&self.broker);
+        let mut sent_again = 0;
         match kind {
             FaultKind::AnswersLost => broker.cut_connections(both),
             FaultKind::LeaderChanges => {
@@ -48,6 +49,8 @@ impl World {
             }
             FaultKind::ProducerFatal => broker.break_producers(),
             FaultKind::TopicRecreated => {
+                // The new topic does not know which of them the old one has stored.
+                sent_again = broker.kafka.unanswered(topic);
                 broker.logs.remove(topic);
                 broker.kafka.recreate(topic, both);
                 self.topic_back_us = Some(soon_us);
@@ -55,6 +58,7 @@ impl World {
             _ => {}
         }
         drop(broker);
+        self.checker.allowed_repeats += sent_again;
     }
 
     /// The relays are stopped, and started again with another cluster at the same address: what the slot
