@@ -1,11 +1,12 @@
 //! A model of Postgres, as far as a logical slot shows it: committed transactions in the order of
 //! their commits, one slot, its walsenders, crashes, promotions and restores.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use walrelay_core::base::lsn::Lsn;
 use walrelay_core::pgoutput::encoder::Encoder;
 use walrelay_core::source::server::{ServerRun, ServerStart};
+use walrelay_core::source::sightings::PEER_SEEN_WITHIN;
 use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use crate::network::{Bytes, Connection};
@@ -116,6 +117,8 @@ pub(crate) struct Postgres {
     pub(crate) sessions: BTreeSet<usize>,
     /// The relays that have seen another one.
     pub(crate) have_seen_peer: BTreeSet<usize>,
+    /// When each relay has looked at the slot last, and when it has seen a peer then.
+    looks: BTreeMap<usize, (i64, Option<i64>)>,
     /// Relays whose last walsender has ended because it did not hear them.
     pub(crate) unheard: BTreeSet<usize>,
     pub(crate) publishes: bool,
@@ -158,6 +161,7 @@ impl Postgres {
             walsenders: Vec::new(),
             sessions: BTreeSet::new(),
             have_seen_peer: BTreeSet::new(),
+            looks: BTreeMap::new(),
             unheard: BTreeSet::new(),
             publishes: true,
             publication_changes: 0,
@@ -188,10 +192,30 @@ impl Postgres {
         self.end += bytes & !7;
     }
 
+    /// A relay has seen a peer now.
+    pub(crate) fn sees_peer(&mut self, relay: usize, now_unix_us: i64) {
+        self.have_seen_peer.insert(relay);
+        self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
+    }
+
+    /// Whether a relay has seen a peer shortly before its last look.
+    pub(crate) fn had_peer(&self, relay: usize) -> bool {
+        let Some((looked, Some(peer))) = self.looks.get(&relay) else { return false };
+        looked - peer <= PEER_SEEN_WITHIN.as_micros() as i64
+    }
+
+    /// The process of a relay is gone.
+    pub(crate) fn forgets_peers(&mut self, relay: usize) {
+        self.have_seen_peer.remove(&relay);
+        self.looks.remove(&relay);
+    }
+
     pub(crate) fn held(&mut self, relay: usize, now_unix_us: i64) -> Option<HeldSlot> {
         let has_peer = self.sessions.iter().any(|it| *it != relay);
         if has_peer {
-            self.have_seen_peer.insert(relay);
+            self.sees_peer(relay, now_unix_us);
+        } else {
+            self.looks.entry(relay).or_insert((now_unix_us, None)).0 = now_unix_us;
         }
         let slot = self.slot.as_ref()?;
         let holder = slot.active.map(|pid| {

@@ -290,7 +290,8 @@ impl Process {
         self.opener.connection.state().copy_done
     }
 
-    /// It had seen a peer at its last attempt at a session: the position of the slot is judged there.
+    /// It had seen a peer shortly before its last attempt at a session, or at that: the position of the
+    /// slot is judged there.
     pub(crate) fn had_seen_peer(&self) -> bool {
         self.opener.has_seen_peer
     }
@@ -536,6 +537,7 @@ impl Opener {
         let (system_id, timeline) = (postgres.system_id.clone(), postgres.timeline);
         let place = SystemTimeline { system_id, timeline };
         postgres.sessions.insert(self.relay);
+        let had_peer = postgres.had_peer(self.relay);
         let Some(held) = postgres.held(self.relay, unix_us) else {
             self.request = None;
             let fault = Fault::new(Exit::Slot, "slot.missing", "the slot is gone", "", "");
@@ -557,13 +559,13 @@ impl Opener {
             let is_other = self.findings.other_holder(&held).is_some();
             if is_other {
                 // It may be the walsender of a process that has died.
-                postgres.have_seen_peer.insert(self.relay);
+                postgres.sees_peer(self.relay, unix_us);
             }
             let waits = is_other && !self.is_standby;
             self.is_standby |= waits;
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
-        self.has_seen_peer = postgres.have_seen_peer.contains(&self.relay);
+        self.has_seen_peer = had_peer || held.has_peer;
         locked(site.broker).flush_ended(self.relay);
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;

@@ -80,8 +80,10 @@ pub struct KnownEvents {
     until: Lsn,
     /// Keys whose events are published again.
     republished: HashSet<u32>,
-    /// Something was published again although it is marked.
+    /// Something is published again although it is marked.
     overruled: bool,
+    /// The next process does not find the marks of earlier ones any more.
+    are_forgotten: bool,
 }
 
 impl KnownEvents {
@@ -115,19 +117,23 @@ impl KnownEvents {
                 self.until = self.until.max(position.commit_lsn);
             }
         }
+        self.are_forgotten = false;
         self.published.len() + self.dead_lettered.len()
     }
 
     /// Loads what is confirmed of a transaction that comes.
     pub fn load_prefix(&mut self, prefix: ConfirmedPrefix) {
+        self.are_forgotten = false;
         self.until = self.until.max(prefix.commit_lsn);
         self.prefix = Some(prefix);
     }
 
-    /// Whether marks were overruled since the last call: then the next process must not believe them,
-    /// which may know less.
+    /// Whether marks were overruled: then the next process must not believe them, which may know less.
+    /// Asked before the event is published, and true once.
     pub fn takes_overruled(&mut self) -> bool {
-        std::mem::take(&mut self.overruled) && !on(Mutant::OverruledMarksKept)
+        let is_first = !self.are_forgotten && self.overruled;
+        self.are_forgotten |= is_first;
+        is_first && !on(Mutant::OverruledMarksKept)
     }
 
     /// Whether an event that comes now may be known.
@@ -161,8 +167,8 @@ impl KnownEvents {
         let Fingerprint { event, key } = fingerprint;
         let is_claimed = self.prefix.is_some_and(|prefix| prefix.contains(position));
         if self.republished.contains(&key) && !on(Mutant::KnownBehindRepublished) {
-            // What is confirmed of the transaction says nothing of the order any more.
-            self.overruled |= is_claimed;
+            // Its mark says nothing of the order any more.
+            self.overruled |= is_claimed || self.published.contains(&event);
             return None;
         }
         let is_dead_letter = self.dead_lettered.remove(&event).is_some();

@@ -145,6 +145,14 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     let mut known = claimed();
     assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.takes_overruled());
     assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.takes_overruled());
+    // The same for a mark, and that is told once.
+    let fingerprint = Fingerprint { event: 20 << 8, key: 1 };
+    let mark = Mark { position: at(20, 0), fingerprint, is_dead_letter: false };
+    let mut known = KnownEvents::default();
+    known.load([mark].into_iter(), Lsn::ZERO);
+    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.takes_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.takes_overruled());
+    assert!(!known.takes_overruled());
     // GIVEN that the topic does not hold what is claimed
     let mut known = claimed();
     assert!(!decide(&mut known, (20, 0), Stored::No) && known.takes_overruled());

@@ -11,7 +11,7 @@ use super::faults;
 use super::ports::{Clock, PassMeter};
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
-use super::state_file::marks::SlotSession;
+use super::state_file::marks::{MarkRing, SlotSession};
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, give_back};
 use crate::base::lsn::Lsn;
@@ -116,13 +116,6 @@ impl Admitter {
         self.earlier.load(&left, session.confirmed)
     }
 
-    /// Before what was confirmed is marked: marks that a topic has overruled go first.
-    pub fn forget_overruled(&mut self) {
-        if self.earlier.takes_overruled() {
-            self.state_file.marks.forget();
-        }
-    }
-
     /// Forgets the marks: an event that is received from here on repeats none that an earlier
     /// process has marked, and what this one has marked does not apply any more.
     pub fn forget(&mut self) {
@@ -191,11 +184,9 @@ impl Admitter {
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let recalled = extracted.map(|event| {
-            let noted = format.shape(event, |event| {
-                earlier.judge(event, position, Fingerprint::of(position, event))
-            });
+            let commit_lsn = position.commit_lsn;
             // What cannot be an event has become a dead letter.
-            !matches!(noted, Ok(Earlier::TopicUnread))
+            format.shape(event, |event| earlier.recalls(event, commit_lsn)).unwrap_or(true)
         });
         self.scratch.give_back();
         match recalled {
@@ -211,14 +202,15 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter { transaction, scratch, tables, messages, earlier, .. } = self;
+        let Admitter { transaction, state_file, scratch, tables, messages, earlier, .. } = self;
+        let marks = &mut state_file.marks;
         let mut headers = HeaderSlots::new();
         let (extracted, format) =
             extract(candidate, transaction, scratch, &mut headers, tables, messages);
         let error = match extracted {
             Ok(event) => {
                 handover.adds_context = format.adds_context;
-                match format.shape(event, |event| match handover.identify(event, earlier) {
+                match format.shape(event, |event| match handover.identify(event, earlier, marks) {
                     Some(offered) => Ok(offered),
                     None => handover.publish(event),
                 }) {
@@ -246,7 +238,8 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, earlier, .. } = self;
+        let Admitter { transaction, state_file, scratch, earlier, .. } = self;
+        let marks = &mut state_file.marks;
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -255,7 +248,7 @@ impl Admitter {
             }
         };
         match remains {
-            Ok(remains) => match handover.identify(&remains, earlier) {
+            Ok(remains) => match handover.identify(&remains, earlier, marks) {
                 Some(offered) => Ok(offered),
                 None => handover.traced(&remains, |it, event| it.dead_letter(event, reason, true)),
             },
@@ -341,7 +334,12 @@ impl Handover<'_> {
     /// Decides about an event that an earlier process may have published; none if it must be
     /// published.
     #[inline]
-    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut EarlierEvents) -> Option<Offered> {
+    fn identify(
+        &mut self,
+        event: &Outbound<'_>,
+        earlier: &mut EarlierEvents,
+        marks: &mut MarkRing,
+    ) -> Option<Offered> {
         let is_active = earlier.is_active();
         if !self.is_marked && !is_active {
             return None;
@@ -351,7 +349,11 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        match earlier.judge(event, position, self.fingerprint) {
+        let known = earlier.judge(event, position, self.fingerprint);
+        if earlier.takes_overruled() {
+            marks.forget();
+        }
+        match known {
             Earlier::Unknown => None,
             Earlier::Published(from) => Some(Offered::Known(from, self.fingerprint)),
             Earlier::TopicUnread => Some(Offered::Held(IntakeHold::TopicUnread)),

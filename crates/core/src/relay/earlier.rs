@@ -59,8 +59,8 @@ impl EarlierEvents {
         self.topics.stop();
     }
 
-    /// Whether marks were overruled by a topic since the last call: the next process must not believe
-    /// them.
+    /// Whether marks were overruled, so that the next process must not believe them. Asked before the event
+    /// is published, and true once.
     pub fn takes_overruled(&mut self) -> bool {
         self.marked.takes_overruled()
     }
@@ -100,7 +100,13 @@ impl EarlierEvents {
         self.topics.covers(commit_lsn)
     }
 
-    /// Asked for all events in order, published again or not.
+    /// An event comes that this process has admitted before: its record must not stand for another one.
+    /// False if its topic must be read first.
+    pub fn recalls(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> bool {
+        self.topics.find(event, commit_lsn).is_some()
+    }
+
+    /// Asked for all other events in order, published again or not.
     pub fn judge(
         &mut self,
         event: &Outbound<'_>,

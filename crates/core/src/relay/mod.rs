@@ -337,7 +337,6 @@ impl<F: Feed> Relay<F> {
 
     /// Takes the sink's reports, and marks what they confirm before it can be reported to Postgres.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
-        self.down.admitter.forget_overruled();
         let outcome = self.collect_all(timeout);
         let Downstream { admitter, driver, .. } = &mut self.down;
         let marks = &mut admitter.state_file.marks;

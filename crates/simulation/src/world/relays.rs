@@ -102,7 +102,7 @@ impl World {
     /// Postgres notices the end of a process, unless no packet of its host arrives.
     fn sessions_end(&self, relay: usize) {
         let mut postgres = locked(&self.postgres);
-        postgres.have_seen_peer.remove(&relay);
+        postgres.forgets_peers(relay);
         if self.script.cut_host != Some(relay) {
             postgres.sessions.remove(&relay);
         }
