@@ -133,8 +133,14 @@ async fn supervise(
     };
     stop_workers.send_replace(true);
     let settled = tokio::time::timeout(SETTLE_WITHIN, async {
-        while let Some(ended) = tasks.join_next().await {
-            found = found.take().or(fault_of(ended));
+        loop {
+            tokio::select! {
+                ended = tasks.join_next() => match ended {
+                    Some(ended) => found = found.take().or(fault_of(ended)),
+                    None => break,
+                },
+                signal = signals.next_stop() => signals.stop(flags, signal),
+            }
         }
     });
     if settled.await.is_err() {

@@ -65,6 +65,7 @@ impl Maintenance {
                 }
             };
             shared.connected.store(false, Ordering::Relaxed);
+            self.backlog_is_unknown();
             broke(&shared, &error)?;
         }
     }
@@ -130,6 +131,7 @@ impl Maintenance {
             match self.measure_backlog(session).await {
                 Err(error) if error.is_closed() => return Err(error),
                 Err(error) => {
+                    self.backlog_is_unknown();
                     tracing::warn!(code = "polling.backlog-unread", error = %session.query_error(&error), "the backlog cannot be looked at");
                 }
                 Ok(()) => {}
@@ -156,6 +158,11 @@ impl Maintenance {
             }
         }
         Ok(())
+    }
+
+    fn backlog_is_unknown(&self) {
+        self.metrics.backlog.set(f64::NAN);
+        self.metrics.backlog_age_seconds.set(f64::NAN);
     }
 
     async fn measure_backlog(&self, session: &PollingSession) -> Result<(), tokio_postgres::Error> {

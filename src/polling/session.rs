@@ -55,7 +55,17 @@ impl PollingSession {
         statements: &Statements,
         lease: Duration,
     ) -> Result<PollingSession, ConnectError> {
+        // It tries one address after the other, each for `connect_timeout`.
         let sql = sql::connect(info).await?;
+        let prepared = PollingSession::prepare(sql, statements, lease);
+        timeout(info.connect_timeout + lease, prepared).await.unwrap_or_else(|_| Err(unanswered()))
+    }
+
+    async fn prepare(
+        sql: Sql,
+        statements: &Statements,
+        lease: Duration,
+    ) -> Result<PollingSession, ConnectError> {
         let failed = |error| sql.error(&error);
         // The server ends a statement before this side stops waiting for it. Otherwise a claim
         // could succeed when nobody waits for its rows any more.

@@ -11,13 +11,12 @@ use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
-use tokio::time::timeout;
 
 use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
-use super::session::{Claim, ClaimLimits, PollingSession, unanswered};
+use super::session::{Claim, ClaimLimits, PollingSession};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
@@ -103,11 +102,9 @@ impl<'a> Reconnect<'a> {
         let PollingShared { source, polling, statements, .. } = self.shared;
         loop {
             let opening = PollingSession::open(&source.connection, statements, polling.lease);
-            let limit = source.connection.connect_timeout + polling.lease;
-            let error = match timeout(limit, opening).await {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(error)) => error,
-                Err(_) => unanswered(),
+            let error = match opening.await {
+                Ok(session) => return Ok(session),
+                Err(error) => error,
             };
             if error.kind() == ConnectErrorKind::Fatal && !passes(&error) {
                 return Err(match error.sqlstate() {

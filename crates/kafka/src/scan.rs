@@ -271,7 +271,7 @@ impl TopicScan {
             let is_late = Instant::now() >= deadline;
             match self.next(deadline)? {
                 Scanned::Record(message) if !take(&message) => return Ok(false),
-                Scanned::Nothing if is_late => {
+                _ if is_late => {
                     return Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
                 }
                 Scanned::Record(_) | Scanned::Later(_) | Scanned::Nothing => {}

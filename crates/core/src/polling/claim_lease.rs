@@ -53,7 +53,7 @@ impl ClaimLease {
             // It came too late for the claims of before.
             state.lapses += 1;
         }
-        state.renewed_at = began;
+        state.renewed_at = state.renewed_at.max(began);
     }
 
     /// The clock has missed so much time, as is noticed now.

@@ -66,12 +66,14 @@ impl<P: LocalPort> PublisherLink for LocalLink<P> {
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         let (known, deadline) = (reports.len(), now + patience);
         self.work(now, reports);
-        let mut now = now;
-        while reports.len() == known && now < deadline {
-            let until = self.publisher.wake_at().map_or(deadline, |at| at.min(deadline));
-            let Some(later) = self.port.wait(until.saturating_duration_since(now)) else { break };
-            now = later;
-            self.work(now, reports);
+        if reports.len() > known || now >= deadline {
+            return;
+        }
+        let until = self.publisher.wake_at().map_or(deadline, |at| at.min(deadline));
+        if let Some(later) = self.port.wait(until.saturating_duration_since(now)) {
+            // Nothing is sent: the machine may have been suspended meanwhile, so that a peer publishes now. The
+            // relay looks for that before the next poll.
+            self.collect(later, reports);
         }
     }
 
