@@ -187,7 +187,7 @@ async fn put_back(
     let refused = |error| query_fault(&error, "putting rows back");
     // No relay claims a row meanwhile, so a row that somebody has locked is not waited for without end.
     let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; {}",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; {}; SET LOCAL lock_timeout = '1s'",
         statements.turn
     );
     client.batch_execute(&begin).await.map_err(refused)?;

@@ -24,7 +24,7 @@ pub trait Clock: Send + Sync {
     }
 }
 
-/// The clocks differ by less while nothing has happened: each is read a moment after the other.
+/// The clocks differ by less while nothing has happened, as each is read a moment after the other.
 const SAME_US: i64 = 1_000;
 
 /// Both clocks, compared from look to look: that of the system goes on while the machine is suspended,
@@ -67,6 +67,12 @@ impl MissedTime {
     pub fn add(&mut self, noticed_at: Instant, missed: Duration) {
         self.noticed_at = Some(noticed_at);
         self.total += missed;
+    }
+
+    /// Whether all of it was noticed before that time, so that no later event is concerned.
+    #[must_use]
+    pub fn is_before(&self, at: Instant) -> bool {
+        self.noticed_at.is_none_or(|noticed_at| noticed_at < at)
     }
 
     /// When the event would have happened if the clock had missed nothing, or earlier.

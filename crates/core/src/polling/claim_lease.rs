@@ -54,6 +54,8 @@ impl ClaimLease {
             state.lapses += 1;
         }
         state.renewed_at = state.renewed_at.max(began);
+        // The next renewal begins later.
+        state.missed = MissedTime::default();
     }
 
     /// The clock has missed so much time, as is noticed now.
@@ -98,5 +100,9 @@ mod tests {
         assert_eq!(lease.until(), began + 4 * second);
         lease.renewed(began + 3 * second);
         assert_eq!((lease.until(), lease.lapses()), (began + 7 * second, 0));
+        // What was missed before counts for no later renewal.
+        lease.missed(began + 5 * second, second / 2);
+        lease.renewed(began + 4 * second);
+        assert_eq!((lease.until(), lease.lapses()), (began + 15 * second / 2, 0));
     }
 }

@@ -76,7 +76,11 @@ impl World {
             (blocks, broker.sent[index] > sent)
         };
         if must_not_send && has_sent {
-            let why = if is_followed { "a peer has the slot" } else { "its session has ended" };
+            let why = match () {
+                () if is_followed => "a peer has the slot",
+                () if is_unheard => "its walsender has waited too long for it",
+                () => "its session has ended",
+            };
             self.violates(format!("fence: a relay sends events although {why}"));
         }
         self.judge_window(index, shown.in_flight_events);

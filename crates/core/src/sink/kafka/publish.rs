@@ -165,8 +165,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
             self.normal.send(topic, sequence, event, partition)?;
             return Ok(SendState::Sent(Destination { partition, ..to }));
         }
-        // During the warmup events without a key are spread by their number, past partitions that do not
-        // answer.
+        // During the warmup events without a key are spread by their number, past busy partitions.
         let partition = partition.or_else(|| self.warmup.any_partition(topic, sequence));
         let to = Destination { partition, ..to };
         let state = self.warmup.state(topic, partition);
@@ -329,11 +328,8 @@ impl<F: ProducerFactory> KafkaSink<F> {
         too_large.iter().for_each(|(topic, bytes)| self.normal.refused_batches(topic, *bytes));
     }
 
-    /// Sends what waits in the sink, as far as it may be sent now.
-    fn send_waiting(&mut self, recovered: Vec<(Sequence, Record)>, now: Instant) {
-        for (sequence, record) in recovered {
-            self.hold_released(sequence, record);
-        }
+    /// Sends the events that wait in the sink, as far as they may be sent now.
+    fn send_waiting(&mut self, now: Instant) {
         self.admit_released();
         self.isolated.report_failed();
         self.isolated.send(now, &self.events);
@@ -402,7 +398,7 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.ending.is_none() {
-            self.isolated.send(now, &self.events);
+            self.send_waiting(now);
         }
         self.reports.append(&mut self.isolated.reports);
         let isolated_any = self.isolated.in_flight() > 0;
@@ -418,8 +414,13 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
             self.normal.ask_again();
         }
         errors.extend(isolated.errors);
-        if self.ending.is_none() {
-            self.send_waiting(isolated.recovered, now);
+        for (sequence, record) in isolated.recovered {
+            self.hold_released(sequence, record);
+        }
+        // The machine may have been suspended during a wait, so that a peer publishes now: the relay looks for
+        // that before the next poll.
+        if self.ending.is_none() && patience.is_zero() {
+            self.send_waiting(now);
         }
         self.reports.append(&mut self.isolated.reports);
         // Before the errors, which may be newer than these confirms.

@@ -181,8 +181,10 @@ impl Feed for ClaimFeed {
         if !missed.is_zero() {
             lease.missed(now, missed);
         }
+        // A renewal that comes too late counts its lapse before it prolongs the lease.
+        let is_over = now >= lease.until();
         let lapses = std::mem::replace(&mut self.lapses, lease.lapses());
-        let has_lapsed = lapses != self.lapses || now >= lease.until();
+        let has_lapsed = lapses != self.lapses || is_over;
         if !has_lapsed {
             return None;
         }

@@ -108,6 +108,9 @@ impl SessionLease {
 
     /// The clock has missed so much time, as is noticed now.
     pub(super) fn missed(&mut self, now: Instant, missed: Duration) {
+        if self.missed.is_before(self.lived_at.min(self.heard_at)) {
+            self.missed = MissedTime::default();
+        }
         if on(Mutant::ShortSuspensionsForgotten) && missed < self.length {
             return;
         }

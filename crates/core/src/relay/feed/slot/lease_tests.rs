@@ -111,9 +111,15 @@ fn it_is_shorter_by_what_its_clock_has_missed() {
     // AND newer ones do
     lives(&mut lease, began + 6 * SECOND, Some(began + 6 * SECOND));
     assert_eq!(lease.until(), began + 10 * SECOND);
+    // AND what was missed before them is over
+    lease.missed(began + 7 * SECOND, SECOND);
+    lease.observe(began + 7 * SECOND, began + 6 * SECOND, Some(began + 6 * SECOND), true);
+    assert_eq!(lease.until(), began + 9 * SECOND);
+    lives(&mut lease, began + 13 * SECOND / 2, None);
+    assert_eq!(lease.until(), began + 19 * SECOND / 2);
     // AND a session whose opening began before is as much older
     lease.begins(walsender(8), Some(TIMEOUT), began + 4 * SECOND);
-    assert_eq!(lease.until(), began + 11 * SECOND / 2);
+    assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
 #[test]
