@@ -284,6 +284,8 @@ impl Replication {
                 if let Some(trace) = self.trace_before(final_lsn) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
+                // A Postgres that has gone back before this position has lost the transaction.
+                self.progress.on_wal(final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
                 admission.admitter.begins(final_lsn);
                 let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
