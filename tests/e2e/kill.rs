@@ -186,10 +186,9 @@ fn assert_kept(
     let kills = (relay.len() + freezes.len() + broker.len()) as u64;
     assert!(ordinary <= kills * WINDOW_EVENTS, "{ordinary} duplicates");
     confirmed.assert_clean();
-    // What is in flight is withdrawn when Postgres is away for half of `wal_sender_timeout`, and then
-    // published again. What Kafka holds is recognised.
-    let source_max = if tap.is_some() { WINDOW_EVENTS } else { 0 };
-    assert!(causes.source <= source_max, "{} after a fault of Postgres alone", causes.source);
+    // What is in flight is withdrawn when Postgres gives no sign for half of `wal_sender_timeout`, and then
+    // published again.
+    assert!(causes.source <= WINDOW_EVENTS, "{} after a fault of Postgres alone", causes.source);
     assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
 }
 
