@@ -122,7 +122,8 @@ impl Settings {
     }
 
     /// How a connection to Postgres is opened, for TLS or a password that changes. By default it
-    /// is opened without TLS.
+    /// is opened without TLS. Give the connection a `tcp_user_timeout` (the default one has 30 s): without
+    /// it a server that has vanished may be noticed only after 15 minutes.
     pub fn connect(mut self, connect: Connect) -> Settings {
         self.connect = Some(connect);
         self

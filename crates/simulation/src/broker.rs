@@ -157,7 +157,7 @@ pub(crate) struct Broker {
     /// The last one of each relay.
     pub(crate) last_sinks: [u64; RELAYS_MAX],
     /// How many records each relay has sent.
-    pub(crate) sent: [u64; 3],
+    pub(crate) sent: [u64; RELAYS_MAX],
     /// How many records were sent by sinks that are gone, and not answered.
     pub(crate) unanswered: u64,
     /// Sinks without a protocol that are in use.
@@ -190,7 +190,7 @@ impl Broker {
             silent_topic: None,
             sinks: 0,
             last_sinks: [0; RELAYS_MAX],
-            sent: [0; 3],
+            sent: [0; RELAYS_MAX],
             unanswered: 0,
             live: BTreeSet::new(),
             broken: BTreeSet::new(),

@@ -115,9 +115,7 @@ pub(crate) struct Postgres {
     pub(crate) walsenders: Vec<Walsender>,
     /// The relays with an SQL session in which they look at the slot: that shows them to each other.
     pub(crate) sessions: BTreeSet<usize>,
-    /// The relays that have seen another one.
-    pub(crate) have_seen_peer: BTreeSet<usize>,
-    /// When each relay has looked at the slot last, and when it has seen a peer then.
+    /// When each relay has looked at the slot last, and when it has seen another one last.
     looks: BTreeMap<usize, (i64, Option<i64>)>,
     /// Relays whose last walsender has ended because it did not hear them.
     pub(crate) unheard: BTreeSet<usize>,
@@ -160,7 +158,6 @@ impl Postgres {
             slot: Some(Slot { confirmed: end, on_disk: end, active: None, decoded: 0 }),
             walsenders: Vec::new(),
             sessions: BTreeSet::new(),
-            have_seen_peer: BTreeSet::new(),
             looks: BTreeMap::new(),
             unheard: BTreeSet::new(),
             publishes: true,
@@ -194,8 +191,11 @@ impl Postgres {
 
     /// A relay has seen a peer now.
     pub(crate) fn sees_peer(&mut self, relay: usize, now_unix_us: i64) {
-        self.have_seen_peer.insert(relay);
         self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
+    }
+
+    pub(crate) fn has_seen_peer(&self, relay: usize) -> bool {
+        self.looks.get(&relay).is_some_and(|(_, peer)| peer.is_some())
     }
 
     /// Whether a relay has seen a peer shortly before its last look.
@@ -206,7 +206,6 @@ impl Postgres {
 
     /// The process of a relay is gone.
     pub(crate) fn forgets_peers(&mut self, relay: usize) {
-        self.have_seen_peer.remove(&relay);
         self.looks.remove(&relay);
     }
 

@@ -588,6 +588,7 @@ impl Opener {
             in_doubt,
             wal_sender_timeout: Some(WAL_SENDER_TIMEOUT),
             catalog: catalog(),
+            heard_at: now,
             opened_at: now,
         })))
     }

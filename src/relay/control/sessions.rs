@@ -302,14 +302,16 @@ impl<'a> SessionOpener<'a> {
                 let (sql, stream) = (&server.sql.server, Some(control.host()));
                 return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
             }
-            control.start(&start).await.map_err(Failed::Connect)
+            let heard_at = Instant::now();
+            let session = control.start(&start).await.map_err(Failed::Connect)?;
+            Ok((session, heard_at))
         };
         let (report, session) = tokio::join!(server.inspect(settings), streaming);
         let report = report?;
         // The preflight explains a problem better than the error that START_REPLICATION met.
         self.check(&report)?;
         let server_facts = &report.facts.server;
-        let session = session?;
+        let (session, heard_at) = session?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
         let opened_at = Instant::now();
         let look = server.look().await?;
@@ -347,6 +349,7 @@ impl<'a> SessionOpener<'a> {
             in_doubt,
             wal_sender_timeout: server_facts.wal_sender_timeout(),
             catalog,
+            heard_at,
             opened_at,
         })
     }

@@ -16,7 +16,8 @@ const LARGE_ROWS: u64 = 500;
 pub(super) struct Moments {
     /// Kills of the relay, and its starts after it gave up.
     pub(super) relay: Vec<i64>,
-    pub(super) freezes: Vec<i64>,
+    /// From when until when the relay was frozen. Its client may send what it holds as soon as it runs again.
+    pub(super) freezes: Vec<(i64, i64)>,
     pub(super) broker: Vec<i64>,
     pub(super) postgres: Vec<i64>,
     /// Walsenders that were terminated.
@@ -71,7 +72,10 @@ impl Causes {
         };
         let last_of = |moments: &[i64]| last_since(from_ms - IN_FLIGHT_MS, moments);
         let of_source = |moments: &[i64]| last_since(from_ms - WITHDRAWN_MS, moments);
-        let is_frozen = last_of(&moments.freezes).is_some();
+        // Also one that had begun earlier: the client of the broker goes on before the relay notices.
+        let is_frozen = moments.freezes.iter().any(|(frozen_us, thawed_us)| {
+            frozen_us / 1_000 <= until_ms && thawed_us / 1_000 >= from_ms - IN_FLIGHT_MS
+        });
         match (last_of(&moments.relay), last_of(&moments.postgres), last_of(&moments.broker)) {
             (Some(_), Some(_), _) => self.relay_and_postgres += 1,
             (Some(kill_us), None, _) => {

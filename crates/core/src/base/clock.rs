@@ -64,15 +64,14 @@ pub struct MissedTime {
 }
 
 impl MissedTime {
-    pub fn add(&mut self, noticed_at: Instant, missed: Duration) {
+    /// So much more is missed, as is noticed now. `oldest` is the oldest event that counts: time that was
+    /// noticed before it is forgotten.
+    pub fn add(&mut self, noticed_at: Instant, missed: Duration, oldest: Instant) {
+        if self.noticed_at.is_some_and(|noticed_at| noticed_at < oldest) {
+            self.total = Duration::ZERO;
+        }
         self.noticed_at = Some(noticed_at);
         self.total += missed;
-    }
-
-    /// Whether all of it was noticed before that time, so that no later event is concerned.
-    #[must_use]
-    pub fn is_before(&self, at: Instant) -> bool {
-        self.noticed_at.is_none_or(|noticed_at| noticed_at < at)
     }
 
     /// When the event would have happened if the clock had missed nothing, or earlier.

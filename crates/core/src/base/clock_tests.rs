@@ -39,9 +39,12 @@ fn an_event_is_as_old_as_the_clock_and_what_that_has_missed() {
     let began = Instant::now();
     let mut missed = MissedTime::default();
     assert_eq!(missed.corrected(began), began);
-    missed.add(began + 5 * SECOND, SECOND);
-    missed.add(began + 8 * SECOND, 2 * SECOND);
+    missed.add(began + 5 * SECOND, SECOND, began);
+    missed.add(began + 8 * SECOND, 2 * SECOND, began);
     assert_eq!(missed.corrected(began + 4 * SECOND), began + SECOND);
     assert_eq!(missed.corrected(began + 8 * SECOND), began + 5 * SECOND);
     assert_eq!(missed.corrected(began + 9 * SECOND), began + 9 * SECOND);
+    // What was noticed before the oldest event concerns none.
+    missed.add(began + 12 * SECOND, SECOND, began + 9 * SECOND);
+    assert_eq!(missed.corrected(began + 10 * SECOND), began + 9 * SECOND);
 }

@@ -54,14 +54,13 @@ impl ClaimLease {
             state.lapses += 1;
         }
         state.renewed_at = state.renewed_at.max(began);
-        // The next renewal begins later.
-        state.missed = MissedTime::default();
     }
 
     /// The clock has missed so much time, as is noticed now.
     pub fn missed(&self, now: Instant, missed: Duration) {
         let mut state = self.state();
-        state.missed.add(now, missed);
+        let oldest = state.renewed_at;
+        state.missed.add(now, missed, oldest);
         state.renewed_at = earlier(state.renewed_at, missed);
     }
 

@@ -13,6 +13,7 @@ use super::connection::{Channel, Connection, Frame, Phase, Publish, Unknown, clo
 use super::counts::RabbitCounts;
 use crate::broker::{DEAD_LETTERS, Record};
 use crate::life::Life;
+use crate::world::RELAYS_MAX;
 
 /// A connection attempt that is not answered is given up.
 const CONNECT_WITHIN_US: u64 = 5_000_000;
@@ -21,9 +22,6 @@ const HEARTBEATS_US: u64 = 6_000_000;
 /// So often may the connection of a sink be closed over the number of its channels.
 const OVER_CHANNELS_MAX: u64 = 2;
 const FRAME_BYTES: usize = 32 * 1024;
-/// A complaint about a relay that publishes too late.
-const UNHEARD: &str =
-    "fence: a relay sends events although its walsender has waited too long for it";
 /// The names of the queues, and the routing keys that lead to them.
 pub(super) const QUEUES: [&str; 3] = ["bills", "orders", DEAD_LETTERS];
 
@@ -83,8 +81,8 @@ pub(crate) struct Server {
     hides_exchanges: bool,
     /// Whether the processes of each relay stand still.
     frozen: Vec<bool>,
-    /// Relays whose last walsender has ended because it did not hear them.
-    pub(crate) unheard: BTreeSet<usize>,
+    /// How many messages the connections of each relay have written since they were taken out last.
+    pub(super) written: [u64; RELAYS_MAX],
     /// Stored since they were taken out last.
     pub(super) stored: Vec<Record>,
     /// Repetitions that a lost connection or a refusal explains.
@@ -99,7 +97,7 @@ pub(crate) struct Server {
     /// How often each sink has heard that its connection was closed because the user had opened too
     /// many channels.
     over_channels: BTreeMap<(usize, u64), u64>,
-    /// The first complaint about a dead letter, or about a relay.
+    /// The first complaint about a dead letter.
     pub(super) complaint: Option<String>,
     /// The acts of the broker, if a story is written.
     pub(crate) story: Option<Vec<String>>,
@@ -141,7 +139,7 @@ impl Server {
             user_channels_max: [2, usize::MAX][below(&mut random, 2)],
             hides_exchanges: below(&mut random, 4) == 0,
             frozen: vec![false; 3],
-            unheard: BTreeSet::new(),
+            written: [0; RELAYS_MAX],
             stored: Vec::new(),
             explained: 0,
             counts: RabbitCounts::default(),
@@ -421,10 +419,7 @@ impl Server {
             let room = if connection.is_full { takes } else { usize::MAX };
             let (written, left) = connection.write(now_us, room, begins);
             self.counts.socket_full += left as u64;
-            let has_time = !connection.life.was_set_back();
-            if written > 0 && has_time && self.unheard.contains(&connection.relay) {
-                self.complaint.get_or_insert_with(|| UNHEARD.to_owned());
-            }
+            self.written[connection.relay] += written as u64;
         }
         if connection.down_is_cut {
             return;

@@ -135,6 +135,8 @@ impl Broker {
     /// A round of the connections to RabbitMQ, of its queues, and of the relays' ends.
     pub(crate) fn rabbitmq_round(&mut self, round: Round) {
         self.rabbitmq.round(round);
+        let written = std::mem::take(&mut self.rabbitmq.written);
+        self.sent.iter_mut().zip(written).for_each(|(sent, written)| *sent += written);
         self.store_rabbitmq();
     }
 

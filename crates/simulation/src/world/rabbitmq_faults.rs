@@ -44,8 +44,7 @@ impl World {
         let seed = self.random.number();
         let mut broker = locked(&self.broker);
         broker.rabbitmq.draw_from(seed);
-        broker.rabbitmq.unheard.clone_from(&locked(&self.postgres).unheard);
-        let is_away = broker.is_away;
+        let (is_away, sent) = (broker.is_away, broker.sent);
         broker.rabbitmq_round(Round { now_us, late_us, is_away, mood });
         let explained = broker.rabbitmq.take_explained();
         self.report.rabbitmq = broker.rabbitmq.counts();
@@ -54,6 +53,7 @@ impl World {
         drop(broker);
         self.checker.allowed_repeats += explained;
         complaint.into_iter().for_each(|what| self.violates(what));
+        self.judge_sent(sent);
         story.into_iter().flatten().for_each(|line| self.tell_of(About::Detail, || line));
     }
 

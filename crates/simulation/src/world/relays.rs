@@ -7,6 +7,9 @@ use walrelay_core::source::progress::Signature;
 use super::*;
 use crate::scenarios::Reading;
 
+/// Postgres has ended its session, and a peer may have the slot.
+const UNHEARD: &str = "its walsender has waited too long for it";
+
 impl World {
     pub(super) fn relays(&mut self) {
         for index in 0..self.machines.len() {
@@ -56,9 +59,8 @@ impl World {
     fn step(&mut self, index: usize) {
         let is_cut_off = self.script.cut_host == Some(index);
         let is_followed = is_cut_off && self.last_holder != Some(index);
+        let is_unheard = self.is_unheard(index);
         let Some(process) = &mut self.processes[index] else { return };
-        let is_unheard =
-            !process.life.was_set_back() && locked(&self.postgres).unheard.contains(&index);
         // What waits in the Kafka sink still goes to its client.
         let has_ended = self.sink != SinkKind::Kafka && process.has_ended_session();
         let must_not_send = is_followed || is_unheard || has_ended;
@@ -78,10 +80,10 @@ impl World {
         if must_not_send && has_sent {
             let why = match () {
                 () if is_followed => "a peer has the slot",
-                () if is_unheard => "its walsender has waited too long for it",
+                () if is_unheard => UNHEARD,
                 () => "its session has ended",
             };
-            self.violates(format!("fence: a relay sends events although {why}"));
+            self.violates_fence(why);
         }
         self.judge_window(index, shown.in_flight_events);
         if blocks && shown.sink_reachable && !died {
@@ -94,6 +96,28 @@ impl World {
         } else if let Some(ended) = ended {
             self.ended(index, ended);
         }
+    }
+
+    /// Postgres has given up the session of a relay because it has not heard the relay. One whose clock was
+    /// set back cannot know.
+    fn is_unheard(&self, index: usize) -> bool {
+        let process = self.processes[index].as_ref();
+        process.is_some_and(|process| !process.life.was_set_back())
+            && locked(&self.postgres).unheard.contains(&index)
+    }
+
+    /// The threads of connections have sent events since each relay had sent so many.
+    pub(super) fn judge_sent(&mut self, before: [u64; RELAYS_MAX]) {
+        let sent = locked(&self.broker).sent;
+        for index in 0..self.processes.len() {
+            if sent[index] > before[index] && self.is_unheard(index) {
+                self.violates_fence(UNHEARD);
+            }
+        }
+    }
+
+    fn violates_fence(&mut self, why: &str) {
+        self.violates(format!("fence: a relay sends events although {why}"));
     }
 
     fn tell_step(&mut self, index: usize, shown: &Pass) {
@@ -240,7 +264,7 @@ impl World {
         let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
-        let is_alone = self.machines.len() == 1 && !postgres.have_seen_peer.contains(&relay);
+        let is_alone = self.machines.len() == 1 && !postgres.has_seen_peer(relay);
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
         let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;

@@ -319,12 +319,14 @@ impl World {
         }
     }
 
-    /// A relay takes in what comes, and more is to come.
+    /// A relay takes in what comes, and more is to come. Without a session everything is.
     fn receives(&self) -> bool {
         let takes_in = |process: &Process| locked(&process.shown).pass.hold.is_none();
         let takes_in = self.processes.iter().flatten().any(takes_in);
         let postgres = locked(&self.postgres);
-        takes_in && postgres.walsenders.iter().any(|it| it.is_behind(&postgres.wal))
+        let has_session = postgres.slot.as_ref().is_some_and(|slot| slot.active.is_some());
+        let is_behind = postgres.walsenders.iter().any(|it| it.is_behind(&postgres.wal));
+        takes_in && (is_behind || !has_session)
     }
 
     /// Makes the topic anew: events that the slot has not passed, and that the topic does not hold

@@ -114,7 +114,8 @@ impl World {
         let stored: BTreeSet<&str> = by_it.map(|it| it.id.as_str()).collect();
         let is_stored = |number: u64| stored.contains(format!("e{number}").as_str());
         let is_whole = |it: &&Transaction| it.events().all(|event| is_stored(event.number));
-        let again = postgres.wal[from..].iter().filter(|it| had_session || is_whole(it));
+        // Without a session it sends nothing more, and the slot cannot pass a transaction that is not whole.
+        let again = postgres.wal[from..].iter().take_while(|it| had_session || is_whole(it));
         let left = again.flat_map(|it| it.events()).filter(|it| is_stored(it.number)).count();
         drop((postgres, broker));
         if left > 0 {

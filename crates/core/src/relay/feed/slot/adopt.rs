@@ -78,6 +78,7 @@ impl SlotFeed {
         }
         let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
         let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
+        let heard_at = opened.heard_at;
         let sighting = self.sightings.last();
         let session = SlotSession {
             confirmed: floor,
@@ -93,7 +94,7 @@ impl SlotFeed {
         self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
-        self.lease.begins(walsender.clone(), wal_sender_timeout, opened_at);
+        self.lease.begins(walsender.clone(), wal_sender_timeout, heard_at, opened_at);
         self.trace.connected(walsender.clone());
         let host = walsender.host.name.clone();
         self.stall.connected(walsender);

@@ -76,17 +76,19 @@ impl SessionLease {
         }
     }
 
-    /// A session was opened at that time.
+    /// A session was opened, whose walsender has heard the relay at `heard_at` last.
     pub(super) fn begins(
         &mut self,
         walsender: Walsender,
         wal_sender_timeout: Option<Duration>,
+        heard_at: Instant,
         opened_at: Instant,
     ) {
         self.walsender = Some(walsender);
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
-        let opened_at = self.missed.corrected(opened_at);
-        (self.lived_at, self.heard_at, self.ended_at) = (opened_at, opened_at, None);
+        self.heard_at = self.missed.corrected(heard_at);
+        self.lived_at = self.missed.corrected(opened_at);
+        self.ended_at = None;
         self.is_walsender_gone = false;
         if on(Mutant::LeaseNeverExpires) {
             self.length = Duration::from_secs(86_400);
@@ -108,13 +110,10 @@ impl SessionLease {
 
     /// The clock has missed so much time, as is noticed now.
     pub(super) fn missed(&mut self, now: Instant, missed: Duration) {
-        if self.missed.is_before(self.lived_at.min(self.heard_at)) {
-            self.missed = MissedTime::default();
-        }
         if on(Mutant::ShortSuspensionsForgotten) && missed < self.length {
             return;
         }
-        self.missed.add(now, missed);
+        self.missed.add(now, missed, self.lived_at.min(self.heard_at));
         self.lived_at = earlier(self.lived_at, missed);
         self.heard_at = earlier(self.heard_at, missed);
     }

@@ -15,7 +15,7 @@ fn lease() -> (SessionLease, LinkEnd<Walsender, WalsenderAnswer>, Instant) {
     let (link, end) = link();
     let now = Instant::now();
     let mut lease = SessionLease::new(link, now);
-    lease.begins(walsender(7), Some(TIMEOUT), now);
+    lease.begins(walsender(7), Some(TIMEOUT), now, now);
     (lease, end, now)
 }
 
@@ -64,9 +64,13 @@ fn a_session_is_heard_from_when_it_was_opened() {
     assert_eq!(lease.until(), began + 16 * SECOND / 3);
     // What arrived in the session before counts for no other.
     lives(&mut lease, began + 5 * SECOND, Some(began + 5 * SECOND));
-    lease.begins(walsender(8), Some(TIMEOUT), began + SECOND);
+    lease.begins(walsender(8), Some(TIMEOUT), began + SECOND, began + SECOND);
     lives(&mut lease, began + 5 * SECOND, None);
     assert_eq!(lease.until(), began + 19 * SECOND / 3);
+    // The preflight may last longer than START_REPLICATION.
+    lease.begins(walsender(9), Some(TIMEOUT), began + 5 * SECOND, began + 8 * SECOND);
+    lives(&mut lease, began + 9 * SECOND, None);
+    assert_eq!(lease.until(), began + 31 * SECOND / 3);
 }
 
 #[test]
@@ -118,7 +122,7 @@ fn it_is_shorter_by_what_its_clock_has_missed() {
     lives(&mut lease, began + 13 * SECOND / 2, None);
     assert_eq!(lease.until(), began + 19 * SECOND / 2);
     // AND a session whose opening began before is as much older
-    lease.begins(walsender(8), Some(TIMEOUT), began + 4 * SECOND);
+    lease.begins(walsender(8), Some(TIMEOUT), began + 4 * SECOND, began + 4 * SECOND);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
@@ -171,7 +175,7 @@ fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
     assert!(!lease.has_expired(began + 3 * SECOND));
     assert!(lease.has_expired(began + 4 * SECOND));
     // A new session begins a new lease.
-    lease.begins(walsender(8), None, began + 4 * SECOND);
+    lease.begins(walsender(8), None, began + 4 * SECOND, began + 4 * SECOND);
     assert!(!lease.is_walsender_gone());
     assert_eq!(lease.until(), began + 34 * SECOND);
     assert!(!lease.has_expired(began + 4 * SECOND));
@@ -186,6 +190,6 @@ fn without_a_session_nobody_is_asked() {
     assert!(lease.has_expired(began + 4 * SECOND));
     // Nothing is sent in the meantime.
     assert_eq!(lease.sends_until(), began + SECOND);
-    lease.begins(walsender(8), Some(TIMEOUT), began + 2 * SECOND);
+    lease.begins(walsender(8), Some(TIMEOUT), began + 2 * SECOND, began + 2 * SECOND);
     assert_eq!(lease.sends_until(), began + 6 * SECOND);
 }
