@@ -225,6 +225,14 @@ fn doc_comments_name_what_they_document() {
 }
 
 #[test]
+fn functions_are_named_in_the_imperative() {
+    let production = sources().others.iter().filter(|source| source.path.starts_with("crates/"));
+    let production = src().iter().chain(inbox()).chain(production);
+    let found = production.filter(|source| !is_test_file(&source.path));
+    assert_none(found.flat_map(shape::third_person));
+}
+
+#[test]
 fn unsafe_stays_where_it_is_reviewed() {
     assert_none(everything().flat_map(shape::unsafe_code));
 }

@@ -48,7 +48,7 @@ pub(super) fn run(config: &Config, args: &ResumeArgs) -> Result<Exit, Fault> {
     let waits = waiting.is_some();
     let (stop, place) = match (stops.kept.standing(), waiting) {
         (Some(standing), _) => standing,
-        (None, Some((stop, _))) => return Err(needs_token(&stop)),
+        (None, Some((stop, _))) => return Err(token_missing(&stop)),
         (None, None) => return Err(stops.kept.nothing()),
     };
     let resume = || stops.kept.resume(&user_at_host(), &args.reason.reason).map(drop);
@@ -141,7 +141,7 @@ fn resume_over_http(config: &Config, token: &str, reason: &str) -> Result<(), Fa
     }
 }
 
-fn needs_token(stop: &Stop) -> Fault {
+fn token_missing(stop: &Stop) -> Fault {
     Fault::new(
         Exit::Usage,
         "resume.no-token",

@@ -24,14 +24,14 @@ pub(crate) fn check(file: &ConfigFile, visit: &mut Visit) {
     let mut checks = Checks { file, visit };
     checks.polling();
     let delivery = &file.delivery;
-    checks.waits(
+    checks.check_waits(
         &path_of!(ConfigFile.delivery / DeliverySettings.backoff_base),
         delivery.backoff_base,
         &path_of!(ConfigFile.delivery / DeliverySettings.backoff_cap),
         delivery.backoff_cap,
     );
     let source = &file.source.own;
-    checks.waits(
+    checks.check_waits(
         &path_of!(ConfigFile.source / SourceSettings.reconnect_base),
         source.reconnect_base,
         &path_of!(ConfigFile.source / SourceSettings.reconnect_cap),
@@ -125,7 +125,7 @@ impl Checks<'_> {
         self.distinct(values.into(), what, "give each status a value of its own");
     }
 
-    fn waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {
+    fn check_waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {
         if low <= high || self.is_broken(base) || self.is_broken(cap) {
             return;
         }

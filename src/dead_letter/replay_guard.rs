@@ -101,14 +101,14 @@ impl ReplayGuard {
         let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
         if came_back {
             let what = format!("event {id} was replayed and is a dead letter again ({class})");
-            return Err(comes_back(what, letter));
+            return Err(repeated(what, letter));
         }
         let last = self.last_published.get(&route_and_class(letter));
         if last.is_some_and(|at| now - at <= SAME_CLASS_US) {
             let what = format!(
                 "events fail as before: event {id} has just become a dead letter ({class})"
             );
-            return Err(comes_back(what, letter));
+            return Err(repeated(what, letter));
         }
         if new < NEW_LETTERS_MIN || new <= resolved {
             return Ok(());
@@ -125,7 +125,7 @@ impl ReplayGuard {
     }
 }
 
-fn comes_back(what: String, letter: &DeadLetter) -> Fault {
+fn repeated(what: String, letter: &DeadLetter) -> Fault {
     Fault::new(
         Exit::Sink,
         "dead-letter.comes-back",

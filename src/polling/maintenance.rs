@@ -59,7 +59,7 @@ impl Maintenance {
             shared.connected.store(true, Ordering::Relaxed);
             let error = loop {
                 match self.turn(&session, &mut chores, &mut held).await {
-                    Ok(true) => reconnect.works(),
+                    Ok(true) => reconnect.succeeded(),
                     Ok(false) => return Ok(()),
                     Err(error) => break error,
                 }
@@ -206,7 +206,7 @@ pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
             match session.within(quarter, renew_once(&session, &shared, &live, &lapsed)).await {
                 Ok(0) => {
                     shared.lease.renewed(began);
-                    reconnect.works();
+                    reconnect.succeeded();
                     is_locked = false;
                 }
                 Ok(rows) if !std::mem::replace(&mut is_locked, true) => {

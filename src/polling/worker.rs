@@ -89,7 +89,7 @@ impl<'a> Reconnect<'a> {
     }
 
     /// A statement has succeeded, so waits begin short again.
-    pub(crate) fn works(&mut self) {
+    pub(crate) fn succeeded(&mut self) {
         self.backoff.succeeded();
     }
 
@@ -180,7 +180,7 @@ async fn claim_and_settle(
                 return Ok(Some(claim));
             }
         };
-        reconnect.works();
+        reconnect.succeeded();
         if claimed.rows.is_empty() {
             shared.live.end(&claim);
             continue;

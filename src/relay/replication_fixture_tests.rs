@@ -148,7 +148,7 @@ impl Fixture {
         };
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
-        let claim = down.admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
+        let claim = down.admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
         claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
         Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
@@ -196,10 +196,10 @@ impl Fixture {
     }
 
     /// A session begins, before which everything before `floor` was confirmed.
-    pub(crate) fn begins_at(&mut self, floor: u64) {
+    pub(crate) fn begin_session(&mut self, floor: u64) {
         let (floor, replication) = (Lsn::from_wire(floor), self.replication());
-        replication.starts_at(floor, floor, 0, replication.progress.seen());
-        replication.transactions.begins_at(floor);
+        replication.start_at(floor, floor, 0, replication.progress.seen());
+        replication.transactions.begin_session(floor);
         replication.progress.on_connected(floor);
     }
 
@@ -229,7 +229,7 @@ impl Fixture {
 
     pub(crate) fn restart_state_file(&mut self) {
         self.reopen_state_file();
-        self.down().admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
+        self.down().admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
     }
 
     /// The process is killed; the next one has its state file and its broker.
@@ -279,7 +279,7 @@ impl Fixture {
         number: u64,
         events: &[Event<'_>],
     ) -> Result<PacketOutcome, Fault> {
-        self.replication().transactions.begins_at(Lsn::from_wire(number * 100));
+        self.replication().transactions.begin_session(Lsn::from_wire(number * 100));
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(number as u32).0)?;
         let mut last = PacketOutcome::Done;
         for event in events {

@@ -180,7 +180,7 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         if peer_held {
             admitter.state_file.marks.peer_held();
         }
-        admitter.takes_over(("1", 1), "walrelay", 0, SlotSession::default());
+        admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
         assert_eq!(admitter.earlier.is_active(), !peer_held);
     }
 }
@@ -227,7 +227,7 @@ fn a_new_sink_leaves_a_claim_when_nothing_is_in_flight() {
     // GIVEN a sink that is built anew within what is passed over
     assert_eq!(second.receive_part(1, &events[..STEP as usize / 2]), PacketOutcome::Done);
     second.rebuild();
-    second.begins_at(100);
+    second.begin_session(100);
     // WHEN all of the transaction comes THEN none of what is known is published again
     assert_eq!(second.receive_part(1, &events), PacketOutcome::Done);
     assert_eq!(second.receive_commit(1), PacketOutcome::Done);

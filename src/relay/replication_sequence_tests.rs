@@ -62,7 +62,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
     fixture.replication().transactions.interrupt();
     fixture.peers_confirmed(300);
-    fixture.begins_at(300);
+    fixture.begin_session(300);
     assert_eq!((fixture.forgotten(), fixture.replication().flights.events()), (3, 2));
     // WHEN they settle, and what is before it is sent again THEN neither goes back
     fixture.receive(2, &[("e3", "t", "k")]).unwrap();
@@ -77,7 +77,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
 fn taken_over(fixture: &mut Fixture) {
     fixture.replication().transactions.interrupt();
     fixture.peers_confirmed(300);
-    fixture.begins_at(300);
+    fixture.begin_session(300);
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     fixture.confirmed(first + 2);
     // WHEN the sink loses track
     fixture.rebuild();
-    fixture.begins_at(300);
+    fixture.begin_session(300);
     // THEN no event is passed over for another one
     let events = [("e4", "t", "k"), ("e5", "t", "l"), ("e6", "t", "k")];
     for (number, event) in (4..).zip(events) {
@@ -128,7 +128,7 @@ fn an_event_in_the_place_of_another_is_not_passed_over() {
     fixture.confirmed(first + 1);
     fixture.rebuild();
     // WHEN it comes again without its first, whose table has gone
-    fixture.begins_at(100);
+    fixture.begin_session(100);
     assert_eq!(fixture.receive_part(1, &[("e2", "t", "l")]), PacketOutcome::Done);
     // THEN it is not settled, and no event that follows is taken for the second
     let taken = fixture.receive_commit(1);
@@ -138,11 +138,11 @@ fn an_event_in_the_place_of_another_is_not_passed_over() {
 #[test]
 fn another_transaction_without_events_in_the_place_of_a_known_one_stops_the_relay() {
     let mut fixture = Fixture::new(&[]);
-    fixture.begins_at(50);
+    fixture.begin_session(50);
     fixture.commit(&[("e1", "t", "k")]).unwrap();
     fixture.rebuild();
     // WHEN Postgres has gone back, and what commits there now has no event
-    fixture.begins_at(50);
+    fixture.begin_session(50);
     fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(9).0).unwrap();
     let commit = Encoder::tag(b'C').u8(0).u64(100).u64(101).u64(0);
     let fault = fixture.give(&commit.0).unwrap_err();
@@ -155,7 +155,7 @@ fn another_transaction_without_events_in_the_place_of_a_known_one_stops_the_rela
 #[test]
 fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_reported() {
     let mut fixture = Fixture::new(&[]);
-    fixture.begins_at(50);
+    fixture.begin_session(50);
     let first = fixture.replication().flights.next();
     fixture.commit(&[("e1", "t", "k")]).unwrap();
     fixture.commit(&[("e2", "t", "k")]).unwrap();
@@ -163,7 +163,7 @@ fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_repo
     assert_eq!(fixture.forgotten(), 1);
     fixture.replication().transactions.interrupt();
     // GIVEN a session in which Postgres has gone back, and an event in flight of before
-    fixture.begins_at(50);
+    fixture.begin_session(50);
     fixture.confirmed(first + 1);
     fixture.receive(1, &[("e1", "t", "k")]).unwrap();
     assert_eq!(fixture.replication().reportable().to_wire(), 101, "what was sent again");
@@ -180,7 +180,7 @@ fn other_transactions_at_known_positions_stop_the_relay_and_none_of_them_is_repo
 #[test]
 fn when_the_first_relay_comes_back_it_publishes_again_behind_what_another_has_repeated() {
     let mut fixture = Fixture::new(&[]);
-    fixture.begins_at(50);
+    fixture.begin_session(50);
     // GIVEN events that this relay's broker has confirmed, and Postgres does not know it
     let events = [("e1", "t", "k"), ("e2", "t", "k")];
     fixture.commit(&events).unwrap();
@@ -188,7 +188,7 @@ fn when_the_first_relay_comes_back_it_publishes_again_behind_what_another_has_re
     fixture.replication().transactions.interrupt();
     // WHEN another relay has left its trace, and may have repeated the first of them
     fixture.peers_confirmed(51);
-    fixture.begins_at(51);
+    fixture.begin_session(51);
     fixture.broker.set_silent(true);
     fixture.receive(1, &events).unwrap();
     fixture.receive(2, &[("e3", "t", "k"), ("e4", "t", "k")]).unwrap();

@@ -165,7 +165,7 @@ fn a_dead_letter_that_a_takeover_has_dropped_parks_its_key_when_it_is_written_at
     // WHEN another relay has had the slot THEN nothing is parked
     fixture.rebuild();
     fixture.peers_confirmed(100);
-    fixture.begins_at(100);
+    fixture.begin_session(100);
     assert_eq!(fixture.metrics.dlq_parked_keys.get(), 0);
     // AND the event is the one that parks its key once more
     fixture.broker.accept();
@@ -506,8 +506,8 @@ fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     for _ in 0..3 {
         fixture.restart_state_file();
         // As a process leaves it that dies on the second event.
-        fixture.down().admitter.begins(Lsn::from_wire(100));
-        fixture.down().admitter.state_file.crash.takes(1);
+        fixture.down().admitter.begin(Lsn::from_wire(100));
+        fixture.down().admitter.state_file.crash.take_in_hand(1);
     }
     fixture.restart_state_file();
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();

@@ -48,11 +48,11 @@ impl Drop for Site {
 }
 
 fn breaker() -> Fault {
-    Fault::new(Exit::Halted, BREAKER_OPEN, "too many", "", RESUME).stays(Lsn::ZERO, Lsn::ZERO)
+    Fault::new(Exit::Halted, BREAKER_OPEN, "too many", "", RESUME).standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 fn moved() -> Fault {
-    Fault::new(Exit::Slot, "slot.moved", "it was moved", "", RESUME).stays(Lsn::ZERO, Lsn::ZERO)
+    Fault::new(Exit::Slot, "slot.moved", "it was moved", "", RESUME).standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 #[test]

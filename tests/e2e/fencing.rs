@@ -89,7 +89,7 @@ pub(crate) fn insert(site: &Fixture, from: u64) {
 }
 
 /// The relay streams, and its client holds events that the broker does not answer.
-fn holds_events(site: &Fixture, network: &Network) -> RelayProcess {
+fn relay_with_events(site: &Fixture, network: &Network) -> RelayProcess {
     let mut relay = start(network.config(site), &format!("{}_first", site.name));
     relay.wait_ready(LIMIT).unwrap();
     insert(site, 1);
@@ -104,7 +104,7 @@ fn holds_events(site: &Fixture, network: &Network) -> RelayProcess {
 }
 
 /// Another relay takes the slot, and publishes what was held and newer events.
-fn takes_over(site: &Fixture) -> RelayProcess {
+fn take_over(site: &Fixture) -> RelayProcess {
     let mut second = start(site.config(), &format!("{}_second", site.name));
     second.wait_ready(LIMIT).unwrap();
     insert(site, 1 + 2 * EACH);
@@ -112,7 +112,7 @@ fn takes_over(site: &Fixture) -> RelayProcess {
     second
 }
 
-pub(crate) fn holds_nothing(relay: &RelayProcess) {
+pub(crate) fn assert_empty_handed(relay: &RelayProcess) {
     until("nothing in flight", LIMIT, || {
         (metric(relay, "outbox_in_flight_events") == Some(0.0)).then_some(())
     });
@@ -156,14 +156,14 @@ fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: Br
 
     // GIVEN a relay that is frozen while its client holds events
     let site = network.site(kind, "frozen");
-    let mut first = holds_events(&site, &network);
+    let mut first = relay_with_events(&site, &network);
     first.freeze().unwrap();
     // WHEN a second one has published newer events, and the first runs again and reaches its broker
-    let second = takes_over(&site);
+    let second = take_over(&site);
     network.to_broker.cut();
     first.thaw().unwrap();
     until("a standby", LIMIT, || (state(&first) == "standby").then_some(()));
-    holds_nothing(&first);
+    assert_empty_handed(&first);
     // THEN nothing of it stands behind them
     assert_nothing_behind(&site, second, &first);
     // AND it goes on when it gets the slot
@@ -175,12 +175,12 @@ fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: Br
 
     // GIVEN a relay that is cut off from Postgres while its client holds events
     let site = network.site(kind, "cut_off");
-    let mut first = holds_events(&site, &network);
+    let mut first = relay_with_events(&site, &network);
     network.to_postgres.stall();
     // WHEN a second one has published newer events, and the first reaches its broker again
-    let second = takes_over(&site);
+    let second = take_over(&site);
     network.to_broker.cut();
-    holds_nothing(&first);
+    assert_empty_handed(&first);
     // THEN nothing of it stands behind them
     assert!(first.is_running(), "{}", first.tail(20));
     assert_nothing_behind(&site, second, &first);

@@ -44,7 +44,7 @@ fn keys(records: Vec<TopicRecord>) -> Vec<String> {
 
 /// Every start ends with the same fault, until it is acknowledged; then events flow.
 #[track_caller]
-fn stands_until_resumed(scene: &CliFixture<'_>) {
+fn assert_stop_until_resumed(scene: &CliFixture<'_>) {
     for start in 1..=2 {
         let ended = scene.walrelay(&["run"]);
         ended.assert_fault(4, CODE, &["public.outbox", "walrelay resume"]);
@@ -73,7 +73,7 @@ fn gap_while_no_relay_runs(name: &str, has_state_file: bool) {
     assert_eq!(keys(scene.carry(&[&scene.topic()])), ["1"]);
     // WHEN a row is written while the publication does not cover its table THEN no start passes it
     open_gap(&scene);
-    stands_until_resumed(&scene);
+    assert_stop_until_resumed(&scene);
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl PipedRelay {
         let mut relay = PipedRelay { child, admin, log, pipe };
         until("a relay that is ready", LIMIT, || {
             relay.read_log();
-            relay.answers("/readyz").filter(|body| body.starts_with("ready"))
+            relay.answer("/readyz").filter(|body| body.starts_with("ready"))
         });
         relay.fill_log();
         relay
@@ -77,13 +77,13 @@ impl PipedRelay {
     }
 
     /// Sends a request with the token; status and code of the answer.
-    fn asks(&self, first: &str, body: &str) -> (u16, String) {
+    fn ask(&self, first: &str, body: &str) -> (u16, String) {
         let (status, body) = request_at(self.admin, first, Some(TOKEN), body);
-        assert!(self.answers("/livez").is_some(), "/livez is silenced by {first}");
+        assert!(self.answer("/livez").is_some(), "/livez is silenced by {first}");
         (status, body["code"].as_str().unwrap_or_default().to_owned())
     }
 
-    fn answers(&self, path: &str) -> Option<String> {
+    fn answer(&self, path: &str) -> Option<String> {
         get(self.admin, path, ANSWERED_WITHIN).ok().map(|answer| answer.body)
     }
 
@@ -92,11 +92,11 @@ impl PipedRelay {
     fn wait_state(&self, wanted: &str) {
         let up = format!("outbox_state{{state=\"{wanted}\"}} 1");
         until(&format!("state {wanted}"), LIMIT, || {
-            let metrics = self.answers("/metrics").expect("an answer");
+            let metrics = self.answer("/metrics").expect("an answer");
             metrics.contains(&up).then_some(())
         });
         for path in ["/livez", "/readyz", "/status", "/metrics"] {
-            assert!(self.answers(path).is_some(), "{path} is not answered while {wanted}");
+            assert!(self.answer(path).is_some(), "{path} is not answered while {wanted}");
         }
     }
 }
@@ -126,7 +126,7 @@ fn probes_are_answered_while_nobody_reads_the_log() {
     // What it reads at its start must have come.
     site.insert_event("key", 0);
     until("the first event", LIMIT, || {
-        let metrics = relay.answers("/metrics")?;
+        let metrics = relay.answer("/metrics")?;
         metrics.contains("outbox_events_total{outcome=\"published\"} 1").then_some(())
     });
     // WHEN its state changes, twice THEN the admin server says so
@@ -155,15 +155,15 @@ fn requests_and_signals_are_obeyed_while_nobody_reads_the_log() {
     let mut relay = PipedRelay::start(&config);
     // WHEN somebody looks for an event, and begins a job THEN both are done
     let nowhere = "GET /api/find?id=00000000-0000-0000-0000-000000000000";
-    assert_eq!(relay.asks(nowhere, ""), (200, String::new()));
-    let (status, _) = relay.asks("POST /api/dlq/discard", r#"{"key":"none"}"#);
+    assert_eq!(relay.ask(nowhere, ""), (200, String::new()));
+    let (status, _) = relay.ask("POST /api/dlq/discard", r#"{"key":"none"}"#);
     assert_eq!(status, 202);
     // WHEN so much is requested that lines are lost THEN it is done all the same
     for _ in 0..MORE_THAN_WAIT {
         let (status, _) = request_at(relay.admin, "DELETE /api/dlq/job", Some(TOKEN), "");
         assert_eq!(status, 202);
     }
-    assert!(relay.answers("/livez").is_some());
+    assert!(relay.answer("/livez").is_some());
     // WHEN the log is read again THEN it says how many
     let mut log = String::new();
     until("the number of lost lines", LIMIT, || {

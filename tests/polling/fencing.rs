@@ -9,12 +9,12 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use super::{config, polled_site, wait_settled};
-use crate::e2e::fencing::{EACH, KEYS, holds_nothing, insert, stale};
+use crate::e2e::fencing::{EACH, KEYS, assert_empty_handed, insert, stale};
 use crate::support::session::Session;
 use crate::support::{Fixture, LIMIT, metric, shared_postgres, shared_rabbitmq, start, until};
 
 /// A process with rows in hand, of which its broker has seen nothing.
-fn holds_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> RelayProcess {
+fn relay_with_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> RelayProcess {
     let mut behind = short.clone();
     let target = behind.rabbitmq.as_mut().unwrap();
     let direct = format!(":{}", shared_rabbitmq().port());
@@ -41,7 +41,7 @@ fn hold_rows(site: &Fixture, network: &Proxy, first: &RelayProcess, from: u64) {
 fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_them() {
     let network = Proxy::start(shared_rabbitmq().port()).unwrap();
     let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_locked"));
-    let first = holds_rows(&site, &network, &config(&site, "lease = \"2s\""));
+    let first = relay_with_rows(&site, &network, &config(&site, "lease = \"2s\""));
     let other = Session::open(&site.url).unwrap();
     let lock =
         "SELECT count(*) FROM (SELECT FROM outbox WHERE status = 'in_progress' FOR UPDATE) r";
@@ -77,7 +77,7 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
         polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_fencing"));
     let short = config(&site, "lease = \"2s\"");
     // GIVEN a process that is frozen with rows in hand, of which its broker has seen nothing
-    let mut first = holds_rows(&site, &network, &short);
+    let mut first = relay_with_rows(&site, &network, &short);
     first.freeze().unwrap();
     // WHEN another has taken them and published newer ones, and the first runs again
     let mut second = start(short, "polling_fencing_second");
@@ -86,7 +86,7 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     wait_settled(&site, LIMIT);
     network.cut();
     first.thaw().unwrap();
-    holds_nothing(&first);
+    assert_empty_handed(&first);
     // THEN nothing of it stands behind them
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
     let records = site.reader().finish().swap_remove(0);

@@ -142,6 +142,83 @@ pub(crate) fn vague_docs(source: &Source) -> Vec<String> {
     wrong
 }
 
+/// Verbs with which the name of a function begins only if it answers yes or no, as in `contains`. No plural
+/// of a noun is among them.
+const THIRD_PERSON: &[&str] = &[
+    "accepts",
+    "admits",
+    "adopts",
+    "allows",
+    "arrives",
+    "asks",
+    "begins",
+    "belongs",
+    "closes",
+    "comes",
+    "dies",
+    "differs",
+    "finds",
+    "follows",
+    "forgets",
+    "gets",
+    "gives",
+    "goes",
+    "happens",
+    "holds",
+    "keeps",
+    "knows",
+    "leaves",
+    "lets",
+    "lives",
+    "loses",
+    "makes",
+    "meets",
+    "needs",
+    "opens",
+    "owes",
+    "passes",
+    "publishes",
+    "puts",
+    "receives",
+    "recognises",
+    "refuses",
+    "remembers",
+    "says",
+    "sees",
+    "sends",
+    "settles",
+    "spends",
+    "stands",
+    "stays",
+    "takes",
+    "tells",
+    "violates",
+    "waits",
+    "wants",
+];
+
+/// Functions that do something, and whose name is no imperative.
+pub(crate) fn third_person(source: &Source) -> Vec<String> {
+    let code = text::without_tests(&source.code);
+    let mut wrong = Vec::new();
+    for ((at, line), number) in code.split_inclusive('\n').scan(0, with_offset).zip(1..) {
+        let Some(name) = function_name(line) else { continue };
+        let verb = name.split('_').next().unwrap_or(name);
+        let head = code[at..].split(['{', ';']).next().unwrap_or_default();
+        if THIRD_PERSON.contains(&verb) && !head.trim_end().ends_with("-> bool") {
+            wrong.push(format!("{}:{number}: fn {name}: an imperative or a noun", source.path));
+        }
+    }
+    wrong
+}
+
+/// A line, with where it begins.
+fn with_offset<'a>(next: &mut usize, line: &'a str) -> Option<(usize, &'a str)> {
+    let at = *next;
+    *next += line.len();
+    Some((at, line))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,6 +306,19 @@ mod tests {
         assert_eq!(repeated_types(&again).len(), 1);
         assert!(repeated_types(&files("pub struct Kind;", "struct Kind;")).is_empty());
         assert!(repeated_types(&files("pub struct Kind;", "// pub struct Kind;")).is_empty());
+    }
+
+    #[test]
+    fn a_function_named_in_the_third_person_is_caught_unless_it_answers_yes_or_no() {
+        let found = |text: &str| third_person(&Source::new("src/a.rs", text));
+        let told = ["src/a.rs:2: fn takes_over: an imperative or a noun"];
+        assert_eq!(
+            found("// Rows.\npub fn takes_over(\n    a: u8,\n) -> Option<bool> {\n}\n"),
+            told
+        );
+        assert!(
+            found("fn takes(\n    a: u8,\n) -> bool {\n}\nfn take_over(a: u8) {}\n").is_empty()
+        );
     }
 
     #[test]

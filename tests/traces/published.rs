@@ -36,7 +36,7 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
     assert_eq!(sent[&broken].as_deref(), Some("tp"));
     assert_eq!(sent[&own], Some(context(&spans[&own])));
 
-    says_what_was_sent(&case, span, &linked);
+    assert_span(&case, span, &linked);
 
     // THEN the collector knows who sent it, with the headers of the configuration
     let received = case.collector.received();
@@ -51,7 +51,7 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
 
 /// Asserts that the span names the destination, the time of the commit and the outcome.
 #[track_caller]
-fn says_what_was_sent(case: &TraceFixture, span: &Span, id: &str) {
+fn assert_span(case: &TraceFixture, span: &Span, id: &str) {
     let name = &case.site.name;
     let row = |what: &str| case.site.value(&format!("select {what} from outbox where id = '{id}'"));
     let (system, destination) = match case.site.kind() {

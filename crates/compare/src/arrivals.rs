@@ -64,14 +64,14 @@ impl Arrivals {
         u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
     }
 
-    pub(super) fn sends(&self, number: u64, at: Instant) {
+    pub(super) fn note_sent(&self, number: u64, at: Instant) {
         if let Some(sent) = self.sent.get(number as usize) {
             sent.store(self.stamp(at), Relaxed);
         }
     }
 
     /// Counts an event at the consumer; a number that is not of this run is ignored.
-    pub(super) fn arrives(&self, number: u64, at: Instant) {
+    pub(super) fn note_arrived(&self, number: u64, at: Instant) {
         let (stamp, index) = (self.stamp(at), number as usize);
         let Some(sent) = self.sent.get(index).map(|sent| sent.load(Relaxed)) else { return };
         let mut seen = lock(&self.seen);
@@ -214,7 +214,7 @@ fn read(mut target: Box<dyn BenchTarget>, state: &ReaderState) -> Result<(), Fau
         let Ok(label) = serde_json::from_slice::<EventLabel>(&arrival.value) else { continue };
         let current = lock(&state.current).clone();
         if let Some((_, arrivals)) = current.filter(|(run, _)| *run == label.run) {
-            arrivals.arrives(label.n, arrival.at);
+            arrivals.note_arrived(label.n, arrival.at);
         }
     }
     Ok(())

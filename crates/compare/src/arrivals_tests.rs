@@ -11,7 +11,7 @@ fn after(arrivals: &Arrivals, ms: u64) -> Instant {
 fn written(events: u64) -> Arrivals {
     let arrivals = Arrivals::new(events);
     for number in 0..events {
-        arrivals.sends(number, after(&arrivals, number));
+        arrivals.note_sent(number, after(&arrivals, number));
     }
     arrivals
 }
@@ -20,7 +20,7 @@ fn written(events: u64) -> Arrivals {
 fn what_comes_once_and_in_order_is_counted_as_that() {
     let arrivals = written(3);
     for number in 0..3 {
-        arrivals.arrives(number, after(&arrivals, 10 + 2 * number));
+        arrivals.note_arrived(number, after(&arrivals, 10 + 2 * number));
     }
     assert_eq!(arrivals.counts(3), EventCounts::default());
     assert_eq!(arrivals.latencies(0), [10_000, 11_000, 12_000].into_iter().collect());
@@ -33,7 +33,7 @@ fn what_comes_once_and_in_order_is_counted_as_that() {
 fn what_never_comes_is_missing_and_what_comes_again_is_twice() {
     let arrivals = written(4);
     for number in [0, 2, 2, 2] {
-        arrivals.arrives(number, after(&arrivals, 50));
+        arrivals.note_arrived(number, after(&arrivals, 50));
     }
     let counts = EventCounts { missing: 2, duplicated: 2, out_of_order: 0 };
     assert_eq!(arrivals.counts(4), counts);
@@ -43,14 +43,14 @@ fn what_never_comes_is_missing_and_what_comes_again_is_twice() {
 fn order_is_that_of_a_key_and_of_first_deliveries() {
     let arrivals = written(2 * KEYS + 1);
     // Another key may come when it likes.
-    arrivals.arrives(1, after(&arrivals, 1));
-    arrivals.arrives(0, after(&arrivals, 2));
-    arrivals.arrives(2 * KEYS, after(&arrivals, 3));
+    arrivals.note_arrived(1, after(&arrivals, 1));
+    arrivals.note_arrived(0, after(&arrivals, 2));
+    arrivals.note_arrived(2 * KEYS, after(&arrivals, 3));
     assert_eq!(arrivals.counts(0).out_of_order, 0);
-    arrivals.arrives(KEYS, after(&arrivals, 4));
+    arrivals.note_arrived(KEYS, after(&arrivals, 4));
     assert_eq!(arrivals.counts(0).out_of_order, 1);
     // A repetition is no disorder.
-    arrivals.arrives(0, after(&arrivals, 5));
+    arrivals.note_arrived(0, after(&arrivals, 5));
     let counts = EventCounts { missing: 0, duplicated: 1, out_of_order: 1 };
     assert_eq!(arrivals.counts(4), counts);
 }
@@ -58,7 +58,7 @@ fn order_is_that_of_a_key_and_of_first_deliveries() {
 #[test]
 fn what_nobody_wrote_is_none_of_ours() {
     let arrivals = written(1);
-    arrivals.arrives(7, after(&arrivals, 1));
+    arrivals.note_arrived(7, after(&arrivals, 1));
     assert_eq!(arrivals.counts(1), EventCounts { missing: 1, ..EventCounts::default() });
 }
 
@@ -66,10 +66,10 @@ fn what_nobody_wrote_is_none_of_ours() {
 fn seconds_show_what_was_written_and_what_waited() {
     let arrivals = Arrivals::new(4);
     for (number, sent_ms) in [(0, 100), (1, 1100), (2, 1200), (3, 1900)] {
-        arrivals.sends(number, after(&arrivals, sent_ms));
+        arrivals.note_sent(number, after(&arrivals, sent_ms));
     }
     for (number, arrived_ms) in [(1, 1150), (2, 2300), (3, 4000)] {
-        arrivals.arrives(number, after(&arrivals, arrived_ms));
+        arrivals.note_arrived(number, after(&arrivals, arrived_ms));
     }
     let seconds = arrivals.seconds(1, after(&arrivals, 1000));
     let short: Vec<_> =

@@ -87,7 +87,7 @@ impl LoadWriters {
             let (arrivals, runtime) = (Arc::clone(arrivals), runtime.clone());
             move |number| {
                 let (key, payload) = (key(number), payload(run, number));
-                arrivals.sends(number, Instant::now());
+                arrivals.note_sent(number, Instant::now());
                 runtime.block_on(client.execute(&insert, &[&key, &payload])).map(drop)
             }
         };
@@ -130,7 +130,7 @@ pub(super) async fn backlog(
         let keys: Vec<String> = numbers.clone().map(key).collect();
         let payloads: Vec<String> = numbers.clone().map(|number| payload(run, number)).collect();
         let now = Instant::now();
-        numbers.for_each(|number| arrivals.sends(number, now));
+        numbers.for_each(|number| arrivals.note_sent(number, now));
         client.execute(&insert, &[&keys, &payloads]).await.map_err(failed)?;
     }
     Ok(())

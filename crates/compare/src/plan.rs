@@ -149,7 +149,7 @@ impl ComparisonPlan {
     }
 
     /// About how long all of it takes.
-    fn takes(&self) -> Duration {
+    fn length(&self) -> Duration {
         let run = |mode: CaptureMode| mode.warm_up() + self.duration + AROUND_A_RUN;
         let once: Duration = self.modes().into_iter().map(run).sum();
         once * self.rates.len() as u32 + AROUND_A_RUN * 2 * self.drains().len() as u32
@@ -179,7 +179,7 @@ impl ComparisonPlan {
             0 => String::new(),
             count => format!(", {} of {} events", counted(count, "drain"), self.backlog),
         };
-        let about = match self.takes().as_secs_f64().ceil() as u64 {
+        let about = match self.length().as_secs_f64().ceil() as u64 {
             seconds @ 0..120 => format!("{seconds} s"),
             seconds => format!("{} min", seconds.div_ceil(60)),
         };

@@ -20,7 +20,7 @@ fn without_intervals_the_slot_is_measured_alone() {
     let plan = ComparisonPlan::read("5", "none", "10s", 0).unwrap();
     assert_eq!(plan.modes(), [CaptureMode::Cdc]);
     assert_eq!(plan.drains(), []);
-    assert_eq!(plan.takes(), Duration::from_millis(2000 + 10_000 + 1500));
+    assert_eq!(plan.length(), Duration::from_millis(2000 + 10_000 + 1500));
 }
 
 #[test]

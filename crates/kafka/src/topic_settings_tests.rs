@@ -10,7 +10,7 @@ const DEFAULTS: TopicSettings<'static> = TopicSettings {
 };
 
 #[track_caller]
-fn says(settings: TopicSettings<'_>, is_of_dead_letters: bool, words: &[&str]) {
+fn assert_findings(settings: TopicSettings<'_>, is_of_dead_letters: bool, words: &[&str]) {
     let found = judge("t", settings, is_of_dead_letters);
     assert_eq!(found.len(), words.len(), "{found:?}");
     for (finding, word) in found.iter().zip(words) {
@@ -20,25 +20,45 @@ fn says(settings: TopicSettings<'_>, is_of_dead_letters: bool, words: &[&str]) {
 
 #[test]
 fn what_can_hurt_is_named() {
-    says(DEFAULTS, false, &[]);
-    says(TopicSettings::default(), false, &[]);
-    says(TopicSettings { after_max_ms: Some(5_000), ..DEFAULTS }, false, &["5000 ms ahead"]);
-    says(
+    assert_findings(DEFAULTS, false, &[]);
+    assert_findings(TopicSettings::default(), false, &[]);
+    assert_findings(
+        TopicSettings { after_max_ms: Some(5_000), ..DEFAULTS },
+        false,
+        &["5000 ms ahead"],
+    );
+    assert_findings(
         TopicSettings { before_max_ms: Some(60_000), ..DEFAULTS },
         false,
         &["older than 60000 ms"],
     );
-    says(TopicSettings { retention_ms: Some(30_000), ..DEFAULTS }, false, &["for 30 s after"]);
+    assert_findings(
+        TopicSettings { retention_ms: Some(30_000), ..DEFAULTS },
+        false,
+        &["for 30 s after"],
+    );
     // With the broker's time nothing is refused.
     let broker = TopicSettings { by_append_time: true, ..DEFAULTS };
-    says(TopicSettings { after_max_ms: Some(0), before_max_ms: Some(0), ..broker }, false, &[]);
+    assert_findings(
+        TopicSettings { after_max_ms: Some(0), before_max_ms: Some(0), ..broker },
+        false,
+        &[],
+    );
 }
 
 #[test]
 fn dead_letters_must_be_kept() {
     let kept = TopicSettings { retention_ms: Some(-1), ..DEFAULTS };
-    says(kept, true, &[]);
-    says(DEFAULTS, true, &["retention.ms = 604800000 deletes"]);
-    says(TopicSettings { retention_bytes: Some(1 << 30), ..kept }, true, &["retention.bytes"]);
-    says(TopicSettings { cleanup_policy: Some("compact,delete"), ..kept }, true, &["compact"]);
+    assert_findings(kept, true, &[]);
+    assert_findings(DEFAULTS, true, &["retention.ms = 604800000 deletes"]);
+    assert_findings(
+        TopicSettings { retention_bytes: Some(1 << 30), ..kept },
+        true,
+        &["retention.bytes"],
+    );
+    assert_findings(
+        TopicSettings { cleanup_policy: Some("compact,delete"), ..kept },
+        true,
+        &["compact"],
+    );
 }

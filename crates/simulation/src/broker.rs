@@ -349,7 +349,7 @@ pub(crate) struct DirectSink {
     items: BTreeMap<Sequence, Item>,
     answers: Answers,
     reports: Vec<SinkReport>,
-    sends_until: Option<Instant>,
+    send_until: Option<Instant>,
     is_away: bool,
     held_max: usize,
 }
@@ -375,7 +375,7 @@ impl DirectSink {
             items: BTreeMap::new(),
             answers: Answers::default(),
             reports: Vec::new(),
-            sends_until: None,
+            send_until: None,
             is_away: false,
             held_max: window.max(HELD_MIN),
         }
@@ -400,7 +400,7 @@ impl DirectSink {
     }
 
     fn send(&mut self) {
-        if self.sends_until.is_some_and(|until| self.life.instant() >= until) {
+        if self.send_until.is_some_and(|until| self.life.instant() >= until) {
             return;
         }
         if self.items.values().all(|item| item.state != State::Waiting) {
@@ -477,7 +477,7 @@ impl Sink for DirectSink {
     }
 
     fn publish_until(&mut self, limits: PublishLimits) {
-        self.sends_until = Some(limits.begin_until);
+        self.send_until = Some(limits.begin_until);
     }
 
     fn withdraw(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {

@@ -98,7 +98,7 @@ impl Life {
     }
 
     /// The process dies before it has one more effect than these.
-    pub(crate) fn dies_after(&self, effects: u32) {
+    pub(crate) fn die_after(&self, effects: u32) {
         self.fuse.store(effects, Ordering::Relaxed);
     }
 

@@ -190,7 +190,7 @@ impl Postgres {
     }
 
     /// A relay has seen a peer now.
-    pub(crate) fn sees_peer(&mut self, relay: usize, now_unix_us: i64) {
+    pub(crate) fn see_peer(&mut self, relay: usize, now_unix_us: i64) {
         self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
     }
 
@@ -205,14 +205,14 @@ impl Postgres {
     }
 
     /// The process of a relay is gone.
-    pub(crate) fn forgets_peers(&mut self, relay: usize) {
+    pub(crate) fn forget_peers(&mut self, relay: usize) {
         self.looks.remove(&relay);
     }
 
     pub(crate) fn held(&mut self, relay: usize, now_unix_us: i64) -> Option<HeldSlot> {
         let has_peer = self.sessions.iter().any(|it| *it != relay);
         if has_peer {
-            self.sees_peer(relay, now_unix_us);
+            self.see_peer(relay, now_unix_us);
         } else {
             self.looks.entry(relay).or_insert((now_unix_us, None)).0 = now_unix_us;
         }

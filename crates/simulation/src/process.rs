@@ -516,11 +516,12 @@ impl Opener {
 
     /// The preflight finds no other fault than one of the publication.
     fn check(&mut self, postgres: &Postgres, place: &SystemTimeline) -> Result<(), Fault> {
-        let (look, holds_back) = (publication::look(postgres), publication::holds_back(postgres));
+        let (look, missing_rows) =
+            (publication::look(postgres), publication::missing_rows(postgres));
         let confirmed = Lsn::from_wire(postgres.slot.as_ref().map_or(0, |slot| slot.confirmed));
         let doubt = |decoded| publication::in_doubt(postgres, decoded);
-        self.findings.compare(look, holds_back.is_none(), confirmed, doubt)?;
-        holds_back.map_or(Ok(()), Err)?;
+        self.findings.compare(look, missing_rows.is_none(), confirmed, doubt)?;
+        missing_rows.map_or(Ok(()), Err)?;
         self.findings.checked(place.clone());
         Ok(())
     }
@@ -559,7 +560,7 @@ impl Opener {
             let is_other = self.findings.other_holder(&held).is_some();
             if is_other {
                 // It may be the walsender of a process that has died.
-                postgres.sees_peer(self.relay, unix_us);
+                postgres.see_peer(self.relay, unix_us);
             }
             let waits = is_other && !self.is_standby;
             self.is_standby |= waits;

@@ -20,7 +20,7 @@ const VERSION: u32 = 170_000;
 struct Found {
     state: (bool, u32),
     fingerprint: PublicationFingerprint,
-    holds_back: Option<Fault>,
+    missing_rows: Option<Fault>,
 }
 
 thread_local! {
@@ -36,8 +36,8 @@ fn with_found<T>(postgres: &Postgres, then: impl FnOnce(&Found) -> T) -> T {
             Some(found) if found.state == state => found,
             _ => {
                 let fingerprint = PublicationFingerprint::new(facts(postgres), VERSION);
-                let holds_back = fingerprint.holds_back(&settings(SinkKind::Direct).source);
-                Found { state, fingerprint, holds_back }
+                let missing_rows = fingerprint.missing_rows(&settings(SinkKind::Direct).source);
+                Found { state, fingerprint, missing_rows }
             }
         };
         then(last.insert(found))
@@ -54,8 +54,8 @@ pub(crate) fn look(postgres: &Postgres) -> PublicationLook {
 }
 
 /// Why it holds back rows now, if it does.
-pub(crate) fn holds_back(postgres: &Postgres) -> Option<Fault> {
-    with_found(postgres, |found| found.holds_back.clone())
+pub(crate) fn missing_rows(postgres: &Postgres) -> Option<Fault> {
+    with_found(postgres, |found| found.missing_rows.clone())
 }
 
 /// The fault of a publication that was changed while the slot stood still, so that nobody knows whether for
@@ -67,7 +67,7 @@ pub(crate) fn in_doubt(postgres: &Postgres, decoded: Option<i64>) -> Option<Faul
     let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
     let what = "the table was put into the publication while the slot stood still";
     let fault = Fault::new(Exit::Source, "publication.recreated", what, "", "");
-    Some(fault.stays(Lsn::from_wire(confirmed), Lsn::from_wire(postgres.end)))
+    Some(fault.standing(Lsn::from_wire(confirmed), Lsn::from_wire(postgres.end)))
 }
 
 fn facts(postgres: &Postgres) -> PublishedFacts {
@@ -100,7 +100,7 @@ fn facts(postgres: &Postgres) -> PublishedFacts {
 
 /// The state of Postgres for a person who acknowledges a stop.
 pub(crate) fn present(postgres: &Postgres) -> Result<Present, Fault> {
-    if let Some(fault) = holds_back(postgres) {
+    if let Some(fault) = missing_rows(postgres) {
         return Err(fault);
     }
     let look = look(postgres);

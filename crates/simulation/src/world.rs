@@ -365,7 +365,7 @@ impl World {
     }
 
     /// The numbers for one part of this round.
-    fn draws_for(&mut self, part: u64) {
+    fn draw_for(&mut self, part: u64) {
         let round = self.report.rounds << 8 | part;
         self.random = Random::new(self.of_seed ^ Random::new(round).number());
     }
@@ -378,14 +378,14 @@ impl World {
         while self.report.events < self.target || self.script.goes_on() {
             self.round()?;
             self.play_script();
-            self.draws_for(COMMIT);
+            self.draw_for(COMMIT);
             let is_slow = self.slow_rounds > 0;
             self.slow_rounds = self.slow_rounds.saturating_sub(1);
             let commits = self.chance(if is_slow { SLOW_COMMIT } else { self.rates.commit });
             if commits && !self.script.is_still() && self.report.events < self.target {
                 self.commit();
             }
-            self.draws_for(FAULT);
+            self.draw_for(FAULT);
             if self.planned < FAULTS_MAX && self.chance(self.rates.fault) {
                 self.planned += 1;
                 let is_quiet = self.clock.us() < self.quiet_until_us;
@@ -465,7 +465,7 @@ impl World {
 
     fn round(&mut self) -> Result<(), Violation> {
         self.report.rounds += 1;
-        self.draws_for(JUMP);
+        self.draw_for(JUMP);
         let round_us = if self.slow_rounds > 0 { SLOW_ROUND_US } else { self.rates.round_us };
         let mut jump = 1 + below(&mut self.random, 2 * round_us);
         if let Some(back) = self.postgres_back_us {
@@ -473,7 +473,7 @@ impl World {
         }
         self.clock.advance(jump);
         self.mend(self.clock.us());
-        self.draws_for(LAZY);
+        self.draw_for(LAZY);
         if self.chance(CHECKPOINT) {
             locked(&self.postgres).checkpoint();
         }
@@ -505,7 +505,7 @@ impl World {
         let records = new.to_vec();
         drop(broker);
         if let Some(id) = late {
-            self.violates(format!("fence: {id} is stored from a relay that waits behind a peer"));
+            self.violate(format!("fence: {id} is stored from a relay that waits behind a peer"));
         }
         if counts_letters {
             records.iter().for_each(|record| self.judge_burst(record));
@@ -531,7 +531,7 @@ impl World {
         self.kafka_round(jump_us, late_us);
         self.rabbitmq_round(late_us);
         locked(&self.broker).arrive(late_us);
-        self.draws_for(STORE);
+        self.draw_for(STORE);
         if !self.chance(self.rates.store) {
             return;
         }

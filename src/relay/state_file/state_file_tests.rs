@@ -30,7 +30,7 @@ fn mark(commit: u64, ordinal: u64) -> Mark {
 /// A process that has marked these events, reported `reported`, and died.
 fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     let mut process = path.open();
-    process.takes_over((SYSTEM, 1), "slot", 0, at(40));
+    process.take_over((SYSTEM, 1), "slot", 0, at(40));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -38,7 +38,7 @@ fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
 
 /// The marks that the next process believes.
 fn left(path: &OwnPath, confirmed: u64) -> Vec<Mark> {
-    path.open().takes_over((SYSTEM, 1), "slot", 0, at(confirmed)).iter().collect()
+    path.open().take_over((SYSTEM, 1), "slot", 0, at(confirmed)).iter().collect()
 }
 
 fn stopped(code: &str) -> Remembered {
@@ -76,9 +76,9 @@ fn a_file_that_is_cut_off_or_of_another_version_is_begun_anew() {
 fn a_second_process_at_once_does_without() {
     let path = OwnPath::new();
     let mut first = path.open();
-    first.takes_over((SYSTEM, 1), "slot", 0, at(0));
+    first.take_over((SYSTEM, 1), "slot", 0, at(0));
     let mut second = path.open();
-    assert!(second.takes_over((SYSTEM, 1), "slot", 0, at(0)).iter().next().is_none());
+    assert!(second.take_over((SYSTEM, 1), "slot", 0, at(0)).iter().next().is_none());
     assert!(!second.marks.is_on());
     first.marks.push(mark(100, 0));
     first.marks.write();

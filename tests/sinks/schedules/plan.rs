@@ -18,7 +18,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    fn returns_as(self) -> Option<u16> {
+    fn return_code(self) -> Option<u16> {
         match self {
             Fate::Returned(code) => Some(code),
             Fate::ReturnedAndNacked => Some(312),
@@ -130,7 +130,7 @@ impl Held {
 
     fn send_back(&mut self, tag: u64, peer: &mut Peer) {
         let (published, fate, sent_back) = self.0.get_mut(&tag).expect("a tag that is held");
-        if let Some(code) = fate.returns_as()
+        if let Some(code) = fate.return_code()
             && !std::mem::replace(sent_back, true)
         {
             peer.send_back(published, code);

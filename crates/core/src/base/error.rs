@@ -68,7 +68,7 @@ impl Fault {
 
     /// The stop stays until somebody acknowledges it.
     #[must_use]
-    pub fn stays(self, from: Lsn, to: Lsn) -> Fault {
+    pub fn standing(self, from: Lsn, to: Lsn) -> Fault {
         Fault { doubt: Some(Box::new(Doubt { from, to })), ..self }
     }
 

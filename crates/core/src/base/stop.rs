@@ -84,7 +84,7 @@ impl Stop {
         let what = format!("stopped since {since}, and not acknowledged: {}", self.what);
         let (from, to) =
             (self.from.parse().unwrap_or_default(), self.to.parse().unwrap_or_default());
-        Some(Fault::new(exit, code, what, self.place.clone(), self.mend.clone()).stays(from, to))
+        Some(Fault::new(exit, code, what, self.place.clone(), self.mend.clone()).standing(from, to))
     }
 
     pub fn since(&self) -> String {

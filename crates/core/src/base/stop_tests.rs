@@ -6,7 +6,7 @@ fn the_next_process_ends_with_the_same_fault_and_says_since_when() {
     let (from, to) = (Lsn::from_wire(0x10), Lsn::from_wire(0x20));
     for (code, exit) in CODES {
         let fault = Fault::new(exit, code, "rows are missing", "slot s", "walrelay resume");
-        let stop = Stop::of(&fault.clone().stays(from, to), 1_000_000);
+        let stop = Stop::of(&fault.clone().standing(from, to), 1_000_000);
         let json = serde_json::to_string(&stop).unwrap();
         let again = serde_json::from_str::<Stop>(&json).unwrap().fault().unwrap();
         assert_eq!((again.code, again.exit), (code, exit));

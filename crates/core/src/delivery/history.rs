@@ -58,7 +58,7 @@ pub struct CommitHistory {
 impl CommitHistory {
     /// Everything committed before `floor` is confirmed, by whomever, and was committed until
     /// `until_us`. Of what follows, everything before `received` was received by this process.
-    pub fn starts_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
+    pub fn start_at(&mut self, floor: Lsn, until_us: i64, received: Lsn) {
         // A session that received nothing has shown no more than the one before.
         let is_new = floor != self.recent_from || on(Mutant::FloorTimeRenewed);
         if is_new && floor > received || self.recent_from.is_zero() {
@@ -71,13 +71,13 @@ impl CommitHistory {
     }
 
     /// A session begins, in which the server sends what was committed at `from` or later.
-    pub fn begins_at(&mut self, from: Lsn) {
+    pub fn begin_session(&mut self, from: Lsn) {
         self.expected = self.recent.partition_point(|it| it.commit_lsn < from);
     }
 
     /// A transaction begins: whether it is the one that must come next. Then it has come, also if none
     /// of its changes is an event any more, as when their table was dropped.
-    pub fn recognises(&mut self, sent: CommitId) -> bool {
+    pub fn recognise(&mut self, sent: CommitId) -> bool {
         let is_known = self.recent.get(self.expected) == Some(&sent);
         self.expected += usize::from(is_known);
         is_known
@@ -85,18 +85,18 @@ impl CommitHistory {
 
     /// The first event of a transaction comes that was not recognised. `was_received` says that one was
     /// received at its position, or over it, and had no event.
-    pub fn meets(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
+    pub fn check_new(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
             return match sent.commit_unix_us <= self.earlier_until_us {
                 true => Ok(()),
-                false => Err(self.differs(Some(sent))),
+                false => Err(self.difference(Some(sent))),
             };
         }
         match self.recent.get(self.expected) {
-            Some(_) => return Err(self.differs(Some(sent))),
-            None if was_received => return Err(self.differs(Some(sent))),
+            Some(_) => return Err(self.difference(Some(sent))),
+            None if was_received => return Err(self.difference(Some(sent))),
             None if self.recent.back().is_some_and(|last| last.commit_lsn >= sent.commit_lsn) => {
-                return Err(self.differs(Some(sent)));
+                return Err(self.difference(Some(sent)));
             }
             None => self.add(sent),
         }
@@ -105,9 +105,9 @@ impl CommitHistory {
 
     /// The server has sent everything before `position` in this session.
     #[inline]
-    pub fn passes(&self, position: Lsn) -> Result<(), OtherHistory> {
+    pub fn check_sent(&self, position: Lsn) -> Result<(), OtherHistory> {
         match self.recent.get(self.expected) {
-            Some(known) if known.commit_lsn < position => Err(self.differs(None)),
+            Some(known) if known.commit_lsn < position => Err(self.difference(None)),
             _ => Ok(()),
         }
     }
@@ -125,7 +125,7 @@ impl CommitHistory {
     }
 
     #[cold]
-    fn differs(&self, sent: Option<CommitId>) -> OtherHistory {
+    fn difference(&self, sent: Option<CommitId>) -> OtherHistory {
         let is_before = |it: &CommitId| sent.is_none_or(|sent| it.commit_lsn < sent.commit_lsn);
         let before = self.recent.iter().take(self.expected).take_while(|it| is_before(it)).last();
         OtherHistory {

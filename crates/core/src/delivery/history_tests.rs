@@ -16,14 +16,14 @@ fn lsn(value: u64) -> Lsn {
 
 /// A transaction with an event comes.
 fn receive(history: &mut CommitHistory, sent: CommitId) -> Result<(), OtherHistory> {
-    if history.recognises(sent) { Ok(()) } else { history.meets(sent, false) }
+    if history.recognise(sent) { Ok(()) } else { history.check_new(sent, false) }
 }
 
 /// One that has received three transactions since it began at 100.
 fn history() -> CommitHistory {
     let mut history = CommitHistory::default();
-    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
-    history.begins_at(lsn(100));
+    history.start_at(lsn(100), 1_000, Lsn::ZERO);
+    history.begin_session(lsn(100));
     for (at, xid) in [(110, 1), (120, 2), (130, 3)] {
         assert_eq!(receive(&mut history, commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
     }
@@ -34,7 +34,7 @@ fn history() -> CommitHistory {
 fn the_same_transactions_may_come_again_from_wherever_the_slot_stands() {
     let mut history = history();
     for from in [90, 100, 115, 130, 131] {
-        history.begins_at(lsn(from));
+        history.begin_session(lsn(from));
         // Before 100 they are of another process, and known by their time alone.
         if from < 100 {
             assert_eq!(receive(&mut history, commit(95, 9, 1_000)), Ok(()));
@@ -44,7 +44,7 @@ fn the_same_transactions_may_come_again_from_wherever_the_slot_stands() {
                 assert_eq!(receive(&mut history, commit(at, xid, 1_000 + i64::from(xid))), Ok(()));
             }
         }
-        assert_eq!(history.passes(lsn(140)), Ok(()));
+        assert_eq!(history.check_sent(lsn(140)), Ok(()));
     }
 }
 
@@ -52,7 +52,7 @@ fn the_same_transactions_may_come_again_from_wherever_the_slot_stands() {
 fn what_differs_is_missing_or_was_not_known_is_another_history() {
     let found = |sent: &[CommitId]| {
         let mut history = history();
-        history.begins_at(lsn(110));
+        history.begin_session(lsn(110));
         sent.iter().find_map(|it| receive(&mut history, *it).err())
     };
     let first = commit(110, 1, 1_001);
@@ -68,19 +68,19 @@ fn what_differs_is_missing_or_was_not_known_is_another_history() {
         assert_eq!(found(&[first, other]), Some(expected));
     }
     let mut history = history();
-    history.begins_at(lsn(110));
+    history.begin_session(lsn(110));
     assert_eq!(receive(&mut history, first), Ok(()));
-    assert_eq!(history.passes(lsn(120)), Ok(()), "not sent yet");
+    assert_eq!(history.check_sent(lsn(120)), Ok(()), "not sent yet");
     let expected = OtherHistory { same_until: lsn(110), known: second, sent: None };
-    assert_eq!(history.passes(lsn(121)), Err(expected));
+    assert_eq!(history.check_sent(lsn(121)), Err(expected));
 }
 
 #[test]
 fn a_known_transaction_may_come_again_without_events() {
     // GIVEN one whose rows were of a table that does not exist any more
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(100), lsn(100), 1_000, Lsn::ZERO);
-    transactions.begins_at(lsn(100));
+    transactions.start_at(lsn(100), lsn(100), 1_000, Lsn::ZERO);
+    transactions.begin_session(lsn(100));
     let sent = [commit(110, 1, 1_001), commit(120, 2, 1_002)];
     for it in sent {
         transactions.begin(it);
@@ -88,20 +88,20 @@ fn a_known_transaction_may_come_again_without_events() {
         transactions.commit(Lsn::ZERO, 0);
     }
     // WHEN it comes again, with nothing that is an event now
-    transactions.begins_at(lsn(110));
+    transactions.begin_session(lsn(110));
     transactions.begin(sent[0]);
     transactions.commit(Lsn::ZERO, 0);
     // THEN it has come, and what follows it is compared as before
-    assert_eq!(transactions.passes(lsn(120)), Ok(()));
+    assert_eq!(transactions.check_sent(lsn(120)), Ok(()));
     transactions.begin(commit(120, 7, 1_002));
-    assert!(transactions.passes(lsn(121)).is_err());
+    assert!(transactions.check_sent(lsn(121)).is_err());
     assert!(transactions.check().is_err());
 }
 
 #[test]
 fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
     let mut history = history();
-    history.begins_at(lsn(80));
+    history.begin_session(lsn(80));
     assert_eq!(receive(&mut history, commit(90, 9, 1_000)), Ok(()));
     assert!(receive(&mut history, commit(95, 9, 1_001)).is_err());
 }
@@ -109,20 +109,20 @@ fn what_was_committed_later_than_all_before_the_floor_is_another_history() {
 #[test]
 fn what_left_the_memory_is_known_by_its_time_and_the_floor_itself_by_its_identity() {
     let mut history = CommitHistory::default();
-    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
-    history.begins_at(lsn(100));
+    history.start_at(lsn(100), 1_000, Lsn::ZERO);
+    history.begin_session(lsn(100));
     // The first may be committed at the floor, and long after that was confirmed.
     let all = (0..=RECENT_MAX as u64).map(|at| commit(100 + 10 * at, 1, 5_000 + at as i64));
     for sent in all.clone() {
         assert_eq!(receive(&mut history, sent), Ok(()));
     }
-    history.begins_at(lsn(100));
+    history.begin_session(lsn(100));
     for sent in all {
         assert_eq!(receive(&mut history, sent), Ok(()));
     }
     // WHEN a session begins behind the last one THEN another transaction in the place of that is another history
     let last = lsn(100 + 10 * RECENT_MAX as u64);
-    history.begins_at(Lsn::from_wire(last.to_wire() + 1));
+    history.begin_session(Lsn::from_wire(last.to_wire() + 1));
     assert!(
         receive(&mut history, CommitId { commit_lsn: last, xid: 9, commit_unix_us: 9_000 })
             .is_err()
@@ -133,24 +133,24 @@ fn what_left_the_memory_is_known_by_its_time_and_the_floor_itself_by_its_identit
 fn a_floor_behind_all_that_was_received_leaves_what_has_begun_behind_it() {
     let mut history = history();
     // GIVEN a transaction that was not received to its end, and a floor that was reported before it
-    history.starts_at(lsn(125), 1_000, lsn(122));
+    history.start_at(lsn(125), 1_000, lsn(122));
     // WHEN another comes in its place THEN it is another history
-    history.begins_at(lsn(125));
+    history.begin_session(lsn(125));
     let other = commit(130, 3, 9_000);
     assert!(receive(&mut history, other).is_err());
     // AND it may come again itself, and one before the floor is known by its time
-    history.begins_at(lsn(105));
+    history.begin_session(lsn(105));
     assert_eq!(receive(&mut history, commit(110, 9, 1_002)), Ok(()));
     assert!(receive(&mut history, commit(110, 9, 1_003)).is_err());
-    history.begins_at(lsn(125));
+    history.begin_session(lsn(125));
     assert_eq!(receive(&mut history, commit(130, 3, 1_003)), Ok(()));
 }
 
 #[test]
 fn a_floor_up_to_which_all_was_received_leaves_what_is_known() {
     let mut history = history();
-    history.starts_at(lsn(140), 9_000, lsn(140));
-    history.begins_at(lsn(110));
+    history.start_at(lsn(140), 9_000, lsn(140));
+    history.begin_session(lsn(110));
     assert!(receive(&mut history, commit(110, 9, 1_001)).is_err());
 }
 
@@ -158,9 +158,9 @@ fn a_floor_up_to_which_all_was_received_leaves_what_is_known() {
 fn a_session_that_received_nothing_leaves_the_time_of_the_one_before() {
     // GIVEN a relay that knows a position, and two sessions there of which the first ends at once
     let mut history = CommitHistory::default();
-    history.starts_at(lsn(100), 1_000, Lsn::ZERO);
-    history.starts_at(lsn(100), 5_000, lsn(50));
-    history.begins_at(lsn(40));
+    history.start_at(lsn(100), 1_000, Lsn::ZERO);
+    history.start_at(lsn(100), 5_000, lsn(50));
+    history.begin_session(lsn(40));
     // WHEN a transaction before the position was committed after that was known
     // THEN it is of another history
     assert!(receive(&mut history, commit(90, 9, 2_000)).is_err());
@@ -169,13 +169,13 @@ fn a_session_that_received_nothing_leaves_the_time_of_the_one_before() {
 #[test]
 fn a_peer_that_was_ahead_leaves_the_time_and_one_that_was_behind_everything() {
     let mut ahead = history();
-    ahead.starts_at(lsn(200), 2_000, lsn(140));
-    ahead.begins_at(lsn(110));
+    ahead.start_at(lsn(200), 2_000, lsn(140));
+    ahead.begin_session(lsn(110));
     assert_eq!(receive(&mut ahead, commit(150, 8, 2_000)), Ok(()));
     assert!(receive(&mut ahead, commit(160, 9, 2_001)).is_err());
     let mut behind = history();
-    behind.starts_at(lsn(125), 2_000, lsn(140));
-    behind.begins_at(lsn(125));
+    behind.start_at(lsn(125), 2_000, lsn(140));
+    behind.begin_session(lsn(125));
     assert!(receive(&mut behind, commit(130, 9, 1_003)).is_err());
 }
 
@@ -226,8 +226,8 @@ impl World {
         world.published.clone_from(&world.log);
         world.sending = world.log.len();
         let floor = world.end();
-        world.transactions.starts_at(floor, floor, world.clock, Lsn::ZERO);
-        world.transactions.begins_at(floor);
+        world.transactions.start_at(floor, floor, world.clock, Lsn::ZERO);
+        world.transactions.begin_session(floor);
         world
     }
 
@@ -245,7 +245,7 @@ impl World {
 
     fn receive(&mut self) -> Result<(), OtherHistory> {
         let Some(next) = self.log.get(self.sending).copied() else {
-            return self.transactions.passes(self.end());
+            return self.transactions.check_sent(self.end());
         };
         self.sending += 1;
         self.transactions.begin(next);
@@ -263,7 +263,7 @@ impl World {
         self.transactions.interrupt();
         self.sending = self.sending.saturating_sub(back).min(self.log.len());
         let from = self.log.get(self.sending).map_or(self.end(), |next| next.commit_lsn);
-        self.transactions.begins_at(from);
+        self.transactions.begin_session(from);
     }
 
     fn put_back(&mut self, back: usize) {

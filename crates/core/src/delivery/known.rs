@@ -11,7 +11,7 @@
 //! then the mark of a2 does not count.
 //!
 //! Besides marks there is what the topics hold ([`super::stored`]). For each event there is one
-//! decision ([`KnownEvents::passes_over`]): what a topic says that was read overrules a mark of an
+//! decision ([`KnownEvents::pass_over`]): what a topic says that was read overrules a mark of an
 //! event that was published, because the topic may have been made anew, or a key may have gone back in
 //! it. A dead letter stands elsewhere, so its mark counts whatever the topic says.
 
@@ -150,7 +150,7 @@ impl KnownEvents {
 
     /// A transaction begins, of which nothing is known from topics.
     #[inline]
-    pub fn begins(&mut self, commit_lsn: Lsn) {
+    pub fn begin(&mut self, commit_lsn: Lsn) {
         if commit_lsn > self.until && (self.is_active() || !self.republished.is_empty()) {
             self.forget();
         }
@@ -158,7 +158,7 @@ impl KnownEvents {
 
     /// Whether this event must not be published again, and where that is known from. If it must, no
     /// later event of its key will be passed over.
-    pub fn passes_over(
+    pub fn pass_over(
         &mut self,
         position: Position,
         fingerprint: Fingerprint,

@@ -25,7 +25,7 @@ fn mark(commit: u64, key: u32) -> Mark {
 }
 
 fn passes_over(known: &mut KnownEvents, fingerprint: Fingerprint) -> bool {
-    known.passes_over(Position::default(), fingerprint, Stored::Unknown).is_some()
+    known.pass_over(Position::default(), fingerprint, Stored::Unknown).is_some()
 }
 
 /// Which of the events from `from` on are passed over, given as commit and key, when they come in
@@ -34,7 +34,7 @@ fn passed_over(marks: &[Mark], from: u64, events: &[(u64, u32)]) -> Vec<u64> {
     let mut known = KnownEvents::default();
     known.load(marks.iter().copied(), Lsn::from_wire(from));
     let over = |&&(commit, key): &&(u64, u32)| {
-        known.begins(Lsn::from_wire(commit));
+        known.begin(Lsn::from_wire(commit));
         known.is_active() && passes_over(&mut known, Fingerprint { event: commit, key })
     };
     events.iter().filter(over).map(|(commit, _)| *commit).collect()
@@ -78,9 +78,9 @@ fn a_marked_event_is_passed_over_once_and_an_older_mark_is_not_loaded() {
     assert!(!passes_over(&mut known, of(10, 1)));
     assert!(passes_over(&mut known, of(20, 2)));
     assert!(!passes_over(&mut known, of(20, 2)), "one mark is one event");
-    known.begins(Lsn::from_wire(30));
+    known.begin(Lsn::from_wire(30));
     assert!(known.is_active());
-    known.begins(Lsn::from_wire(31));
+    known.begin(Lsn::from_wire(31));
     assert!(!known.is_active());
 }
 
@@ -119,7 +119,7 @@ fn what_topics_have_refuted_is_forgotten_but_for_dead_letters() {
     let of = |commit, key| Fingerprint { event: commit, key };
     assert!(!passes_over(&mut known, of(10, 1)));
     assert!(passes_over(&mut known, of(20, 2)));
-    known.begins(Lsn::from_wire(21));
+    known.begin(Lsn::from_wire(21));
     assert!(!known.is_active());
 }
 
@@ -128,7 +128,7 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     let prefix = ConfirmedPrefix { commit_lsn: Lsn::from_wire(20), events: 2, digest: 0 };
     let decide = |known: &mut KnownEvents, (commit, ordinal), stored| {
         let fingerprint = Fingerprint { event: commit << 8 | ordinal, key: 1 };
-        known.passes_over(at(commit, ordinal), fingerprint, stored).is_some()
+        known.pass_over(at(commit, ordinal), fingerprint, stored).is_some()
     };
     let claimed = || {
         let mut known = KnownEvents::default();
@@ -137,7 +137,7 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     };
     // GIVEN a claim of two events THEN these are known, and no other
     let mut known = claimed();
-    known.begins(Lsn::from_wire(20));
+    known.begin(Lsn::from_wire(20));
     assert!(known.is_active());
     let found = [0, 1, 2].map(|ordinal| decide(&mut known, (20, ordinal), Stored::Unknown));
     assert_eq!((found, known.takes_overruled()), ([true, true, false], false));
@@ -162,9 +162,9 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     let fingerprint = Fingerprint { event: 30 << 8, key: 2 };
     let letter = Mark { position: at(30, 0), fingerprint, is_dead_letter: true };
     known.load([letter].into_iter(), Lsn::ZERO);
-    assert!(known.passes_over(at(30, 0), fingerprint, Stored::No).is_some());
+    assert!(known.pass_over(at(30, 0), fingerprint, Stored::No).is_some());
     assert!(!known.takes_overruled());
     let mut known = claimed();
-    known.begins(Lsn::from_wire(21));
+    known.begin(Lsn::from_wire(21));
     assert!(!known.is_active());
 }

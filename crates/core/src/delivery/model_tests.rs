@@ -134,7 +134,7 @@ impl World {
     /// Everything before the next unsent transaction's commit record has been sent.
     fn keepalive(&mut self) {
         let sent = self.sending.checked_sub(1).map_or(Lsn::from_wire(1), end_lsn);
-        self.transactions.passes(sent).expect("all before it was sent");
+        self.transactions.check_sent(sent).expect("all before it was sent");
         self.progress.on_keepalive(sent);
     }
 
@@ -169,7 +169,7 @@ impl World {
         let kept = self.forgotten_below.len().saturating_sub(lost_reports).max(1);
         self.forgotten_below.truncate(kept);
         let remembered = self.forgotten_below[kept - 1];
-        self.transactions.begins_at(remembered);
+        self.transactions.begin_session(remembered);
         self.progress.on_connected(remembered);
         self.sending =
             (0..self.rows.len()).find(|n| commit_lsn(*n) >= remembered).unwrap_or(self.rows.len());

@@ -115,7 +115,7 @@ impl Prefixes {
     }
 
     /// This transaction ends. A claim of more events than it has is refuted.
-    pub fn ends(&mut self, commit_lsn: Lsn) -> Result<(), PrefixRefuted> {
+    pub fn end_transaction(&mut self, commit_lsn: Lsn) -> Result<(), PrefixRefuted> {
         match self.claim.take_if(|claim| claim.commit_lsn == commit_lsn) {
             Some(_) => Err(PrefixRefuted),
             None => Ok(()),

@@ -51,7 +51,7 @@ fn a_claim_is_verified_when_as_many_events_were_received() {
     let mut open = claimed(2);
     receive(&mut open, 0, 3 * STEP).unwrap();
     assert_eq!(open.settled(u64::MAX), Some(prefix_of(0, 3)));
-    assert_eq!(open.ends(LSN), Ok(()));
+    assert_eq!(open.end_transaction(LSN), Ok(()));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn other_events_in_their_places_or_fewer_refute_it() {
     assert_eq!(receive(&mut claimed(1), 7, STEP), Err(PrefixRefuted));
     let mut open = claimed(2);
     receive(&mut open, 0, STEP + 1).unwrap();
-    assert_eq!(open.ends(LSN), Err(PrefixRefuted));
+    assert_eq!(open.end_transaction(LSN), Err(PrefixRefuted));
     // One of them was not looked at.
     let mut open = claimed(1);
     receive(&mut open, 0, 1).unwrap();
@@ -74,7 +74,7 @@ fn another_transaction_neither_has_the_claim_nor_loses_it() {
     let mut open = claimed(1);
     begin(&mut open, Lsn::from_wire(4));
     receive(&mut open, 3, STEP).unwrap();
-    assert_eq!(open.ends(Lsn::from_wire(4)), Ok(()));
+    assert_eq!(open.end_transaction(Lsn::from_wire(4)), Ok(()));
     begin(&mut open, LSN);
     assert_eq!(receive(&mut open, 3, STEP), Err(PrefixRefuted));
 }
@@ -126,5 +126,5 @@ fn events_that_are_missing_or_not_identified_make_no_prefix() {
 fn on_another_timeline_a_claim_is_forgotten() {
     let mut open = claimed(2);
     open.forget();
-    assert_eq!(open.ends(LSN), Ok(()));
+    assert_eq!(open.end_transaction(LSN), Ok(()));
 }

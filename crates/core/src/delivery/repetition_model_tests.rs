@@ -139,7 +139,7 @@ impl World {
             let position = Position { commit_lsn: self.commit(event), ordinal: event as u64 };
             let fingerprint = self.with(event, |it| Fingerprint::of(position, it));
             let found = self.with(event, |it| stored.take(it, position.commit_lsn));
-            if let Some(from) = known.passes_over(position, fingerprint, found) {
+            if let Some(from) = known.pass_over(position, fingerprint, found) {
                 if from == KnownFrom::Topic && !life.is_peer {
                     self.marks.push(Mark { position, fingerprint, is_dead_letter: false });
                 }
@@ -286,7 +286,7 @@ fn decided(records: &[usize], marks: &[(usize, bool)]) -> [(Stored, bool); 3] {
         let position = position(&world, event);
         let fingerprint = world.with(event, |it| Fingerprint::of(position, it));
         let found = world.with(event, |it| stored.take(it, position.commit_lsn));
-        (found, known.passes_over(position, fingerprint, found).is_some())
+        (found, known.pass_over(position, fingerprint, found).is_some())
     })
 }
 

@@ -58,12 +58,12 @@ const WHOLE: u64 = u64::MAX;
 
 impl Transactions {
     /// A session begins, in which the server sends what was committed at `from` or later.
-    pub fn begins_at(&mut self, from: Lsn) {
-        self.history.begins_at(from);
+    pub fn begin_session(&mut self, from: Lsn) {
+        self.history.begin_session(from);
     }
 
     pub fn begin(&mut self, commit: CommitId) {
-        let is_checked = self.history.recognises(commit);
+        let is_checked = self.history.recognise(commit);
         self.receiving = Some(Receiving { commit, ordinal: 0, is_checked });
         self.is_unfinished |= all_of(commit.commit_lsn) > self.until;
     }
@@ -81,12 +81,12 @@ impl Transactions {
         let last = self.committed.back().map_or(Lsn::ZERO, |it| it.reported_as).max(self.settled);
         let overlaps = commit.commit_lsn < last && !on(Mutant::OverlapUnseen);
         let was_received = all_of(commit.commit_lsn) <= self.until || overlaps;
-        self.history.meets(*commit, was_received)
+        self.history.check_new(*commit, was_received)
     }
 
     /// The server has sent everything before `position` in this session.
-    pub fn passes(&self, position: Lsn) -> Result<(), OtherHistory> {
-        if on(Mutant::SkipByLsnAlone) { Ok(()) } else { self.history.passes(position) }
+    pub fn check_sent(&self, position: Lsn) -> Result<(), OtherHistory> {
+        if on(Mutant::SkipByLsnAlone) { Ok(()) } else { self.history.check_sent(position) }
     }
 
     /// Whether all of the open transaction was admitted before.
@@ -194,8 +194,8 @@ impl Transactions {
     /// Everything committed before `floor` is confirmed. A Postgres that crashes later may send it again;
     /// while it remembers the position, it skips by the same rule. Everything before `known` was committed
     /// until `until_us`, and everything before `received` was received by this process.
-    pub fn starts_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
-        self.history.starts_at(known, until_us, received);
+    pub fn start_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
+        self.history.start_at(known, until_us, received);
         self.until = self.until.max(Position { commit_lsn: floor, ordinal: 0 });
     }
 

@@ -62,7 +62,7 @@ fn a_rewind_admits_again_from_there() {
 #[test]
 fn what_the_slot_had_confirmed_before_the_first_session_is_known() {
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(200), lsn(200), 0, Lsn::ZERO);
+    transactions.start_at(lsn(200), lsn(200), 0, Lsn::ZERO);
     assert_eq!(receive(&mut transactions, 100, 2, None), [] as [u64; 0]);
     assert_eq!(receive(&mut transactions, 200, 2, None), [0, 1], "its commit is not before 200");
 }
@@ -145,7 +145,7 @@ fn no_transaction_commits_within_the_commit_record_of_another() {
             assert_eq!(transactions.settle(1), lsn(210));
         }
         // WHEN Postgres is put back, and sends another one that begins before that
-        transactions.begins_at(lsn(110));
+        transactions.begin_session(lsn(110));
         let other = CommitId { commit_lsn: lsn(205), xid: 1, commit_unix_us: 1 };
         transactions.begin(other);
         assert_eq!(transactions.check().unwrap_err().sent, Some(other), "{settles_first}");
@@ -158,8 +158,8 @@ fn no_transaction_commits_within_the_commit_record_of_another() {
 #[test]
 fn nothing_is_clear_within_a_transaction_that_counts_as_known() {
     let mut transactions = Transactions::default();
-    transactions.starts_at(lsn(1000), lsn(1000), 5, Lsn::ZERO);
-    transactions.begins_at(lsn(100));
+    transactions.start_at(lsn(1000), lsn(1000), 5, Lsn::ZERO);
+    transactions.begin_session(lsn(100));
     let other = CommitId { commit_lsn: lsn(200), xid: 1, commit_unix_us: 9 };
     transactions.begin(other);
     assert!(transactions.is_known() && !transactions.is_clear());

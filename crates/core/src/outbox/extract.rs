@@ -53,7 +53,7 @@ impl Plan {
             let type_oid = relation.columns[at].type_oid;
             let field_type = FieldType::of(type_oid);
             if binary && field_type == FieldType::Other {
-                return Err(needs_text(&table, name, type_oid));
+                return Err(text_only(&table, name, type_oid));
             }
             types[slot] = field_type;
             route.json_forms[slot] = JsonForm::of(type_oid);
@@ -146,7 +146,7 @@ impl Plan {
     }
 }
 
-fn needs_text(table: &str, column: &str, type_oid: u32) -> Fault {
+fn text_only(table: &str, column: &str, type_oid: u32) -> Fault {
     Fault::new(
         Exit::Source,
         NEEDS_TEXT,

@@ -105,14 +105,14 @@ impl Admitter {
 
     /// There is a new session. An earlier process has marked what it knew to be confirmed beyond the
     /// position of the slot. Returns what it claims of a transaction.
-    pub fn takes_over(
+    pub fn take_over(
         &mut self,
         system: (&str, u32),
         slot: &str,
         restores: u64,
         session: SlotSession,
     ) -> Option<ConfirmedPrefix> {
-        let left = self.state_file.takes_over(system, slot, restores, Some(session));
+        let left = self.state_file.take_over(system, slot, restores, Some(session));
         self.earlier.load(&left, session.confirmed)
     }
 
@@ -125,8 +125,8 @@ impl Admitter {
 
     /// The events that follow are of this transaction.
     #[inline]
-    pub fn begins(&mut self, commit_lsn: Lsn) {
-        self.state_file.crash.begins(commit_lsn);
+    pub fn begin(&mut self, commit_lsn: Lsn) {
+        self.state_file.crash.begin(commit_lsn);
         self.earlier.begin(commit_lsn);
     }
 
@@ -149,7 +149,7 @@ impl Admitter {
             sink,
             clock,
         };
-        let offered = match self.state_file.crash.takes(number.crash_ordinal) {
+        let offered = match self.state_file.crash.take_in_hand(number.crash_ordinal) {
             None => self.publish(candidate, handover),
             Some(deaths) => {
                 let text = format!("the process has died on it {deaths} times");
@@ -158,7 +158,7 @@ impl Admitter {
                 self.give_up(candidate, reason, handover)
             }
         };
-        self.state_file.crash.lets_go();
+        self.state_file.crash.release();
         let reserved = self.scratch.take_reserved_headers();
         if reserved > 0 && matches!(offered, Ok(Offered::Taken(_))) {
             policy.note_reserved_headers(reserved, number.position.commit_lsn);

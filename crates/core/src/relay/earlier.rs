@@ -70,7 +70,7 @@ impl EarlierEvents {
     pub fn begin(&mut self, commit_lsn: Lsn) {
         self.received(commit_lsn);
         if !self.topics.is_active() {
-            self.marked.begins(commit_lsn);
+            self.marked.begin(commit_lsn);
         }
     }
 
@@ -118,7 +118,7 @@ impl EarlierEvents {
             false => Some(Stored::Unknown),
         };
         let Some(stored) = stored else { return Earlier::TopicUnread };
-        let known = self.marked.passes_over(position, fingerprint, stored);
+        let known = self.marked.pass_over(position, fingerprint, stored);
         known.map_or(Earlier::Unknown, Earlier::Published)
     }
 }

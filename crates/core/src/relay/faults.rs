@@ -72,7 +72,7 @@ pub fn breaker_open(burst: &Burst, next: &DeadLetterCause, settings: &DeadLetter
         "walrelay dlq list shows what they have in common: mend that; if all of them are to be dead letters, raise dead_letter.burst_max
 then: walrelay resume. Until then every start ends with this; this event is held, nothing is lost or skipped",
     )
-    .stays(position.commit_lsn, position.commit_lsn)
+    .standing(position.commit_lsn, position.commit_lsn)
 }
 
 /// The dead-letter topic will never accept this dead letter, or the broker no event at all.
@@ -130,7 +130,7 @@ pub fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Faul
         format!("slot {}", source.slot),
         "check source.url; if the database was replaced on purpose, see that nothing of the old one is missing, then: walrelay resume",
     )
-    .stays(Lsn::ZERO, Lsn::ZERO)
+    .standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 /// The slot was moved, and no other relay was seen to move it.
@@ -162,7 +162,7 @@ pub fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover
              walrelay resume, to go on from {found}"
         ),
     )
-    .stays(known, found)
+    .standing(known, found)
 }
 
 /// The database ends before a position that was read from it.
@@ -178,7 +178,7 @@ pub fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
         "compare the outbox with the broker: events after the restored position were published \
          and are gone from the database; then: walrelay resume, to go on from the slot",
     )
-    .stays(found, seen)
+    .standing(found, seen)
 }
 
 /// The database sends other transactions where it has sent some before, which this relay has `read`.
@@ -204,7 +204,7 @@ pub fn other_history(source: &SourceSettings, other: &OtherHistory, read: Lsn) -
              which has not passed the other transactions"
         ),
     )
-    .stays(*same_until, read)
+    .standing(*same_until, read)
 }
 
 /// No stop stands, and the state file that would have one may be `missing`.

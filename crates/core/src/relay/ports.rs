@@ -92,10 +92,10 @@ pub trait StopKeeper: Send + Sync {
     fn restores(&self) -> u64;
 
     /// A session is of this system.
-    fn meets(&self, system_id: &str);
+    fn note_system(&self, system_id: &str);
 
     /// This process reads the slot at this place.
-    fn reads_at(&self, place: &SystemTimeline);
+    fn note_reading(&self, place: &SystemTimeline);
 }
 
 /// The state file of a process that does not hold the slot yet.

@@ -60,7 +60,7 @@ impl SessionFindings {
 
     /// A session is requested; everything before this position is known to be confirmed.
     pub fn requested(&mut self, confirmed: Lsn) {
-        self.history.begins(confirmed, self.sightings.last());
+        self.history.begin(confirmed, self.sightings.last());
     }
 
     /// The next looks run on a new connection.
@@ -143,7 +143,7 @@ impl SessionFindings {
     /// name of its state.
     pub fn take(&mut self, place: &SystemTimeline) -> (Seen, Option<(Fault, String)>) {
         let doubt = self.doubt.take().map(|doubt| (doubt.fault, doubt.digest));
-        (self.history.ends(place), doubt)
+        (self.history.end(place), doubt)
     }
 }
 

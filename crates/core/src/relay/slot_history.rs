@@ -121,7 +121,7 @@ pub enum Mover {
 impl SlotHistory {
     /// A session is requested; everything before `ours` is known to be confirmed. `held` is the slot
     /// as it was seen when this relay held it last.
-    pub(super) fn begins(&mut self, ours: Lsn, held: Option<Sighting>) {
+    pub(super) fn begin(&mut self, ours: Lsn, held: Option<Sighting>) {
         *self = SlotHistory {
             place: self.place.take(),
             own_pid: self.own_pid,
@@ -135,7 +135,7 @@ impl SlotHistory {
     /// The next looks run on a new connection, to this place.
     pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
-            self.begins(Lsn::ZERO, None);
+            self.begin(Lsn::ZERO, None);
             self.before = LastSight::default();
         }
         self.place = Some(place);
@@ -289,7 +289,7 @@ impl SlotHistory {
 
     /// Ends the looks, and returns the facts that were seen before this relay held the slot at
     /// `place`.
-    pub(super) fn ends(&mut self, place: &SystemTimeline) -> Seen {
+    pub(super) fn end(&mut self, place: &SystemTimeline) -> Seen {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);
         Seen {

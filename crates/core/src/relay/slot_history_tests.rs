@@ -41,12 +41,12 @@ fn history() -> (SlotHistory, Instant) {
     let mut history = SlotHistory::default();
     history.connected(place(1));
     history.opened(OWN);
-    history.begins(lsn(100), None);
+    history.begin(lsn(100), None);
     (history, Instant::now())
 }
 
 fn confirmed(history: &mut SlotHistory) -> Option<u64> {
-    history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire() / 8)
+    history.end(&place(1)).peers.map(|peers| peers.confirmed.to_wire() / 8)
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn what_a_peer_confirmed_while_it_was_seen_and_right_after_is_a_peers() {
         peer_may_have_held: true,
         peer_held: true,
     };
-    assert_eq!(history.ends(&place(1)), seen);
+    assert_eq!(history.end(&place(1)), seen);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_gap_before_the_last_move_is_told() {
     let later = now + GAP_MAX * 2;
     history.look(&slot(170, None), later);
     let peers = PeerProgress { confirmed: lsn(170), seen_unix_us: 0, gap: Some(GAP_MAX * 2) };
-    assert_eq!(history.ends(&place(1)).peers, Some(peers));
+    assert_eq!(history.end(&place(1)).peers, Some(peers));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn what_nobody_or_another_program_moved_is_no_peers() {
             history.look(slot, at);
             at += PEER_ENDS_WITHIN;
         }
-        let Seen { peers, mover, .. } = history.ends(&place(1));
+        let Seen { peers, mover, .. } = history.end(&place(1));
         (peers.map(|peers| peers.confirmed.to_wire() / 8), mover)
     };
     assert_eq!(moved(&[slot(150, None)]), (None, Mover::Unseen));
@@ -126,7 +126,7 @@ fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
     history.look(&slot(150, relay(PEER)), now);
     let recreated = HeldSlot { decoded: Some(0), ..slot(200, None) };
     history.look(&recreated, now);
-    let Seen { peers, mover, .. } = history.ends(&place(1));
+    let Seen { peers, mover, .. } = history.end(&place(1));
     assert_eq!((peers.map(|peers| peers.confirmed), mover), (Some(lsn(150)), Mover::Recreated));
 }
 
@@ -153,10 +153,10 @@ fn a_position_of_another_timeline_counts_for_nothing() {
     history.look(&slot(150, relay(PEER)), now);
     history.connected(place(2));
     history.look(&slot(90, None), now);
-    assert_eq!(history.ends(&place(2)).peers, None);
-    history.begins(lsn(90), None);
+    assert_eq!(history.end(&place(2)).peers, None);
+    history.begin(lsn(90), None);
     history.look(&slot(150, relay(PEER)), now);
-    assert_eq!(history.ends(&place(1)).peers, None, "the session is on another one");
+    assert_eq!(history.end(&place(1)).peers, None, "the session is on another one");
 }
 
 /// A relay that held the slot, with a peer that had a session so long before.
@@ -165,7 +165,7 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
     let at = start + Duration::from_secs(100);
     let peer_at = peer_before.map(|before| at - before);
     let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at, looked_at: at };
-    history.begins(lsn(100), Some(held));
+    history.begin(lsn(100), Some(held));
     (history, at + Duration::from_secs(30))
 }
 
@@ -176,7 +176,7 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
         let look = HeldSlot { run, ..look };
         let (mut history, now) = blind(peer_before.map(Duration::from_secs));
         history.look(&look, now);
-        let Seen { peers, mover, peer_may_have_held, .. } = history.ends(&place(1));
+        let Seen { peers, mover, peer_may_have_held, .. } = history.end(&place(1));
         let is_there = look.has_peer || peer_before == Some(1);
         assert_eq!(peer_may_have_held, is_there);
         (peers.and_then(|peers| peers.gap), mover)
@@ -215,7 +215,7 @@ fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_sessi
         history.look(&slot(150, relay(PEER)), now);
         history.look(&slot(150, None), now);
         history.opened(OWN);
-        history.begins(lsn(150), looked_after.map(|after| held(now + after)));
+        history.begin(lsn(150), looked_after.map(|after| held(now + after)));
         // Frozen meanwhile: a relay had the slot, and has gone.
         history.look(&slot(200, None), now + GAP_MAX * 4);
         assert_eq!(confirmed(&mut history), moved, "{looked_after:?}");
@@ -232,7 +232,7 @@ fn a_peer_that_the_watch_has_seen_without_a_session_counts_until_a_later_look_do
         sightings.look(&slot(100, relay(OWN)), at(0));
         looks.iter().for_each(|(seconds, look)| sightings.look(look, at(*seconds)));
         let (mut history, _) = history();
-        history.begins(lsn(100), sightings.last());
+        history.begin(lsn(100), sightings.last());
         history.look(&HeldSlot { decoded: Some(12), ..slot(150, None) }, at(4000));
         confirmed(&mut history)
     };
@@ -258,10 +258,10 @@ fn a_crash_may_hide_a_peer_that_this_process_has_ever_seen() {
         let peer_at = before.map(|before| now - before);
         let held_by =
             Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
-        history.begins(lsn(100), Some(held_by));
+        history.begin(lsn(100), Some(held_by));
         let run = if is_same_run { run("a") } else { crashed("a") };
         history.look(&HeldSlot { run, ..slot(100, None) }, now);
-        assert_eq!(history.ends(&place(1)).peer_may_have_held, held, "{before:?} {is_same_run}");
+        assert_eq!(history.end(&place(1)).peer_may_have_held, held, "{before:?} {is_same_run}");
     }
 }
 
@@ -273,9 +273,9 @@ fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
         let at = Instant::now();
         let held =
             Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at), looked_at: at };
-        history.begins(lsn(100), Some(held));
+        history.begin(lsn(100), Some(held));
         history.look(&HeldSlot { run: run_now, ..peer_at(confirmed) }, at + blind_for);
-        history.ends(&place(1)).peer_may_have_held
+        history.end(&place(1)).peer_may_have_held
     };
     let short = Duration::from_secs(1);
     assert!(!is_takeover(run("a"), 100, short));
@@ -292,11 +292,11 @@ fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
         let (mut history, now) = history();
         let peer_at = peer.then_some(now);
         let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
-        history.begins(lsn(100), Some(held));
+        history.begin(lsn(100), Some(held));
         let confirmed_flush = Lsn::from_wire(position);
         let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..slot(0, None) };
         history.look(&look, now);
-        history.ends(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
+        history.end(&place(1)).peers.map(|peers| peers.confirmed.to_wire())
     };
     let at = |position, decoded| beside(false, position, decoded);
     assert_eq!(at(8 * 200 + 3, 10), Some(8 * 200 + 3));

@@ -231,7 +231,7 @@ impl StandingStops {
     }
 
     /// This process waits because of a fault, until it is resumed.
-    pub fn waits(&self, fault: &Fault) -> Stop {
+    pub fn halt(&self, fault: &Fault) -> Stop {
         let mut state = self.state();
         let stop = match &state.standing {
             Some((stop, _)) => stop.clone(),
@@ -257,7 +257,7 @@ impl StandingStops {
         let goes_on = state.resumed;
         if goes_on {
             (state.halted, state.resumed) = (None, false);
-            state.begins();
+            state.begin_anew();
         }
         goes_on
     }
@@ -364,11 +364,11 @@ impl StopKeeper for StandingStops {
         self.state().remembered.restores
     }
 
-    fn meets(&self, system_id: &str) {
+    fn note_system(&self, system_id: &str) {
         self.state().met_system = Some(system_id.to_owned());
     }
 
-    fn reads_at(&self, place: &SystemTimeline) {
+    fn note_reading(&self, place: &SystemTimeline) {
         let mut state = self.state();
         state.reads = true;
         if let Some(seen) = state.unwritten.take() {
@@ -403,7 +403,7 @@ impl State {
     }
 
     /// The process that has waited begins anew.
-    fn begins(&mut self) {
+    fn begin_anew(&mut self) {
         (self.reads, self.unwritten, self.is_publication_unwritten) = (false, None, false);
         self.remember_last();
     }

@@ -129,11 +129,11 @@ fn at(system: &str, timeline: u32) -> SystemTimeline {
 }
 
 fn breaker() -> Fault {
-    Fault::new(Exit::Halted, BREAKER_OPEN, "too many", "", RESUME).stays(Lsn::ZERO, Lsn::ZERO)
+    Fault::new(Exit::Halted, BREAKER_OPEN, "too many", "", RESUME).standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 fn moved() -> Fault {
-    Fault::new(Exit::Slot, "slot.moved", "it was moved", "", RESUME).stays(Lsn::ZERO, Lsn::ZERO)
+    Fault::new(Exit::Slot, "slot.moved", "it was moved", "", RESUME).standing(Lsn::ZERO, Lsn::ZERO)
 }
 
 fn missing() -> Fault {
@@ -252,7 +252,7 @@ fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_wait
     assert_eq!((stops.restores(), site.process(true, true).restores()), (0, 0), "not restored");
     let went_back = faults::went_back(&site.source(), Lsn::from_wire(300), Lsn::from_wire(200));
     stops.keep(&went_back);
-    stops.waits(&went_back);
+    stops.halt(&went_back);
     assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
     site.process(true, true).resume("alice@host", "compared").unwrap();
     assert!(stops.may_go_on());
@@ -277,14 +277,14 @@ fn a_process_that_waits_goes_on_when_it_is_resumed_or_its_file_says_so() {
     let site = Site::new();
     // GIVEN one that waits because of a fault that nothing keeps
     let stops = site.process(true, false);
-    assert_eq!(stops.waits(&missing()).code, "slot.missing");
+    assert_eq!(stops.halt(&missing()).code, "slot.missing");
     assert!(!stops.may_go_on());
     assert_eq!(stops.resume("token@host", "").unwrap().code, "slot.missing");
     assert!(stops.may_go_on());
     assert!(!stops.may_go_on(), "once");
     // GIVEN one that waits because of a stop in the file WHEN a command acknowledges it
     stops.keep(&breaker());
-    stops.waits(&breaker());
+    stops.halt(&breaker());
     assert!(!stops.may_go_on());
     site.process(true, false).resume("alice@host", "").unwrap();
     assert!(stops.may_go_on());
@@ -335,7 +335,7 @@ fn where_the_slot_was_read_last_outlives_the_process() {
     let site = Site::new();
     let stops = site.process(true, false);
     assert_eq!(stops.last_place(), None);
-    stops.reads_at(&at("7", 2));
+    stops.note_reading(&at("7", 2));
     Remembering(Arc::clone(&stops)).saw(Lsn::from_wire(9));
     assert_eq!(site.process(true, false).last_place(), Some((at("7", 2), Lsn::from_wire(9))));
 }
@@ -345,7 +345,7 @@ fn what_a_start_sees_before_it_is_judged_does_not_replace_what_the_last_process_
     let site = Site::new();
     let place = at("7", 1);
     let first = site.process(true, false);
-    first.reads_at(&place);
+    first.note_reading(&place);
     Remembering(Arc::clone(&first)).saw(Lsn::from_wire(900));
     // GIVEN a database that was set back WHEN the preflight of the next process looks at it
     let next = site.process(true, false);
@@ -355,7 +355,7 @@ fn what_a_start_sees_before_it_is_judged_does_not_replace_what_the_last_process_
     assert_eq!(next.last_place(), last);
     assert_eq!(site.process(true, false).last_place(), last);
     // WHEN it was judged and reads the slot THEN what it sees counts
-    next.reads_at(&place);
+    next.note_reading(&place);
     assert_eq!(site.process(true, false).last_place(), Some((place, Lsn::from_wire(50))));
 }
 
@@ -370,7 +370,7 @@ fn the_next_process_knows_the_publication_once_this_one_reads_the_slot() {
     // THEN the next one has the same doubt
     let next = site.process(true, false);
     assert_eq!(compare(&next), Comparison::First);
-    next.reads_at(&at("7", 1));
+    next.note_reading(&at("7", 1));
     assert_eq!(compare(&site.process(true, false)), Comparison::InOrder);
 }
 
@@ -379,7 +379,7 @@ fn another_system_stops_the_next_process_which_is_of_that_system() {
     let site = Site::new();
     let stops = site.process(false, true);
     stops.system.learn("7");
-    stops.meets("8");
+    stops.note_system("8");
     stops.keep(&faults::system_changed(&site.source(), "7", "8"));
     for (system, stands) in [("8", true), ("7", false)] {
         let next = site.process(false, true);

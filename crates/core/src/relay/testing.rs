@@ -101,7 +101,7 @@ impl MemoryFile {
     #[must_use]
     pub fn process(&self, system_id: &str) -> StateFile {
         let mut process = self.open();
-        process.takes_over((system_id, 1), "slot", 0, None);
+        process.take_over((system_id, 1), "slot", 0, None);
         process
     }
 

@@ -110,7 +110,7 @@ pub fn in_doubt(
             super::fingerprint::compare_and_resume(settings)
         ),
     );
-    Some(fault.stays(slot.confirmed_flush, end))
+    Some(fault.standing(slot.confirmed_flush, end))
 }
 
 /// A row that was not written by the transaction that made the publication, and not before the

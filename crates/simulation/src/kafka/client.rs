@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Whether it takes a record.
-    pub(super) fn accepts(
+    pub(super) fn admit(
         &self,
         topic: usize,
         partition: Option<i32>,

@@ -63,7 +63,7 @@ impl World {
             _ => {}
         }
         for index in (0..postgres.walsenders.len()).rev() {
-            self.draws_for(WALSENDER + index as u64);
+            self.draw_for(WALSENDER + index as u64);
             if self.chance(self.rates.send) {
                 let messages = 1 + below(&mut self.random, 24) as usize;
                 postgres.send(index, messages, now_us);

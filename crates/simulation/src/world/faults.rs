@@ -43,7 +43,7 @@ impl World {
             soon_us += below(&mut self.random, LONG_US);
         }
         if self.sink == SinkKind::Rabbitmq && kind.leaves_others() {
-            soon_us = self.lasts_long(soon_us);
+            soon_us = self.prolong(soon_us);
         }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
@@ -91,10 +91,10 @@ impl World {
         let length = below(&mut self.random, 15_000_000);
         let Some(process) = &self.processes[index] else { return };
         match kind {
-            FaultKind::Kill => process.life.dies_after(fuse),
+            FaultKind::Kill => process.life.die_after(fuse),
             FaultKind::Stop => {
                 process.stop();
-                self.asks_to_stop(index);
+                self.ask_to_stop(index);
             }
             FaultKind::Freeze => {
                 self.frozen_until_us[index] = soon_us + length;

@@ -14,7 +14,7 @@ impl World {
         if self.sink != SinkKind::Kafka {
             return;
         }
-        self.draws_for(KAFKA);
+        self.draw_for(KAFKA);
         let is_busy = self.chance(self.rates.store);
         let arrives = if is_busy { 1 + below(&mut self.random, 4) as usize } else { 0 };
         let now_us = self.clock.us();

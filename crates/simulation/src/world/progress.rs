@@ -31,7 +31,7 @@ const LONG_ROUNDS: u64 = 200;
 impl World {
     /// Some of what leaves other destinations as they are lasts long, and nothing else happens
     /// meanwhile. Returns until when.
-    pub(super) fn lasts_long(&mut self, soon_us: u64) -> u64 {
+    pub(super) fn prolong(&mut self, soon_us: u64) -> u64 {
         if below(&mut self.random, LASTS_LONG) > 0 {
             return soon_us;
         }
@@ -69,7 +69,7 @@ impl World {
         let waited_us = now_us - standing.since_us;
         if waited_us > WAITS_US && round - standing.since_round > WAITS_ROUNDS {
             let waited_ms = waited_us / 1_000;
-            self.violates(format!(
+            self.violate(format!(
                 "progress: event {event} waits for {waited_ms} ms with nothing in its way"
             ));
         }

@@ -35,7 +35,7 @@ impl World {
         if self.sink != SinkKind::Rabbitmq {
             return;
         }
-        self.draws_for(RABBITMQ);
+        self.draw_for(RABBITMQ);
         let now_us = self.clock.us();
         let mood = Mood {
             refuses: now_us < self.refuses_until_us,
@@ -52,7 +52,7 @@ impl World {
         let story = if self.tells { broker.rabbitmq.story.replace(Vec::new()) } else { None };
         drop(broker);
         self.checker.allowed_repeats += explained;
-        complaint.into_iter().for_each(|what| self.violates(what));
+        complaint.into_iter().for_each(|what| self.violate(what));
         self.judge_sent(sent);
         story.into_iter().flatten().for_each(|line| self.tell_of(About::Detail, || line));
     }

@@ -13,7 +13,7 @@ const UNHEARD: &str = "its walsender has waited too long for it";
 impl World {
     pub(super) fn relays(&mut self) {
         for index in 0..self.machines.len() {
-            self.draws_for(RELAY + index as u64);
+            self.draw_for(RELAY + index as u64);
             if self.processes[index].is_none() {
                 self.start(index);
                 continue;
@@ -83,12 +83,12 @@ impl World {
                 () if is_unheard => UNHEARD,
                 () => "its session has ended",
             };
-            self.violates_fence(why);
+            self.violate_fence(why);
         }
         self.judge_window(index, shown.in_flight_events);
         if blocks && shown.sink_reachable && !died {
             let what = "status: the broker takes no messages, and is shown as one that does";
-            self.violates(what.to_owned());
+            self.violate(what.to_owned());
         }
         self.tell_step(index, &shown);
         if died {
@@ -111,13 +111,13 @@ impl World {
         let sent = locked(&self.broker).sent;
         for index in 0..self.processes.len() {
             if sent[index] > before[index] && self.is_unheard(index) {
-                self.violates_fence(UNHEARD);
+                self.violate_fence(UNHEARD);
             }
         }
     }
 
-    fn violates_fence(&mut self, why: &str) {
-        self.violates(format!("fence: a relay sends events although {why}"));
+    fn violate_fence(&mut self, why: &str) {
+        self.violate(format!("fence: a relay sends events although {why}"));
     }
 
     fn tell_step(&mut self, index: usize, shown: &Pass) {
@@ -130,7 +130,7 @@ impl World {
     /// Postgres notices the end of a process, unless no packet of its host arrives.
     fn sessions_end(&self, relay: usize) {
         let mut postgres = locked(&self.postgres);
-        postgres.forgets_peers(relay);
+        postgres.forget_peers(relay);
         if self.script.cut_host != Some(relay) {
             postgres.sessions.remove(&relay);
         }
@@ -139,7 +139,7 @@ impl World {
     fn judge_window(&mut self, relay: usize, in_flight: u64) {
         let window = self.machines[relay].window as u64;
         if in_flight > window {
-            self.violates(format!("bounds: {in_flight} events are in flight, of {window}"));
+            self.violate(format!("bounds: {in_flight} events are in flight, of {window}"));
         }
     }
 
@@ -185,7 +185,7 @@ impl World {
         // No two relays have the same, and no two processes that follow each other.
         let signature = Signature::drawn(index as u64 * 9 + u64::from(self.starts[index] % 9));
         match Process::start(&self.machines[index], &site, signature, seed) {
-            Ok(process) if !self.is_acknowledged(&process) => return self.starts_again(index),
+            Ok(process) if !self.is_acknowledged(&process) => return self.start_again(index),
             Ok(process) => {
                 self.script.found_last[index] = process.stops.last_place();
                 self.processes[index] = Some(process);
@@ -222,10 +222,10 @@ impl World {
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
         locked(&self.broker).freeze(index, false);
-        self.starts_again(index);
+        self.start_again(index);
     }
 
-    pub(super) fn starts_again(&mut self, index: usize) {
+    pub(super) fn start_again(&mut self, index: usize) {
         let pause = below(&mut self.random, 3_000_000);
         self.starts_us[index] = self.clock.us() + pause;
     }
@@ -255,7 +255,7 @@ impl World {
             self.tell(|| format!("relay {index} has ended"));
         }
         self.sessions_end(index);
-        self.starts_again(index);
+        self.start_again(index);
     }
 
     /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,

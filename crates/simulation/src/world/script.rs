@@ -103,7 +103,7 @@ impl World {
                 return;
             }
             self.script.steps.pop_front();
-            self.draws_for(SCRIPT + u64::from(self.script.next));
+            self.draw_for(SCRIPT + u64::from(self.script.next));
             self.act(act);
             self.step_made();
         }
@@ -400,7 +400,7 @@ impl World {
         self.script.letters.push((record.id.clone(), now_us));
         if self.script.letters.len() > burst_max {
             let letters = self.script.letters.len();
-            self.violates(format!("burst: {letters} dead letters at once, of {burst_max}"));
+            self.violate(format!("burst: {letters} dead letters at once, of {burst_max}"));
         }
     }
 
@@ -416,7 +416,7 @@ impl World {
         self.script.owed.is_some() || self.gap.is_some()
     }
 
-    pub(super) fn owes(&mut self, relay: usize, code: &'static str) {
+    pub(super) fn owe(&mut self, relay: usize, code: &'static str) {
         let is_asked = self.asked[relay].is_some();
         // What else has happened may explain everything.
         let is_alone = self.report.happened.iter().all(|(index, _)| *index >= FIRST_FAULT);
@@ -431,7 +431,7 @@ impl World {
         let relay = self.script.holder;
         let identity = (relay, self.starts[relay], locked(&self.postgres).timeline);
         if self.last_session == Some(identity) {
-            self.owes(relay, "slot.moved");
+            self.owe(relay, "slot.moved");
         }
     }
 
@@ -459,7 +459,7 @@ impl World {
             && (of, start) == (relay, self.starts[relay])
             && end < position
         {
-            self.owes(relay, "slot.went-back");
+            self.owe(relay, "slot.went-back");
         }
     }
 
@@ -475,7 +475,7 @@ impl World {
             })
         };
         if is_first && went_back {
-            self.owes(relay, "slot.went-back");
+            self.owe(relay, "slot.went-back");
         }
     }
 

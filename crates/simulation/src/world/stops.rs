@@ -34,7 +34,7 @@ pub(super) struct CleanEnd {
 }
 
 impl World {
-    pub(super) fn violates(&mut self, what: String) {
+    pub(super) fn violate(&mut self, what: String) {
         self.violation.get_or_insert(Violation::from(what));
     }
 
@@ -70,13 +70,13 @@ impl World {
             fault.code == "slot.moved" && self.machines.len() > 1 && !had_seen_peer;
         if !has_unseen_peer && !self.has_happened(reasons) {
             let (code, what) = (fault.code, &fault.what);
-            self.violates(format!(
+            self.violate(format!(
                 "stop: {code} although nothing of that kind has happened: {what}"
             ));
         }
     }
 
-    pub(super) fn asks_to_stop(&mut self, relay: usize) {
+    pub(super) fn ask_to_stop(&mut self, relay: usize) {
         let (start, at_us) = (self.starts[relay], self.clock.us());
         if self.asked[relay].is_none_or(|it| it.start != start) {
             let process = self.processes[relay].as_ref();
@@ -119,7 +119,7 @@ impl World {
         let left = again.flat_map(|it| it.events()).filter(|it| is_stored(it.number)).count();
         drop((postgres, broker));
         if left > 0 {
-            self.violates(format!(
+            self.violate(format!(
                 "stop: a relay that ended as it was asked to has left {left} stored events, which the next one is sent again"
             ));
         }

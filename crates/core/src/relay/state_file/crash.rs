@@ -29,7 +29,7 @@ pub struct CrashGuard {
 
 impl CrashGuard {
     /// The process that wrote these words is dead: this one holds the slot at `place` now.
-    pub fn takes_over(&mut self, words: &Words, place: u64) {
+    pub fn take_over(&mut self, words: &Words, place: u64) {
         let first = self.words.is_none();
         self.words = Some(Words::clone(words));
         let found: [u64; WORDS] = std::array::from_fn(|index| words.load(index));
@@ -51,7 +51,7 @@ impl CrashGuard {
 
     /// The events that follow are of this transaction.
     #[inline]
-    pub fn begins(&mut self, commit_lsn: Lsn) {
+    pub fn begin(&mut self, commit_lsn: Lsn) {
         if let Some(words) = &self.words {
             words.store(COMMIT_LSN, commit_lsn.to_wire());
         }
@@ -62,7 +62,7 @@ impl CrashGuard {
     /// This event of the transaction is in hand. If it must not be handed over: how many processes
     /// have died on it.
     #[inline]
-    pub fn takes(&mut self, ordinal: u64) -> Option<u64> {
+    pub fn take_in_hand(&mut self, ordinal: u64) -> Option<u64> {
         if let Some(words) = &self.words {
             words.store(IN_HAND, ordinal + 1);
         }
@@ -73,7 +73,7 @@ impl CrashGuard {
     }
 
     #[inline]
-    pub fn lets_go(&mut self) {
+    pub fn release(&mut self) {
         if let Some(words) = &self.words {
             words.store(IN_HAND, 0);
         }

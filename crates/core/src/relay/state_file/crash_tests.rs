@@ -8,12 +8,16 @@ fn lsn(number: u64) -> Lsn {
 /// A process that dies on an event.
 fn die(place: &MemoryFile, commit: u64, ordinal: u64) {
     let mut process = place.process("1");
-    process.crash.begins(lsn(commit));
+    process.crash.begin(lsn(commit));
     for passed in 0..ordinal {
-        assert_eq!(process.crash.takes(passed), None);
-        process.crash.lets_go();
+        assert_eq!(process.crash.take_in_hand(passed), None);
+        process.crash.release();
     }
-    assert_eq!(process.crash.takes(ordinal), None, "it is handed over until the third death");
+    assert_eq!(
+        process.crash.take_in_hand(ordinal),
+        None,
+        "it is handed over until the third death"
+    );
 }
 
 #[test]
@@ -23,19 +27,19 @@ fn an_event_that_three_processes_in_a_row_died_on_is_not_handed_over() {
         die(&place, 100, 2);
     }
     let mut process = place.process("1");
-    process.crash.begins(lsn(100));
-    assert_eq!(process.crash.takes(1), None);
-    assert_eq!(process.crash.takes(2), Some(3));
-    process.crash.lets_go();
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(1), None);
+    assert_eq!(process.crash.take_in_hand(2), Some(3));
+    process.crash.release();
     // The same ordinal of another transaction is another event.
-    process.crash.begins(lsn(200));
-    assert_eq!(process.crash.takes(2), None);
-    process.crash.lets_go();
+    process.crash.begin(lsn(200));
+    assert_eq!(process.crash.take_in_hand(2), None);
+    process.crash.release();
     // A process that is killed while it waits blames nobody, and what was known stays known.
     drop(process);
     let mut process = place.process("1");
-    process.crash.begins(lsn(100));
-    assert_eq!(process.crash.takes(2), Some(3));
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(2), Some(3));
 }
 
 #[test]
@@ -47,8 +51,8 @@ fn a_death_on_another_event_begins_the_count_anew() {
     die(&place, 100, 2);
     die(&place, 100, 2);
     let mut process = place.process("1");
-    process.crash.begins(lsn(100));
-    assert_eq!(process.crash.takes(2), None);
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(2), None);
 }
 
 #[test]
@@ -58,17 +62,17 @@ fn another_system_or_timeline_means_other_events() {
         die(&place, 100, 0);
     }
     let mut process = place.process("2");
-    process.crash.begins(lsn(100));
-    assert_eq!(process.crash.takes(0), None);
-    process.crash.lets_go();
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(0), None);
+    process.crash.release();
     drop(process);
     for _ in 0..3 {
         die(&place, 100, 0);
     }
     let mut process = place.process("1");
-    process.takes_over(("1", 2), "slot", 0, None);
-    process.crash.begins(lsn(100));
-    assert_eq!(process.crash.takes(0), None);
+    process.take_over(("1", 2), "slot", 0, None);
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(0), None);
 }
 
 #[test]
@@ -78,15 +82,15 @@ fn the_file_belongs_to_one_process_and_the_second_does_without() {
         die(&place, 100, 0);
     }
     let mut first = place.process("1");
-    first.crash.begins(lsn(100));
-    first.crash.takes(0);
+    first.crash.begin(lsn(100));
+    first.crash.take_in_hand(0);
     let mut second = place.process("1");
-    second.crash.begins(lsn(100));
-    assert_eq!(second.crash.takes(0), None);
-    second.crash.lets_go();
+    second.crash.begin(lsn(100));
+    assert_eq!(second.crash.take_in_hand(0), None);
+    second.crash.release();
     // THEN it has not written either
     drop((first, second));
     let mut third = place.process("1");
-    third.crash.begins(lsn(100));
-    assert_eq!(third.crash.takes(0), Some(4));
+    third.crash.begin(lsn(100));
+    assert_eq!(third.crash.take_in_hand(0), Some(4));
 }

@@ -66,7 +66,7 @@ pub struct SlotSession {
 impl MarkRing {
     /// Begins to use the ring. Returns the encoded marks that an earlier process has left, and what it
     /// knew to be confirmed of a transaction; none if they do not apply.
-    pub fn takes_over(
+    pub fn take_over(
         &mut self,
         words: Words,
         successor: Successor,
@@ -87,15 +87,15 @@ impl MarkRing {
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
         let session = successor.session;
-        ring.holds(session);
+        ring.hold(session);
         Reports(&ring.words).begin(session.confirmed, self.signature);
         self.ring = Some(ring);
         (left, prefix)
     }
 
     /// This process holds the slot in a further session from here on.
-    pub fn holds_again(&mut self, session: SlotSession) {
-        self.ring.iter_mut().for_each(|ring| ring.holds(session));
+    pub fn hold_again(&mut self, session: SlotSession) {
+        self.ring.iter_mut().for_each(|ring| ring.hold(session));
     }
 
     /// Another relay of the slot was seen beside this one.
@@ -200,7 +200,7 @@ impl MarkRing {
 
 impl Ring {
     /// This process holds the slot in this session from here on.
-    fn holds(&mut self, session: SlotSession) {
+    fn hold(&mut self, session: SlotSession) {
         if self.may_have_lost_a_peer(session) {
             self.clear();
         }

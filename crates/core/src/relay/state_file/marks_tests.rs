@@ -25,7 +25,7 @@ proptest! {
     ) {
         let file = MemoryFile::default();
         let mut process = file.open();
-        process.takes_over_at(PLACE, Some(SlotSession::default()));
+        process.take_over_at(PLACE, Some(SlotSession::default()));
         let (mut model, mut number) = (VecDeque::new(), 0);
         for (count, dies) in steps {
             for _ in 0..count {
@@ -40,7 +40,7 @@ proptest! {
             if dies {
                 drop(process);
                 process = file.open();
-                let left = process.takes_over_at(PLACE, Some(SlotSession::default()));
+                let left = process.take_over_at(PLACE, Some(SlotSession::default()));
                 prop_assert!(left.iter().eq(model.iter().map(|number| mark(*number))));
             }
         }

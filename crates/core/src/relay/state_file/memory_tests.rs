@@ -23,7 +23,7 @@ fn the_next_process_reads_what_was_written_last() {
     assert_eq!(open(&file).0.seen(), Lsn::from_wire(7));
     // The file is a state file for the rest of the relay, and of one that marks.
     let mut relay = file.process("system");
-    relay.crash.begins(Lsn::from_wire(1));
+    relay.crash.begin(Lsn::from_wire(1));
     drop(relay);
     assert_eq!(open(&file).1, stopped("slot.other-system"));
 }

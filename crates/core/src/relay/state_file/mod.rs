@@ -66,7 +66,7 @@ impl StateFile {
     /// for each session of a slot. The first call returns the marks that the other process left. A
     /// database that has gone back may have lost what shows that another relay has had the slot, so marks
     /// from before the last of these `restores` are ignored.
-    pub fn takes_over(
+    pub fn take_over(
         &mut self,
         (system_id, timeline): (&str, u32),
         slot: &str,
@@ -74,10 +74,10 @@ impl StateFile {
         session: Option<SlotSession>,
     ) -> LeftMarks {
         let place = fingerprint(&format!("{system_id}/{timeline}/{slot}/{restores}"));
-        self.takes_over_at(place, session)
+        self.take_over_at(place, session)
     }
 
-    fn takes_over_at(&mut self, place: u64, session: Option<SlotSession>) -> LeftMarks {
+    fn take_over_at(&mut self, place: u64, session: Option<SlotSession>) -> LeftMarks {
         let mut left = LeftMarks::default();
         if let Some(file) = self.file.take() {
             let boot = file.boot();
@@ -87,7 +87,7 @@ impl StateFile {
                     if let Some(session) = session {
                         let successor = Successor { same_place, boot, session };
                         let words = Words::clone(&words);
-                        let (marks, prefix) = self.marks.takes_over(words, successor);
+                        let (marks, prefix) = self.marks.take_over(words, successor);
                         left = LeftMarks { marks, prefix };
                     }
                     self.words = Some(words);
@@ -98,10 +98,10 @@ impl StateFile {
             }
         } else if let Some(session) = session {
             self.marks.reported(session.confirmed);
-            self.marks.holds_again(session);
+            self.marks.hold_again(session);
         }
         if let Some(words) = &self.words {
-            self.crash.takes_over(words, place);
+            self.crash.take_over(words, place);
         }
         left
     }

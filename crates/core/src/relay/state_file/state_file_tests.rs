@@ -27,7 +27,7 @@ fn mark(commit: u64, ordinal: u64) -> Mark {
 fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
     file.set_boot(BOOT);
     let mut process = file.open();
-    process.takes_over_at(PLACE, at(40));
+    process.take_over_at(PLACE, at(40));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
     process.marks.reported(lsn(reported));
@@ -36,7 +36,7 @@ fn marked(file: &MemoryFile, marks: &[Mark], reported: u64) {
 /// The marks that the next process believes.
 fn left(file: &MemoryFile, place: u64, boot: Option<u64>, confirmed: u64) -> Vec<Mark> {
     file.set_boot(boot);
-    file.open().takes_over_at(place, at(confirmed)).iter().collect()
+    file.open().take_over_at(place, at(confirmed)).iter().collect()
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
     assert_eq!(left(&file, PLACE, BOOT, 16), marks);
     // WHEN the next one adds to them
     let mut process = file.open();
-    process.takes_over_at(PLACE, at(16));
+    process.take_over_at(PLACE, at(16));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
@@ -60,7 +60,7 @@ fn the_next_process_finds_the_marks_in_their_order_and_so_does_the_one_after_it(
 fn what_was_pushed_and_not_written_is_no_mark() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, at(0));
+    process.take_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     drop(process);
     assert!(left(&file, PLACE, BOOT, 0).is_empty());
@@ -87,7 +87,7 @@ fn marks_from_before_an_acknowledged_restore_are_ignored_and_gone() {
     file.set_boot(BOOT);
     let taken = |restores| {
         let mut process = file.open();
-        let left = process.takes_over(("1", 1), "slot", restores, at(0));
+        let left = process.take_over(("1", 1), "slot", restores, at(0));
         (process, left.iter().count())
     };
     let (mut process, _) = taken(0);
@@ -116,12 +116,12 @@ fn a_postgres_that_was_started_again_may_have_lost_the_trace_of_a_relay_that_was
         let file = MemoryFile::default();
         marked(&file, &[mark(100, 0)], 40);
         let mut process = file.open();
-        process.takes_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
+        process.take_over_at(PLACE, Some(SlotSession { peer_seen: seen_at_begin, ..last }));
         if seen_later {
             process.marks.peer_seen(DAY_US);
         }
         drop(process);
-        let left = file.open().takes_over_at(PLACE, Some(next));
+        let left = file.open().take_over_at(PLACE, Some(next));
         let seen = (seen_at_begin, seen_later);
         assert_eq!(left.iter().count() == 1, believed, "{seen:?} {next:?}");
     }
@@ -138,7 +138,7 @@ fn a_process_that_has_waited_behind_another_relay_and_died_has_noted_it() {
         if waits {
             file.open().peer_seen(DAY_US);
         }
-        let left = file.open().takes_over_at(PLACE, session(run)).iter().count();
+        let left = file.open().take_over_at(PLACE, session(run)).iter().count();
         assert_eq!(left == 1, is_left, "{waits} {run}");
     }
 }
@@ -152,12 +152,12 @@ fn a_relay_that_was_seen_stays_noted_in_later_sessions_and_processes_for_a_day()
             Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen, unix_us })
         };
         let mut process = file.open();
-        process.takes_over_at(PLACE, session(1, true, 1));
-        process.takes_over_at(PLACE, session(1, false, 1));
+        process.take_over_at(PLACE, session(1, true, 1));
+        process.take_over_at(PLACE, session(1, false, 1));
         drop(process);
-        file.open().takes_over_at(PLACE, session(1, false, 1));
+        file.open().take_over_at(PLACE, session(1, false, 1));
         marked(&file, &[mark(100, 0)], 40);
-        let left = file.open().takes_over_at(PLACE, session(2, false, days));
+        let left = file.open().take_over_at(PLACE, session(2, false, days));
         assert_eq!(left.iter().count() == 1, is_left, "{days}");
     }
 }
@@ -171,12 +171,12 @@ fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
             Some(SlotSession { confirmed: lsn(40), run: Some(run), peer_seen, unix_us: DAY_US })
         };
         let mut process = file.open();
-        process.takes_over_at(PLACE, session(1, peer_seen));
+        process.take_over_at(PLACE, session(1, peer_seen));
         process.marks.push(mark(100, 0));
         process.marks.write();
-        process.takes_over_at(PLACE, session(run, false));
+        process.take_over_at(PLACE, session(run, false));
         drop(process);
-        let left = file.open().takes_over_at(PLACE, session(run, false));
+        let left = file.open().take_over_at(PLACE, session(run, false));
         assert_eq!(left.iter().count() == 1, is_left, "{peer_seen} {run}");
     }
 }
@@ -185,13 +185,13 @@ fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
 fn a_timeline_change_forgets_what_this_process_has_marked() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, at(0));
+    process.take_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     process.marks.write();
     process.marks.push(mark(200, 0));
     process.marks.forget();
     process.marks.write();
-    process.takes_over_at(PLACE + 1, at(0));
+    process.take_over_at(PLACE + 1, at(0));
     process.marks.push(mark(300, 0));
     process.marks.write();
     drop(process);
@@ -202,7 +202,7 @@ fn a_timeline_change_forgets_what_this_process_has_marked() {
 fn marks_that_a_full_disk_does_not_take_are_gone_with_all_before_them() {
     let file = MemoryFile::default();
     let mut process = file.open();
-    process.takes_over_at(PLACE, at(0));
+    process.take_over_at(PLACE, at(0));
     process.marks.push(mark(100, 0));
     process.marks.write();
     file.set_full(true);

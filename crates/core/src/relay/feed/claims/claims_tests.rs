@@ -101,7 +101,7 @@ impl Fixture {
     }
 
     /// A worker passes rows of its claim on, and waits.
-    fn passes(&self, claim: &str, rows: usize, claimed_at: Instant) {
+    fn pass(&self, claim: &str, rows: usize, claimed_at: Instant) {
         let row = |id: usize| PolledRow { id: id.to_string(), ..PolledRow::default() };
         let rows = (1..=rows).map(row).collect();
         let batch = Batch { claim: claim.to_owned(), claimed_at, lsn: Lsn::ZERO, rows };
@@ -110,7 +110,7 @@ impl Fixture {
     }
 
     /// The sink gets everything that comes in.
-    fn takes(&mut self, now: Instant) {
+    fn take(&mut self, now: Instant) {
         self.feed.take_batches(Moment { instant: now, unix_us: 0 });
         while let Some((_, _, flight)) = self.feed.rows.next_queued() {
             let flight = Flight { state: FlightState::Sent, span: None, ..*flight };
@@ -129,9 +129,9 @@ impl Fixture {
 fn a_batch_whose_claim_began_half_a_lease_ago_is_given_back() {
     let mut fixture = fixture();
     let now = fixture.began + 5 * SECOND;
-    fixture.passes("old", 2, now - 4 * SECOND);
-    fixture.passes("young", 1, now - 3 * SECOND);
-    fixture.takes(now);
+    fixture.pass("old", 2, now - 4 * SECOND);
+    fixture.pass("young", 1, now - 3 * SECOND);
+    fixture.take(now);
     fixture.feed.send_verdicts(now);
     assert_eq!(fixture.given_back(), [("old".to_owned(), 2)]);
     assert_eq!(fixture.feed.in_flight(), 1);
@@ -149,16 +149,16 @@ fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_its_clock_
     for withdrawn in [ended, suspended, lapsed] {
         let mut fixture = fixture();
         let began = fixture.began;
-        fixture.passes("a", 1, began);
-        fixture.takes(began);
+        fixture.pass("a", 1, began);
+        fixture.take(began);
         let second = began + SECOND;
         assert_eq!(fixture.feed.withdrawal(second, Duration::ZERO), None, "too early");
         let (now, missed) = withdrawn(&fixture);
         assert!(fixture.feed.withdrawal(now, missed).is_some());
         // WHEN batches come that were claimed before and after THEN only the later one counts
-        fixture.passes("b", 1, now - Duration::from_millis(1));
-        fixture.passes("c", 1, now);
-        fixture.takes(now);
+        fixture.pass("b", 1, now - Duration::from_millis(1));
+        fixture.pass("c", 1, now);
+        fixture.take(now);
         fixture.feed.send_verdicts(now);
         assert_eq!(fixture.given_back(), [("b".to_owned(), 1)]);
     }
@@ -174,8 +174,8 @@ fn a_lapse_with_nothing_in_flight_withdraws_nothing() {
 fn verdicts_for_which_no_worker_waits_are_written_in_their_order_once_there_is_room() {
     let mut fixture = fixture();
     let now = fixture.began;
-    fixture.passes("a", 3, now);
-    fixture.takes(now);
+    fixture.pass("a", 3, now);
+    fixture.take(now);
     fixture.feed.retrying(0, 1, SECOND, "no");
     fixture.feed.send_verdicts(now);
     assert_eq!(fixture.table().answered.len(), 1);
@@ -199,8 +199,8 @@ fn verdicts_for_which_no_worker_waits_are_written_in_their_order_once_there_is_r
 fn a_batch_that_ends_the_wait_is_taken_in_first() {
     let mut fixture = fixture();
     let now = fixture.began;
-    fixture.passes("a", 1, now);
-    fixture.passes("b", 2, now);
+    fixture.pass("a", 1, now);
+    fixture.pass("b", 2, now);
     assert!(fixture.feed.wait(SECOND, None, now), "it may wait");
     fixture.feed.take_batches(Moment { instant: now, unix_us: 0 });
     let ordinals: Vec<u64> = std::iter::from_fn(|| {

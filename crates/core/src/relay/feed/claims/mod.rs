@@ -128,7 +128,7 @@ impl ClaimFeed {
         let position = flight.position;
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
         // The crash guard identifies a row by its id, which is the same in every claim.
-        admitter.begins(Lsn::from_wire(fingerprint(&row.id)));
+        admitter.begin(Lsn::from_wire(fingerprint(&row.id)));
         let number = EventNumber { sequence, position, crash_ordinal: 0, earlier: Some(flight) };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
         match admitter.offer(&candidate, number, policy, &mut **sink, &**clock)? {
@@ -171,7 +171,7 @@ impl Feed for ClaimFeed {
 
     fn ensure_session(&mut self, down: &mut Downstream, _now: Instant) -> Result<(), Fault> {
         if std::mem::take(&mut self.opens_state_file) {
-            down.admitter.state_file.takes_over(("polling", 0), &self.table, 0, None);
+            down.admitter.state_file.take_over(("polling", 0), &self.table, 0, None);
         }
         Ok(())
     }

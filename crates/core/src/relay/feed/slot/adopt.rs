@@ -28,12 +28,12 @@ impl SlotFeed {
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let seen = self.replication.progress.seen();
         let last = stops.last_place();
-        stops.meets(&opened.place.system_id);
+        stops.note_system(&opened.place.system_id);
         let start = session::judge(source, known, seen, opened, last.as_ref())?;
         if let Some((fault, digest)) = opened.in_doubt.clone() {
             policy.gate.publication_in_doubt(PublicationInDoubt { fault, digest })?;
         }
-        stops.reads_at(&opened.place);
+        stops.note_reading(&opened.place);
         Ok(start)
     }
 
@@ -67,7 +67,7 @@ impl SlotFeed {
             policy.gate.read_again();
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor, start.known, until_us, seen);
+        self.replication.start_at(floor, start.known, until_us, seen);
         if is_takeover || start.continuation != Continuation::Same {
             self.replication.untraced = Some(floor);
             self.replication.signs_unlike(opened.slot_confirmed);
@@ -94,7 +94,7 @@ impl SlotFeed {
         self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
-        self.lease.begins(walsender.clone(), wal_sender_timeout, heard_at, opened_at);
+        self.lease.begin(walsender.clone(), wal_sender_timeout, heard_at, opened_at);
         self.trace.connected(walsender.clone());
         let host = walsender.host.name.clone();
         self.stall.connected(walsender);
@@ -126,7 +126,7 @@ impl SlotFeed {
         }
         let restores = if on(Mutant::MarksAfterRestore) { 0 } else { self.stops.restores() };
         let system = (place.system_id.as_str(), place.timeline);
-        let claim = admitter.takes_over(system, &self.source.slot, restores, session);
+        let claim = admitter.take_over(system, &self.source.slot, restores, session);
         claim.into_iter().for_each(|claim| self.replication.prefixes.claim(claim));
     }
 

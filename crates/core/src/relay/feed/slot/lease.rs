@@ -77,7 +77,7 @@ impl SessionLease {
     }
 
     /// A session was opened, whose walsender has heard the relay at `heard_at` last.
-    pub(super) fn begins(
+    pub(super) fn begin(
         &mut self,
         walsender: Walsender,
         wal_sender_timeout: Option<Duration>,
@@ -103,7 +103,7 @@ impl SessionLease {
 
     /// Until when anything may be sent to the broker: after the end of a session a peer may have the slot
     /// at once, and what is sent later would be older than what the peer publishes.
-    pub(super) fn sends_until(&self) -> Instant {
+    pub(super) fn send_until(&self) -> Instant {
         let ended_at = self.ended_at.filter(|_| !on(Mutant::SendsAfterSession));
         ended_at.map_or(self.until(), |ended_at| ended_at.min(self.until()))
     }
@@ -145,7 +145,7 @@ impl SessionLease {
         self.is_walsender_gone
     }
 
-    fn lives(&mut self, at: Instant) {
+    fn confirm_alive(&mut self, at: Instant) {
         self.lived_at = self.lived_at.max(self.missed.corrected(at));
     }
 
@@ -158,7 +158,7 @@ impl SessionLease {
         delivered_at: Option<Instant>,
         is_read: bool,
     ) {
-        self.lives(lived_at);
+        self.confirm_alive(lived_at);
         if let Some(delivered_at) = delivered_at {
             self.heard_at = self.heard_at.max(self.missed.corrected(delivered_at));
         }
@@ -172,8 +172,8 @@ impl SessionLease {
             match activity {
                 Ok(Activity::Gone) => self.is_walsender_gone = true,
                 Ok(Activity::Unasked) => {}
-                Ok(_) => self.lives(asked_at),
-                Err(_) if on(Mutant::LeaseByAnyAnswer) => self.lives(asked_at),
+                Ok(_) => self.confirm_alive(asked_at),
+                Err(_) if on(Mutant::LeaseByAnyAnswer) => self.confirm_alive(asked_at),
                 Err(why) => {
                     tracing::debug!(why, "postgres does not say whether it has the session")
                 }

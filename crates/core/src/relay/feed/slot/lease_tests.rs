@@ -15,7 +15,7 @@ fn lease() -> (SessionLease, LinkEnd<Walsender, WalsenderAnswer>, Instant) {
     let (link, end) = link();
     let now = Instant::now();
     let mut lease = SessionLease::new(link, now);
-    lease.begins(walsender(7), Some(TIMEOUT), now, now);
+    lease.begin(walsender(7), Some(TIMEOUT), now, now);
     (lease, end, now)
 }
 
@@ -51,7 +51,7 @@ fn it_ends_before_the_walsender_does_that_does_not_hear_the_relay() {
     lease.observe(began + 6 * SECOND, began, Some(began + SECOND), false);
     assert!(!lease.has_expired(began + 6 * SECOND));
     assert_eq!(lease.until(), began + 19 * SECOND / 3);
-    assert_eq!(lease.sends_until(), began + 19 * SECOND / 3);
+    assert_eq!(lease.send_until(), began + 19 * SECOND / 3);
     // An update that arrives does.
     lives(&mut lease, began + 6 * SECOND, Some(began + 5 * SECOND));
     assert_eq!(lease.until(), began + 10 * SECOND);
@@ -64,11 +64,11 @@ fn a_session_is_heard_from_when_it_was_opened() {
     assert_eq!(lease.until(), began + 16 * SECOND / 3);
     // What arrived in the session before counts for no other.
     lives(&mut lease, began + 5 * SECOND, Some(began + 5 * SECOND));
-    lease.begins(walsender(8), Some(TIMEOUT), began + SECOND, began + SECOND);
+    lease.begin(walsender(8), Some(TIMEOUT), began + SECOND, began + SECOND);
     lives(&mut lease, began + 5 * SECOND, None);
     assert_eq!(lease.until(), began + 19 * SECOND / 3);
     // The preflight may last longer than START_REPLICATION.
-    lease.begins(walsender(9), Some(TIMEOUT), began + 5 * SECOND, began + 8 * SECOND);
+    lease.begin(walsender(9), Some(TIMEOUT), began + 5 * SECOND, began + 8 * SECOND);
     lives(&mut lease, began + 9 * SECOND, None);
     assert_eq!(lease.until(), began + 31 * SECOND / 3);
 }
@@ -122,7 +122,7 @@ fn it_is_shorter_by_what_its_clock_has_missed() {
     lives(&mut lease, began + 13 * SECOND / 2, None);
     assert_eq!(lease.until(), began + 19 * SECOND / 2);
     // AND a session whose opening began before is as much older
-    lease.begins(walsender(8), Some(TIMEOUT), began + 4 * SECOND, began + 4 * SECOND);
+    lease.begin(walsender(8), Some(TIMEOUT), began + 4 * SECOND, began + 4 * SECOND);
     assert_eq!(lease.until(), began + 7 * SECOND);
 }
 
@@ -175,7 +175,7 @@ fn a_walsender_that_has_ended_ends_the_session_and_not_the_lease() {
     assert!(!lease.has_expired(began + 3 * SECOND));
     assert!(lease.has_expired(began + 4 * SECOND));
     // A new session begins a new lease.
-    lease.begins(walsender(8), None, began + 4 * SECOND, began + 4 * SECOND);
+    lease.begin(walsender(8), None, began + 4 * SECOND, began + 4 * SECOND);
     assert!(!lease.is_walsender_gone());
     assert_eq!(lease.until(), began + 34 * SECOND);
     assert!(!lease.has_expired(began + 4 * SECOND));
@@ -189,7 +189,7 @@ fn without_a_session_nobody_is_asked() {
     assert!(end.requests.try_recv().is_err());
     assert!(lease.has_expired(began + 4 * SECOND));
     // Nothing is sent in the meantime.
-    assert_eq!(lease.sends_until(), began + SECOND);
-    lease.begins(walsender(8), Some(TIMEOUT), began + 2 * SECOND, began + 2 * SECOND);
-    assert_eq!(lease.sends_until(), began + 6 * SECOND);
+    assert_eq!(lease.send_until(), began + SECOND);
+    lease.begin(walsender(8), Some(TIMEOUT), began + 2 * SECOND, began + 2 * SECOND);
+    assert_eq!(lease.send_until(), began + 6 * SECOND);
 }

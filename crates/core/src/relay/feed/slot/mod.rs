@@ -305,7 +305,7 @@ impl Feed for SlotFeed {
     }
 
     fn publish_limits(&self) -> PublishLimits {
-        PublishLimits { begin_until: self.lease.sends_until(), finish_until: self.lease.until() }
+        PublishLimits { begin_until: self.lease.send_until(), finish_until: self.lease.until() }
     }
 
     fn intake(

@@ -133,7 +133,7 @@ impl Replication {
         self.outboxes.forget();
         self.refresh(catalog);
         self.catalog_is_fresh = false;
-        self.transactions.begins_at(slot_confirmed);
+        self.transactions.begin_session(slot_confirmed);
         self.progress.on_connected(slot_confirmed);
     }
 
@@ -158,8 +158,8 @@ impl Replication {
 
     /// Everything before `floor` was confirmed, by this relay or by another. Everything before `known` was
     /// committed until `until_us`, and everything before `received` was received by this relay.
-    pub fn starts_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
-        self.transactions.starts_at(floor, known, until_us, received);
+    pub fn start_at(&mut self, floor: Lsn, known: Lsn, until_us: i64, received: Lsn) {
+        self.transactions.start_at(floor, known, until_us, received);
         self.progress.on_reported(floor);
     }
 
@@ -246,7 +246,7 @@ impl Replication {
     ) -> Result<PacketOutcome, Fault> {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
-                self.transactions.passes(wal_end).map_err(|other| self.went_back(&other))?;
+                self.transactions.check_sent(wal_end).map_err(|other| self.went_back(&other))?;
                 // The position may be behind events of the transaction that are yet to come.
                 if self.between_transactions() || on(Mutant::KeepaliveInTransaction) {
                     self.progress.on_keepalive(wal_end);
@@ -280,14 +280,14 @@ impl Replication {
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
-                self.transactions.passes(final_lsn).map_err(|other| self.went_back(&other))?;
+                self.transactions.check_sent(final_lsn).map_err(|other| self.went_back(&other))?;
                 if let Some(trace) = self.trace_before(final_lsn) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
                 // A Postgres that has gone back before this position has lost the transaction.
                 self.progress.on_wal(final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
-                admission.admitter.begins(final_lsn);
+                admission.admitter.begin(final_lsn);
                 let commit = CommitId { commit_lsn: final_lsn, xid, commit_unix_us: commit_ts };
                 self.transactions.begin(commit);
                 if on(Mutant::AckBegin) {
@@ -300,7 +300,7 @@ impl Replication {
                 if self.transactions.receiving().is_none_or(|it| it.commit_lsn != commit_lsn) {
                     return Err(self.garbled("commit of another transaction"));
                 }
-                if self.prefixes.ends(commit_lsn).is_err() {
+                if self.prefixes.end_transaction(commit_lsn).is_err() {
                     return Ok(PacketOutcome::Stopped(IntakeStop::ClaimRefuted));
                 }
                 // An event has left the transaction, and later ones may stand in the wrong places.

@@ -11,7 +11,7 @@ struct AnsweringEnd(LinkEnd<Walsender, WalsenderAnswer>);
 
 impl AnsweringEnd {
     /// Answers the open request; returns its process id, if there is one.
-    fn answers(&mut self, activity: Result<Activity, String>) -> Option<i32> {
+    fn answer(&mut self, activity: Result<Activity, String>) -> Option<i32> {
         let pid = self.0.requests.try_recv().ok()?.pid;
         self.0.answers.send(WalsenderAnswer { pid, activity, confirmed: Lsn::ZERO }).ok()?;
         Some(pid)
@@ -57,7 +57,7 @@ impl Stage {
     /// The question that is out is answered, and the loop comes round when the next look is due.
     #[track_caller]
     fn told(&mut self, activity: Result<Activity, String>) -> Option<String> {
-        assert!(self.walsender_worker.answers(activity).is_some(), "nothing was asked");
+        assert!(self.walsender_worker.answer(activity).is_some(), "nothing was asked");
         let dead = self.after(Duration::ZERO);
         if dead.is_none() { self.after(LOOK) } else { dead }
     }
@@ -71,7 +71,7 @@ impl Stage {
 fn as_long_as_postgres_is_busy_the_stream_is_kept() {
     let mut stage = stage();
     assert_eq!(stage.after(LIMIT), None);
-    assert_eq!(stage.walsender_worker.answers(busy()), None, "asked within the limit");
+    assert_eq!(stage.walsender_worker.answer(busy()), None, "asked within the limit");
     // WHEN the silence lasts and the walsender is busy
     let heard = stage.state.now - LIMIT;
     stage.after(LOOK);
@@ -148,7 +148,7 @@ fn keepalives_do_not_hide_that_nothing_moves() {
     stage.state.heard = stage.state.now;
     assert_eq!(stage.told(Ok(Activity::Waiting)), None);
     assert!(!stage.decodes());
-    assert_eq!(stage.walsender_worker.answers(busy()), None, "it was asked a state ago");
+    assert_eq!(stage.walsender_worker.answer(busy()), None, "it was asked a state ago");
     stage.state.heard = stage.state.now;
     stage.after(LIMIT);
     assert_eq!(stage.told(Ok(Activity::Gone)), None);
@@ -163,17 +163,17 @@ fn what_was_not_read_on_purpose_and_what_is_known_of_another_stream_do_not_count
         stage.stall.excuse();
         assert_eq!(stage.after(LOOK), None);
         assert_eq!(
-            stage.walsender_worker.answers(busy()),
+            stage.walsender_worker.answer(busy()),
             None,
             "asked about a stream that is not read"
         );
     }
     // GIVEN a question about a stream that is over when its answer comes
     stage.after(LIMIT + LOOK);
-    assert_eq!(stage.walsender_worker.answers(Ok(Activity::Gone)), Some(7));
+    assert_eq!(stage.walsender_worker.answer(Ok(Activity::Gone)), Some(7));
     stage.stall.connected(walsender(8));
     stage.state.heard = stage.state.now;
     assert_eq!(stage.after(Duration::ZERO), None);
     assert_eq!(stage.after(LIMIT + LOOK), None);
-    assert_eq!(stage.walsender_worker.answers(busy()), Some(8));
+    assert_eq!(stage.walsender_worker.answer(busy()), Some(8));
 }
