@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, timeout};
-use walrelay_core::sink::rabbitmq::local::{LocalLink, LocalSink};
 use walrelay_core::sink::rabbitmq::publish::RabbitSink;
 
 use super::connection::AmqpConnection;
@@ -28,7 +27,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(250);
 pub(super) fn open(
     settings: &RabbitSettings,
     check: Option<&StartupCheck<'_>>,
-) -> Result<LocalSink<PublishPort>, Vec<Fault>> {
+) -> Result<RabbitSink<PublishPort>, Vec<Fault>> {
     let first = match check {
         None => None,
         Some(check) => {
@@ -45,7 +44,7 @@ pub(super) fn open(
         publisher.handle(AmqpEvent::Connected(facts), Instant::now());
     }
     let port = PublishPort::new(settings.clone(), first);
-    Ok(RabbitSink::new(LocalLink::new(publisher, port), random::seed()))
+    Ok(RabbitSink::new(publisher, port, random::seed()))
 }
 
 /// Checks what must exist, and opens the first connection. Returns none when the process is stopped.

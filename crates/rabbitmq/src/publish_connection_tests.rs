@@ -9,14 +9,14 @@ use proptest::prelude::*;
 use socket2::SockRef;
 use walrelay_amqp::login::Agreed;
 use walrelay_amqp::method::Tuning;
-use walrelay_core::sink::rabbitmq::local::LocalLink;
-use walrelay_core::sink::rabbitmq::publish::PublisherLink as _;
+use walrelay_core::sink::Sink as _;
+use walrelay_core::sink::rabbitmq::publish::RabbitSink;
 
 use super::*;
 use crate::connection_loss::AmqpAddress;
 use crate::limits::Limits;
 use crate::publish_port::PublishPort;
-use crate::publisher::{PublishOrder, Publisher};
+use crate::publisher::Publisher;
 use crate::settings::RabbitSettings;
 use walrelay_base::event::Outbound;
 
@@ -242,14 +242,14 @@ fn reading_leaves_time_to_write() {
 
 /// Lets the sink work and reads a little at a time until a channel is opened. Returns its number.
 fn read_question(
-    link: &mut LocalLink<PublishPort>,
+    sink: &mut RabbitSink<PublishPort>,
     far: &mut TcpStream,
     unread: &mut Vec<u8>,
     now: Instant,
 ) -> u16 {
     far.set_nonblocking(true).unwrap();
     loop {
-        link.poll(now, Duration::ZERO, &mut Vec::new());
+        sink.poll(now, Duration::ZERO, &mut Vec::new());
         let mut part = [0; 4096];
         match far.read(&mut part) {
             Ok(0) => panic!("the connection ended"),
@@ -274,15 +274,15 @@ fn what_waits_for_a_slow_reader_is_not_taken_for_unanswered() {
     let mut publisher = Publisher::new(AmqpAddress::default(), 1);
     publisher.handle(AmqpEvent::Connected(connection.facts("/")), now);
     let port = PublishPort::new(RabbitSettings::default(), Some(connection));
-    let mut link = LocalLink::new(publisher, port);
     // GIVEN more bytes than may be in flight, and a broker that answers each question
     for sequence in 0..32 {
         let message = message(&sequence.to_string(), &vec![b'x'; 1_000_000]);
-        link.order(PublishOrder::Publish(sequence, message));
+        publisher.publish(sequence, message);
     }
+    let mut sink = RabbitSink::new(publisher, port, 1);
     let mut unread = Vec::new();
-    let mut asks = |link: &mut LocalLink<PublishPort>, now, is_named| {
-        let channel = read_question(link, &mut far, &mut unread, now);
+    let mut asks = |sink: &mut RabbitSink<PublishPort>, now, is_named| {
+        let channel = read_question(sink, &mut far, &mut unread, now);
         let [high, low] = channel.to_be_bytes();
         let open_ok = [1, high, low, 0, 0, 0, 8, 0, 20, 0, 11, 0, 0, 0, 0, 0xce];
         let declare_ok = [1, high, low, 0, 0, 0, 4, 0, 40, 0, 11, 0xce];
@@ -292,12 +292,12 @@ fn what_waits_for_a_slow_reader_is_not_taken_for_unanswered() {
             far.write_all(&declare_ok).unwrap();
         }
     };
-    asks(&mut link, now, true);
+    asks(&mut sink, now, true);
     for round in 1..4 {
         let now = now + round * Duration::from_secs(5);
-        asks(&mut link, now, false);
+        asks(&mut sink, now, false);
         // THEN no more waits than may be in flight
-        let connection = link.port().connection.as_ref().unwrap();
+        let connection = sink.port().connection.as_ref().unwrap();
         let waiting = connection.messages.rest(false).len();
         assert!(waiting < 10_000_000, "{waiting} bytes in round {round}");
     }

@@ -5,8 +5,6 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
-use walrelay_core::sink::rabbitmq::port::LocalPort;
-
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::message::AmqpMessage;
 use super::port::{AmqpEvent, AmqpPort};
@@ -102,9 +100,7 @@ impl AmqpPort for PublishPort {
             connection.open_channel();
         }
     }
-}
 
-impl LocalPort for PublishPort {
     fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
         match self.connecting.as_ref().map(Receiver::try_recv) {
             Some(Ok(outcome)) => self.end_attempt(outcome),

@@ -44,6 +44,8 @@ const UNDER_WAY_MAX: usize = 10_000;
 /// The time that closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Waits begin short again after a consumer that was of use for so long.
+const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// The reader does nothing else meanwhile.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
 
@@ -61,7 +63,13 @@ pub(super) async fn consume(
         let (mut next, mut backoff) = (Ok(first), backoff());
         loop {
             match next {
-                Ok(reader) => reader.run(&lanes, &stopped),
+                Ok(reader) => {
+                    let began = Instant::now();
+                    reader.run(&lanes, &stopped);
+                    if began.elapsed() > STEADY_AFTER {
+                        backoff.succeeded();
+                    }
+                }
                 Err(error) => tracing::warn!(code = "inbox.kafka", %error, "no consumer"),
             }
             if stopped.is_requested() {

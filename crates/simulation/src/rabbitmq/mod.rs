@@ -23,9 +23,8 @@ use walrelay_core::base::event::{Outbound, Sequence};
 use walrelay_core::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
 use walrelay_core::sink::rabbitmq::connection_loss::AmqpAddress;
-use walrelay_core::sink::rabbitmq::local::{LocalLink, LocalSink};
 use walrelay_core::sink::rabbitmq::message::AmqpMessage;
-use walrelay_core::sink::rabbitmq::port::{AmqpEvent, AmqpPort, LocalPort};
+use walrelay_core::sink::rabbitmq::port::{AmqpEvent, AmqpPort};
 use walrelay_core::sink::rabbitmq::publish::RabbitSink;
 use walrelay_core::sink::rabbitmq::publisher::Publisher;
 use walrelay_core::sink::{PublishError, PublishLimits, Sink, SinkReport};
@@ -68,7 +67,7 @@ pub(crate) fn sink(
     let (life, broker) = (Arc::clone(life), Arc::clone(broker));
     let limits = None;
     let port = Port { by, life: Arc::clone(&life), broker, connection, limits };
-    Box::new(SimulatedSink { life, sink: RabbitSink::new(LocalLink::new(publisher, port), seed) })
+    Box::new(SimulatedSink { life, sink: RabbitSink::new(publisher, port, seed) })
 }
 
 struct Port {
@@ -134,9 +133,7 @@ impl AmqpPort for Port {
     fn open_channel(&mut self) {
         self.send_frame(Frame::OpenChannel);
     }
-}
 
-impl LocalPort for Port {
     fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
         locked(&self.broker).rabbitmq.next(self.connection?)
     }
@@ -168,7 +165,7 @@ impl Broker {
 /// The sink of the core, and the waiting of its thread.
 struct SimulatedSink {
     life: Arc<Life>,
-    sink: LocalSink<Port>,
+    sink: RabbitSink<Port>,
 }
 
 impl Sink for SimulatedSink {

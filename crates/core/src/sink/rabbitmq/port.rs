@@ -66,10 +66,7 @@ pub trait AmqpPort {
 
     /// Opens one more channel in confirm mode.
     fn open_channel(&mut self);
-}
 
-/// A port whose events are fetched.
-pub trait LocalPort: AmqpPort {
     /// The next event that has happened by now.
     fn poll(&mut self, now: Instant) -> Option<AmqpEvent>;
 

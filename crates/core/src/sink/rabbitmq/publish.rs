@@ -1,49 +1,32 @@
-//! The sink over a publisher: copies events, and hands them over as orders.
+//! The sink: copies events for its publisher, and lets it work through the port.
 
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
 use super::message::{self, AmqpMessage};
-use super::publisher::{PublishOrder, PublisherStatus};
+use super::port::AmqpPort;
+use super::publisher::Publisher;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::KeyHasher;
 use crate::sink::{Failure, PublishError, PublishLimits, Sink, SinkReport};
 
-/// The way to a publisher.
-pub trait PublisherLink {
-    fn status<T>(&self, read: impl FnOnce(&PublisherStatus) -> T) -> T;
-
-    fn order(&mut self, order: PublishOrder);
-
-    /// Lets the publisher work, and appends what it reports, waiting at most `patience` for the
-    /// first.
-    fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>);
-
-    /// Appends what is reported by now. Nothing is sent.
-    fn collect(&mut self, now: Instant, reports: &mut Vec<SinkReport>);
-
-    fn publish_until(&mut self, limits: PublishLimits);
-
-    /// See [`Sink::readiness`].
-    fn readiness(&self) -> Option<Readiness<'_>>;
-}
-
-#[derive(Debug)]
-pub struct RabbitSink<L> {
-    link: L,
+pub struct RabbitSink<P: AmqpPort> {
+    publisher: Publisher,
+    port: P,
     key_hasher: KeyHasher,
 }
 
-impl<L: PublisherLink> RabbitSink<L> {
+impl<P: AmqpPort> RabbitSink<P> {
     /// `seed` is for the hashes of keys.
-    pub fn new(link: L, seed: u64) -> RabbitSink<L> {
-        RabbitSink { link, key_hasher: KeyHasher::new(seed) }
+    pub fn new(publisher: Publisher, port: P, seed: u64) -> RabbitSink<P> {
+        RabbitSink { publisher, port, key_hasher: KeyHasher::new(seed) }
     }
 
-    pub fn link(&mut self) -> &mut L {
-        &mut self.link
+    pub fn port(&mut self) -> &mut P {
+        &mut self.port
     }
 
     fn hand_over(
@@ -52,20 +35,42 @@ impl<L: PublisherLink> RabbitSink<L> {
         event: &Outbound<'_>,
         copy: impl FnOnce(&Outbound<'_>, &Limits, Option<u64>) -> Result<AmqpMessage, Failure>,
     ) -> Result<(), PublishError> {
-        let (is_blocked, limits) = self.link.status(|status| (status.is_blocked, status.limits));
-        if is_blocked {
+        let status = self.publisher.status();
+        if status.is_blocked {
             return Err(PublishError::QueueFull);
         }
         let lane = event.key.map(|key| self.key_hasher.lane(key));
-        let message = copy(event, &limits, lane).map_err(PublishError::Failed)?;
-        self.link.order(PublishOrder::Publish(sequence, message));
+        let message = copy(event, &status.limits, lane).map_err(PublishError::Failed)?;
+        self.publisher.publish(sequence, message);
         Ok(())
+    }
+
+    fn hear(&mut self, now: Instant) {
+        while let Some(event) = self.port.poll(now) {
+            self.publisher.handle(event, now);
+        }
+    }
+
+    /// Appends what is reported by now. Nothing is sent.
+    fn collect(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
+        self.hear(now);
+        reports.append(&mut self.publisher.reports());
     }
 }
 
-impl<L: PublisherLink> Sink for RabbitSink<L> {
+impl<P: AmqpPort> Drop for RabbitSink<P> {
+    /// Ends the connection at once: an event that waits to be written must not be published any
+    /// more.
+    fn drop(&mut self) {
+        if self.publisher.is_empty() {
+            self.port.close();
+        }
+    }
+}
+
+impl<P: AmqpPort> Sink for RabbitSink<P> {
     fn broker(&mut self) -> u64 {
-        self.link.status(|status| status.broker)
+        self.publisher.status().broker
     }
 
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
@@ -81,39 +86,54 @@ impl<L: PublisherLink> Sink for RabbitSink<L> {
     }
 
     fn has_room_for(&self, event: &Outbound<'_>) -> bool {
-        message::has_room_for(event, &self.link.status(|status| status.limits))
+        message::has_room_for(event, &self.publisher.status().limits)
     }
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.link.poll(now, patience, reports);
+        let (known, deadline) = (reports.len(), now + patience);
+        self.hear(now);
+        self.publisher.advance(now, &mut self.port);
+        self.port.flush(now);
+        reports.append(&mut self.publisher.reports());
+        if reports.len() > known || now >= deadline {
+            return;
+        }
+        let until = self.publisher.wake_at().map_or(deadline, |at| at.min(deadline));
+        if let Some(later) = self.port.wait(until.saturating_duration_since(now)) {
+            // Nothing is sent: the machine may have been suspended meanwhile, so that a peer publishes now. The
+            // relay looks for that before the next poll.
+            self.collect(later, reports);
+        }
     }
 
     fn readiness(&self) -> Option<Readiness<'_>> {
-        self.link.readiness()
+        self.port.readiness()
     }
 
     fn publish_until(&mut self, limits: PublishLimits) {
-        self.link.publish_until(limits);
+        if on(Mutant::RabbitSendsAfterLease) {
+            return;
+        }
+        self.publisher.publish_until(limits);
+        self.port.publish_until(limits);
     }
 
     fn destination(&self, sequence: Sequence) -> Option<String> {
-        self.link.status(|status| {
-            let unanswered = status.unanswered.as_ref();
-            let oldest = unanswered.filter(|(oldest, _)| *oldest == sequence);
-            oldest.map(|(_, destination)| destination.clone())
-        })
+        let unanswered = self.publisher.status().unanswered.as_ref();
+        let oldest = unanswered.filter(|(oldest, _)| *oldest == sequence);
+        oldest.map(|(_, destination)| destination.clone())
     }
 
     fn withdraw(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
-        self.link.publish_until(PublishLimits { begin_until: now, finish_until: now });
+        self.publish_until(PublishLimits { begin_until: now, finish_until: now });
         let mut known = Vec::new();
-        self.link.collect(now, &mut known);
+        self.collect(now, &mut known);
         let is_confirmed = |report: &SinkReport| matches!(report, SinkReport::Confirmed(_));
         reports.extend(known.into_iter().filter(is_confirmed));
     }
 
     fn retry(&mut self, sequence: Sequence) {
-        self.link.order(PublishOrder::Retry(sequence));
+        self.publisher.retry(sequence);
     }
 
     fn replace_with_dead_letter(
@@ -122,7 +142,10 @@ impl<L: PublisherLink> Sink for RabbitSink<L> {
         writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
-        let letter = Box::new((writer.clone(), cause.clone()));
-        self.link.order(PublishOrder::DeadLetter(sequence, letter));
+        self.publisher.replace_with_dead_letter(sequence, writer, cause);
     }
 }
+
+#[cfg(test)]
+#[path = "publish_tests.rs"]
+mod tests;

@@ -34,16 +34,6 @@ const DOUBTFUL_WAITS: Duration = Duration::from_secs(5);
 /// How often an open connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// An order of the sink to its publisher.
-#[derive(Debug)]
-pub enum PublishOrder {
-    Publish(Sequence, AmqpMessage),
-    /// Publish a failed event again.
-    Retry(Sequence),
-    /// Publish the dead letter of a failed event in its place.
-    DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
-}
-
 /// The facts that the sink knows of its publisher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublisherStatus {
@@ -165,19 +155,37 @@ impl Publisher {
         self.publish_until.is_some_and(|limits| now >= limits.begin_until)
     }
 
-    pub fn take(&mut self, order: PublishOrder) {
-        match order {
-            PublishOrder::Publish(sequence, message) => self.unconfirmed.add(sequence, message),
-            PublishOrder::Retry(sequence) => {
-                if let Some(message) = self.unconfirmed.item(sequence) {
-                    self.exchanges.ask_again(message.exchange());
-                }
-                self.unconfirmed.retry(sequence);
-            }
-            PublishOrder::DeadLetter(sequence, letter) => {
-                let (writer, cause) = *letter;
-                self.exchanges.ask_again(&writer.settings.address.exchange);
-                self.dead_letter(sequence, &writer, &cause);
+    pub fn publish(&mut self, sequence: Sequence, message: AmqpMessage) {
+        self.unconfirmed.add(sequence, message);
+    }
+
+    /// Publishes a failed event again.
+    pub fn retry(&mut self, sequence: Sequence) {
+        if let Some(message) = self.unconfirmed.item(sequence) {
+            self.exchanges.ask_again(message.exchange());
+        }
+        self.unconfirmed.retry(sequence);
+    }
+
+    /// Replaces a failed event by its dead letter.
+    pub fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.exchanges.ask_again(&writer.settings.address.exchange);
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let (limits, lane) = (self.status.limits, message.lane());
+        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, &limits, lane);
+        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
+            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
+            Err(failure) => return self.fail(sequence, failure),
+        }
+        if cause.parks_key {
+            for behind in self.unconfirmed.refuse_behind(sequence) {
+                let failure = self.unconfirmed.item(behind).map(AmqpMessage::parked);
+                self.reports.extend(failure.map(|it| SinkReport::Failed(behind, it)));
             }
         }
     }
@@ -333,28 +341,6 @@ impl Publisher {
     fn ask(&mut self, exchange: &str, now: Instant, port: &mut impl AmqpPort) {
         if self.exchanges.ask(exchange, now) {
             port.ask_exchange(exchange);
-        }
-    }
-
-    /// Replaces a failed event by its dead letter.
-    fn dead_letter(
-        &mut self,
-        sequence: Sequence,
-        writer: &DeadLetterWriter,
-        cause: &DeadLetterCause,
-    ) {
-        let Some(message) = self.unconfirmed.item(sequence) else { return };
-        let (limits, lane) = (self.status.limits, message.lane());
-        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, &limits, lane);
-        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
-            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
-            Err(failure) => return self.fail(sequence, failure),
-        }
-        if cause.parks_key {
-            for behind in self.unconfirmed.refuse_behind(sequence) {
-                let failure = self.unconfirmed.item(behind).map(AmqpMessage::parked);
-                self.reports.extend(failure.map(|it| SinkReport::Failed(behind, it)));
-            }
         }
     }
 

@@ -51,6 +51,12 @@ impl AmqpPort for NotedPort {
     fn open_channel(&mut self) {
         self.opened += 1;
     }
+
+    fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
+        None
+    }
+
+    fn publish_until(&mut self, _limits: PublishLimits) {}
 }
 
 struct Fixture {
@@ -99,7 +105,7 @@ impl Fixture {
     fn publish(&mut self, sequences: &[Sequence]) {
         for sequence in sequences {
             let message = empty_message("e", "k", &sequence.to_string());
-            self.publisher.take(PublishOrder::Publish(*sequence, message));
+            self.publisher.publish(*sequence, message);
         }
         self.advance();
     }
@@ -204,7 +210,7 @@ fn nothing_is_sent_to_an_exchange_before_the_broker_has_it() {
     fixture.publish(&[0]);
     // GIVEN that its question is outstanding THEN nothing else is asked or sent
     let other = empty_message("other", "k", "1");
-    fixture.publisher.take(PublishOrder::Publish(1, other));
+    fixture.publisher.publish(1, other);
     fixture.pass(SECOND);
     assert_eq!((fixture.sent().len(), &fixture.port.asked[..]), (0, &["e".to_owned()][..]));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Missing)));
@@ -214,7 +220,7 @@ fn nothing_is_sent_to_an_exchange_before_the_broker_has_it() {
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
     assert_eq!(fixture.sent(), ["1"]);
     // WHEN the event is tried again THEN the broker is asked again
-    fixture.publisher.take(PublishOrder::Retry(0));
+    fixture.publisher.retry(0);
     fixture.advance();
     assert_eq!(fixture.port.asked, ["e", "other", "e"]);
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::Hidden)));
@@ -358,7 +364,7 @@ fn a_limit_that_the_broker_names_is_kept_and_the_others_are_sent_again() {
     let large = message.with_outbound(|event| {
         AmqpMessage::event(&Outbound { value: Some(&value), ..*event }, &Limits::default(), None)
     });
-    fixture.publisher.take(PublishOrder::Publish(1, large.unwrap()));
+    fixture.publisher.publish(1, large.unwrap());
     fixture.publish(&[2, 3]);
     assert_eq!(fixture.sent(), ["1", "2", "3"]);
     assert_eq!(fixture.close(406, TOO_LARGE), []);
@@ -380,7 +386,7 @@ fn what_has_no_answer_at_a_loss_is_sent_again_in_order() {
             AmqpMessage::event(&event, &Limits::default(), Some(5)).unwrap()
         })
     };
-    (1..=3).for_each(|it| fixture.publisher.take(PublishOrder::Publish(it, lane(it))));
+    (1..=3).for_each(|it| fixture.publisher.publish(it, lane(it)));
     fixture.publish(&[4, 5]);
     // GIVEN that the first of a key and two without one are sent
     assert_eq!(fixture.sent(), ["1", "4", "5"]);
@@ -457,7 +463,7 @@ fn channels_are_opened_while_all_are_busy_and_the_broker_allows_it() {
     assert_eq!(fixture.port.opened, 1);
     fixture.handle(AmqpEvent::ChannelOpened(2));
     let other = empty_message("e", "other", "1");
-    fixture.publisher.take(PublishOrder::Publish(1, other));
+    fixture.publisher.publish(1, other);
     fixture.advance();
     assert_eq!(fixture.port.sent.last(), Some(&(2, "1".to_owned())));
     // WHEN the broker refuses a channel THEN none is asked for any more
@@ -483,7 +489,7 @@ fn fixture_with_all_sent() -> Fixture {
     fixture.connect(&channels, 64);
     for number in 0..2_000 {
         let message = empty_message("e", &format!("topic.{}", number % 40), &number.to_string());
-        fixture.publisher.take(PublishOrder::Publish(number, message));
+        fixture.publisher.publish(number, message);
     }
     fixture.advance();
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));

@@ -11,7 +11,7 @@ fn a_doubtful_event_fails_without_being_sent_while_something_is_unanswered() {
     fixture.now += 5 * SECOND;
     // GIVEN an event for a place that was refused a while ago, and one whose queue is silent
     fixture.publisher.unconfirmed.unanswered(1);
-    fixture.publisher.take(PublishOrder::Publish(2, empty_message("x", "k", "2")));
+    fixture.publisher.publish(2, empty_message("x", "k", "2"));
     fixture.advance();
     assert!(fixture.sent().is_empty());
     // WHEN the broker is asked for nothing else any more
@@ -56,8 +56,8 @@ fn after_a_refusal() -> Fixture {
     fixture.sent();
     fixture.pass(3 * SECOND);
     let message = |exchange, id: &str| empty_message(exchange, "k", id);
-    fixture.publisher.take(PublishOrder::Publish(2, message("e", "2")));
-    fixture.publisher.take(PublishOrder::Publish(3, message("f", "3")));
+    fixture.publisher.publish(2, message("e", "2"));
+    fixture.publisher.publish(3, message("f", "3"));
     fixture.connect(&[CHANNEL], 1);
     assert_eq!(fixture.port.asked.last().map(String::as_str), Some("f"));
     fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
@@ -83,8 +83,7 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
     assert_eq!(fixture.sent(), ["3"]);
     fixture.pass(DOUBTFUL_WAITS);
     // WHEN it has waited for long THEN no others are sent before it
-    let other = PublishOrder::Publish(4, empty_message("f", "k", "4"));
-    fixture.publisher.take(other);
+    fixture.publisher.publish(4, empty_message("f", "k", "4"));
     assert_eq!(fixture.confirm(1, false).last(), Some(&SinkReport::Confirmed(3)));
     while fixture.publisher.exchanges.asked_at().is_some() {
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
@@ -95,8 +94,8 @@ fn what_may_end_the_connection_does_not_wait_for_others_for_ever() {
 #[test]
 fn of_several_channels_that_are_closed_at_once_each_reason_counts() {
     let mut fixture = Fixture::connected();
-    fixture.publisher.take(PublishOrder::Publish(1, empty_message("e", "a", "1")));
-    fixture.publisher.take(PublishOrder::Publish(2, empty_message("e", "b", "2")));
+    fixture.publisher.publish(1, empty_message("e", "a", "1"));
+    fixture.publisher.publish(2, empty_message("e", "b", "2"));
     fixture.publish(&[3]);
     let refused = |key: &str| {
         let text = format!(
@@ -132,7 +131,7 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
     fixture.close(403, &refused("e"));
     fixture.sent();
     fixture.now += 2 * SECOND;
-    fixture.publisher.take(PublishOrder::Retry(1));
+    fixture.publisher.retry(1);
     let began = fixture.now;
     let mut tried = false;
     // WHEN each connection is ended over another exchange before it has had a while
@@ -142,7 +141,7 @@ fn what_may_end_the_connection_does_not_wait_for_one_that_lives_for_ever() {
         fixture.connect(&[CHANNEL], 1);
         let exchange = format!("x{number}");
         let message = empty_message(&exchange, "k", &number.to_string());
-        fixture.publisher.take(PublishOrder::Publish(number, message));
+        fixture.publisher.publish(number, message);
         fixture.advance();
         fixture.handle(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
         tried = fixture.sent().contains(&"1".to_owned());

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::random::Random;
+use crate::sink::Disposition;
 use crate::sink::rabbitmq::answer::{Answer, ReturnedMessage};
 use crate::sink::rabbitmq::connection_loss::{AmqpAddress, ConnectionLoss};
 use crate::sink::rabbitmq::exchanges::Existence;
 use crate::sink::rabbitmq::message::AmqpMessage;
-use crate::sink::rabbitmq::port::{AmqpEvent, AmqpPort, ConnectionFacts};
-use crate::sink::{Disposition, PublishError, Sink as _};
+use crate::sink::rabbitmq::port::{AmqpEvent, ConnectionFacts};
 use crate::testing::volume;
 
 const EVENTS: u64 = 60;
@@ -198,9 +198,7 @@ impl AmqpPort for ModelBroker {
         assert!(!self.is_opening);
         self.is_opening = self.is_connected;
     }
-}
 
-impl LocalPort for ModelBroker {
     fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
         self.events.pop_front()
     }
@@ -210,13 +208,13 @@ impl LocalPort for ModelBroker {
     }
 }
 
-fn sink(seed: u64) -> LocalSink<ModelBroker> {
+fn sink(seed: u64) -> RabbitSink<ModelBroker> {
     let publisher = Publisher::new(AmqpAddress::default(), seed);
     let broker = ModelBroker { random: Random::new(seed), ..ModelBroker::default() };
-    RabbitSink::new(LocalLink::new(publisher, broker), seed)
+    RabbitSink::new(publisher, broker, seed)
 }
 
-fn publish(sink: &mut LocalSink<ModelBroker>, number: u64) -> Result<(), PublishError> {
+fn publish(sink: &mut RabbitSink<ModelBroker>, number: u64) -> Result<(), PublishError> {
     let (key, topic, id) = (key(number), format!("topic.{}", number % 5), number.to_string());
     let event = Outbound {
         exchange: "e",
@@ -249,18 +247,18 @@ proptest! {
         while (settled.len() as u64) < EVENTS {
             steps += 1;
             prop_assert!(steps < 20_000, "it settles: {settled:?}");
-            sink.link().port().is_calm = steps > 2_000;
+            sink.port().is_calm = steps > 2_000;
             now += STEP;
             if next < EVENTS && publish(&mut sink, next).is_ok() {
                 next += 1;
             }
-            sink.link().port().step();
+            sink.port().step();
             let mut reports = Vec::new();
             sink.poll(now, Duration::ZERO, &mut reports);
             for report in reports {
                 match report {
                     SinkReport::Confirmed(it) => {
-                        prop_assert!(sink.link().port().stored.contains(&it));
+                        prop_assert!(sink.port().stored.contains(&it));
                         prop_assert_eq!(settled.insert(it, true), None);
                     }
                     SinkReport::Failed(it, failure) if failure.disposition == Disposition::Terminal => {
@@ -272,7 +270,7 @@ proptest! {
             }
         }
         prop_assert_eq!(settled.get(&CLOSES), Some(&false));
-        let stored = &sink.link().port().stored;
+        let stored = &sink.port().stored;
         for lane in (0..4).map(key).filter(Option::is_some) {
             let mut seen = BTreeSet::new();
             let of_key = stored.iter().filter(|it| key(**it) == lane);
@@ -287,32 +285,32 @@ fn the_sink_says_what_its_publisher_knows() {
     let mut sink = sink(0);
     let now = Instant::now();
     let mut reports = Vec::new();
-    let mut poll = |sink: &mut LocalSink<ModelBroker>, seconds| {
+    let mut poll = |sink: &mut RabbitSink<ModelBroker>, seconds| {
         sink.poll(now + Duration::from_secs(seconds), Duration::ZERO, &mut reports);
         std::mem::take(&mut reports)
     };
     poll(&mut sink, 0);
     assert_eq!(sink.broker(), 0);
-    sink.link().port().log_in();
+    sink.port().log_in();
     publish(&mut sink, 1).unwrap();
     publish(&mut sink, 5).unwrap();
     poll(&mut sink, 0);
     assert_eq!(sink.broker(), 5);
-    sink.link().port().events.push_back(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
-    sink.link().port().is_asked = false;
+    sink.port().events.push_back(AmqpEvent::ExchangeAnswered(Ok(Existence::There)));
+    sink.port().is_asked = false;
     for seconds in 1..5 {
         poll(&mut sink, seconds);
     }
     // THEN the first of the key is sent, and where it went is known after a while
-    assert_eq!(sink.link().port().on_the_way, [(1, 1)]);
+    assert_eq!(sink.port().on_the_way, [(1, 1)]);
     assert_eq!(sink.destination(1).as_deref(), Some("routing key topic.1 of exchange e"));
     assert_eq!(sink.destination(5), None);
     // WHEN the broker is blocked THEN nothing is taken
-    sink.link().port().events.push_back(AmqpEvent::Blocked("low on disk".to_owned()));
+    sink.port().events.push_back(AmqpEvent::Blocked("low on disk".to_owned()));
     assert!(matches!(&poll(&mut sink, 5)[..], [SinkReport::Unreachable(_)]));
     assert_eq!(publish(&mut sink, 2), Err(PublishError::QueueFull));
     // WHEN it is withdrawn THEN what is confirmed by now is known, and nothing is sent any more
-    let port = sink.link().port();
+    let port = sink.port();
     port.read();
     while !port.channels[&1].open.is_empty() {
         port.confirm();
@@ -322,7 +320,7 @@ fn the_sink_says_what_its_publisher_knows() {
     sink.withdraw(at, &mut known);
     assert_eq!(known, [SinkReport::Confirmed(1)]);
     assert_eq!(poll(&mut sink, 6), []);
-    let port = sink.link().port();
+    let port = sink.port();
     assert_eq!(port.limits, Some(PublishLimits { begin_until: at, finish_until: at }));
     assert!(port.on_the_way.is_empty());
 }
@@ -347,9 +345,7 @@ impl AmqpPort for RefusingPort {
     fn ask_exchange(&mut self, _name: &str) {}
 
     fn open_channel(&mut self) {}
-}
 
-impl LocalPort for RefusingPort {
     fn poll(&mut self, _now: Instant) -> Option<AmqpEvent> {
         let refused = || AmqpEvent::ConnectFailed(ConnectionLoss::of("refused"));
         // The attempt takes a while.
@@ -370,23 +366,23 @@ fn a_poll_waits_until_there_is_a_report_or_something_to_do() {
     let now = Instant::now();
     let port = RefusingPort { now: Some(now), ..RefusingPort::default() };
     let publisher = Publisher::new(AmqpAddress::default(), 1);
-    let mut link = LocalLink::new(publisher, port);
+    let mut sink = RabbitSink::new(publisher, port, 1);
     // WHEN a connection is awaited THEN the whole patience is spent at once
     let mut reports = Vec::new();
-    link.poll(now, Duration::from_secs(1), &mut reports);
-    assert_eq!(link.port().waited, [Duration::from_secs(1)]);
+    sink.poll(now, Duration::from_secs(1), &mut reports);
+    assert_eq!(sink.port().waited, [Duration::from_secs(1)]);
     assert!(matches!(&reports[..], [SinkReport::Unreachable(_)]), "{reports:?}");
     // WHEN the next attempt is due sooner THEN the wait ends then, and the next poll makes it
     let later = now + Duration::from_secs(1);
-    link.port().waited.clear();
-    link.poll(later, Duration::from_secs(60), &mut Vec::new());
-    let waited = link.port().waited.clone();
+    sink.port().waited.clear();
+    sink.poll(later, Duration::from_secs(60), &mut Vec::new());
+    let waited = sink.port().waited.clone();
     assert!(waited.len() == 1 && waited[0] < Duration::from_secs(5), "{waited:?}");
-    assert!(!link.port().is_connecting);
-    link.poll(later + waited[0], Duration::ZERO, &mut Vec::new());
-    assert!(link.port().is_connecting);
+    assert!(!sink.port().is_connecting);
+    sink.poll(later + waited[0], Duration::ZERO, &mut Vec::new());
+    assert!(sink.port().is_connecting);
     // WHEN there is no patience THEN it does not wait
-    link.port().waited.clear();
-    link.poll(later, Duration::ZERO, &mut Vec::new());
-    assert_eq!(link.port().waited, []);
+    sink.port().waited.clear();
+    sink.poll(later, Duration::ZERO, &mut Vec::new());
+    assert_eq!(sink.port().waited, []);
 }
