@@ -24,12 +24,12 @@ use crate::dead_letter::writer::{DeadLetterWriter, SystemId};
 use crate::delivery::settings::OnDeadLetter;
 use crate::find::EventFinder;
 use crate::health::{Facts, HealthLimits, StateWatch};
-use crate::metrics::{Metrics, PassCounts};
+use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
 use crate::relay::ports::{Meters, StopKeeper};
 use crate::relay::stops::{self, StandingStops, StopsConfig};
-use crate::relay::{self, DataMeter, FactsRecorder, Parts};
+use crate::relay::{self, FactsRecorder, Parts, PassCounts};
 use crate::sink::{self, Requirements};
 use crate::trace::{SpanExporter, SpanSource};
 
@@ -148,7 +148,7 @@ impl RunContext {
                 &config.source.slot,
             )?,
             meters: Arc::clone(metrics) as Arc<dyn Meters>,
-            pass_meter: Box::new(DataMeter(PassCounts::new(metrics))),
+            pass_meter: Box::new(PassCounts::new(metrics)),
             recorder: Box::new(FactsRecorder { recorder, origin: *origin }),
             clock: Arc::new(SystemClock),
             random: Random::new(random::seed()),

@@ -17,7 +17,7 @@ pub(crate) use self::claim_workers::Workers;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 pub(crate) use self::state_file::open as open_state_file;
 pub(crate) use self::topic_ends::read_back;
-pub(crate) use walrelay_ops::adapters::{DataMeter, FactsRecorder};
+pub(crate) use walrelay_ops::adapters::{FactsRecorder, PassCounts};
 
 #[cfg(test)]
 mod replication_tests;

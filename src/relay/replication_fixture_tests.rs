@@ -29,13 +29,13 @@ use crate::config;
 use crate::dead_letter::tail_event::{self, ReadRequests, TailEvent};
 use crate::dead_letter::writer::{self, DeadLetterWriter};
 use crate::health;
-use crate::metrics::{IntakeHold, Metrics, PassCounts};
+use crate::metrics::{IntakeHold, Metrics};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::{Control, StopFlags};
 use crate::relay::stops;
 use crate::relay::{
-    DataMeter, FactsRecorder, Parts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
+    FactsRecorder, Parts, PassCounts, ReadBack, Relay, SlotFeed, SlotParts, open_state_file,
 };
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
@@ -141,7 +141,7 @@ impl Fixture {
             flags,
             state_file: open_state_file(config.delivery.state_file.as_deref(), "walrelay").unwrap(),
             meters,
-            pass_meter: Box::new(DataMeter(PassCounts::new(&metrics))),
+            pass_meter: Box::new(PassCounts::new(&metrics)),
             recorder: Box::new(FactsRecorder { recorder, origin: Instant::now() }),
             clock: Arc::new(SystemClock),
             random: Random::new(2),

@@ -274,7 +274,7 @@ mod tests {
     fn every_group_has_a_wrong_way() {
         for (path, module) in [
             ("src/base/lsn.rs", "pgoutput"),
-            ("src/metrics/pass.rs", "health"),
+            ("src/metrics/labels.rs", "health"),
             ("src/pgoutput/frame.rs", "source"),
             ("src/source/stream.rs", "outbox"),
             ("src/source/stream.rs", "config"),

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use walrelay_core::relay::ports::{self, Counter, Gauge, Meters};
+use prometheus::IntCounter;
+use prometheus::local::{LocalHistogram, LocalIntCounter};
+use walrelay_core::relay::ports::{Counter, Gauge, Meters, PassMeter, Recorder};
 
 use crate::health::{FactsWriter, Pass};
-use crate::metrics::{Ignored, KnownFrom, Metrics, PassCounts, Stage};
+use crate::metrics::{Ignored, KnownFrom, LabelSet as _, Metrics, Outcome, Stage};
 use walrelay_base::lsn::Lsn;
 
 impl Meters for Metrics {
@@ -34,36 +36,66 @@ impl Meters for Metrics {
     }
 }
 
-/// The meter of the data thread, with the metrics that it adds to.
-pub struct DataMeter(pub PassCounts);
+/// The counters of the data thread within one pass of its loop: without atomics, and visible once they are flushed.
+#[derive(Debug)]
+pub struct PassCounts {
+    latency: LocalHistogram,
+    stages: Vec<LocalHistogram>,
+    outcomes: Vec<LocalIntCounter>,
+    known: Vec<LocalIntCounter>,
+    ignored: Vec<LocalIntCounter>,
+    retries: LocalIntCounter,
+}
 
-impl ports::PassMeter for DataMeter {
+impl PassCounts {
+    pub fn new(metrics: &Metrics) -> PassCounts {
+        let local = |counter: &IntCounter| counter.local();
+        PassCounts {
+            latency: metrics.publish_latency_seconds.local(),
+            stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),
+            outcomes: metrics.events.iter().map(|(_, counter)| local(counter)).collect(),
+            known: metrics.known_events.iter().map(|(_, counter)| local(counter)).collect(),
+            ignored: metrics.ignored_rows.iter().map(|(_, counter)| local(counter)).collect(),
+            retries: metrics.retries.local(),
+        }
+    }
+}
+
+impl PassMeter for PassCounts {
+    /// A commit time ahead of this clock counts as no latency.
     fn published(&mut self, commit_unix_us: i64, now_unix_us: i64) {
-        self.0.published(commit_unix_us, now_unix_us);
+        let latency_us = now_unix_us.saturating_sub(commit_unix_us).max(0);
+        self.latency.observe(latency_us as f64 / 1e6);
+        self.outcomes[Outcome::Published.index()].inc();
     }
 
     fn dead_lettered(&mut self) {
-        self.0.dead_lettered();
+        self.outcomes[Outcome::DeadLettered.index()].inc();
     }
 
     fn known(&mut self, from: KnownFrom) {
-        self.0.known(from);
+        self.known[from.index()].inc();
     }
 
     fn retried(&mut self) {
-        self.0.retried();
+        self.retries.inc();
     }
 
     fn ignored(&mut self, why: Ignored) {
-        self.0.ignored(why);
+        self.ignored[why.index()].inc();
     }
 
     fn stage(&mut self, stage: Stage, spent: Duration) {
-        self.0.stage(stage, spent);
+        self.stages[stage.index()].observe(spent.as_secs_f64());
     }
 
     fn flush(&mut self) {
-        self.0.flush();
+        self.latency.flush();
+        self.stages.iter().for_each(LocalHistogram::flush);
+        self.outcomes.iter().for_each(LocalIntCounter::flush);
+        self.known.iter().for_each(LocalIntCounter::flush);
+        self.ignored.iter().for_each(LocalIntCounter::flush);
+        self.retries.flush();
     }
 }
 
@@ -73,7 +105,7 @@ pub struct FactsRecorder {
     pub origin: Instant,
 }
 
-impl ports::Recorder for FactsRecorder {
+impl Recorder for FactsRecorder {
     fn pass(&mut self, pass: &Pass, now: Instant) {
         let since = now.saturating_duration_since(self.origin);
         let now_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
@@ -88,3 +120,7 @@ impl ports::Recorder for FactsRecorder {
         self.recorder.server_lsn()
     }
 }
+
+#[cfg(test)]
+#[path = "adapters_tests.rs"]
+mod tests;

@@ -6,14 +6,13 @@
 //! number of series is fixed when the process starts.
 //!
 //! The data thread confirms up to 250,000 events a second. What it would count once per event it
-//! counts in a [`PassCounts`], which adds to the shared handles once per pass of the loop.
+//! counts in a [`PassCounts`](crate::adapters::PassCounts), which adds to the shared handles once per pass of the loop.
 
 use std::sync::Mutex;
 
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, Registry, TextEncoder};
 
 pub mod instrument;
-mod pass;
 mod process;
 mod quantile;
 
@@ -23,7 +22,6 @@ pub use walrelay_core::metrics::{
 };
 
 pub use self::instrument::{Family, Instrument, MetricKind, MetricSpec};
-pub use self::pass::PassCounts;
 pub use self::quantile::BucketCounts;
 
 /// Commit to confirm: from half a millisecond to a minute.
