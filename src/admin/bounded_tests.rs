@@ -48,7 +48,7 @@ impl HeldRequests {
 impl HeldServer {
     fn start(connections_max: u32, head_max: Duration, age_max: Duration) -> HeldServer {
         let (_recorder, view) = view(None);
-        let observer = Arc::new(Observer::new(view));
+        let observer = Arc::new(Observer::new(view, false));
         let (entered, has_entered) = channel();
         let (counts, let_go) = (Mutex::default(), Semaphore::new(0));
         let held = Arc::new(HeldRequests { counts, entered, let_go });

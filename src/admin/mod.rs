@@ -59,9 +59,8 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        let observer = Arc::new(Observer::new(view));
-        let console = console::router(&observer, dead_letters.has_token());
-        let router = router(&observer).merge(console);
+        let observer = Arc::new(Observer::new(view, dead_letters.has_token()));
+        let router = router(&observer).merge(console::router());
         Admin::start_within(Bounds::default(), listen, hosts, router, observer, dead_letters)
     }
 

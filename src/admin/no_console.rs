@@ -1,13 +1,10 @@
 //! The answer at `/` of a build without the feature `console`: it names the feature, and the paths that exist.
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 
 use super::answer::{TEXT, answer};
-use super::observer::Observer;
 
 /// Content Security Policy: browsers load nothing.
 pub(super) const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
@@ -15,7 +12,7 @@ pub(super) const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 const NOT_BUILT: &str = "there is no console: this binary was built without the feature console; \
     try /metrics, /livez, /readyz, /status, /history, /api/dlq\n";
 
-pub(super) fn router(_observer: &Arc<Observer>, _has_token: bool) -> Router {
+pub(super) fn router() -> Router {
     Router::new()
         .route("/", get(async || answer(StatusCode::NOT_FOUND, TEXT, NOT_BUILT.to_owned())))
 }

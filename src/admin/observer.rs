@@ -25,11 +25,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Observer {
     pub(super) view: Arc<AdminView>,
     history: Mutex<History>,
+    /// True where a token is configured, so that `/api` can be used.
+    api_open: bool,
 }
 
 impl Observer {
-    pub(super) fn new(view: AdminView) -> Observer {
-        Observer { view: Arc::new(view), history: Mutex::default() }
+    pub(super) fn new(view: AdminView, api_open: bool) -> Observer {
+        Observer { view: Arc::new(view), history: Mutex::default(), api_open }
     }
 
     /// Looks at the relay once a second, until the server is stopped.
@@ -74,6 +76,7 @@ impl Observer {
         let mut status = status::to_json(&self.view);
         status["rates"] = json!(rates);
         status["latency_ms"] = json!(latency);
+        status["api_open"] = self.api_open.into();
         status
     }
 }

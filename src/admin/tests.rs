@@ -220,7 +220,6 @@ fn status_is_json_with_positions_and_slot() {
     let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
     assert_eq!(of_slot(&status), serde_json::json!([null, null, null, null]));
     assert_eq!(status["slot"]["wal_status"], serde_json::Value::Null);
-    assert!(get(stage.addr, "/").1.contains(">not known<"));
 }
 
 #[test]
@@ -245,7 +244,6 @@ fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readines
     let (code, _, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &body["ready"], &body["state"]), (200, &true.into(), &"blocked".into()));
-    assert!(get(stage.addr, "/").1.contains("none of 3 events"));
     let (_, metrics) = get(stage.addr, "/metrics");
     assert!(metrics.contains("outbox_state{state=\"blocked\"} 1\n"), "{metrics}");
     assert!(metrics.contains("outbox_state{state=\"streaming\"} 0\n"), "{metrics}");
@@ -253,7 +251,7 @@ fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readines
 }
 
 #[test]
-fn where_a_table_is_polled_status_and_page_tell_of_its_backlog_and_of_no_slot() {
+fn where_a_table_is_polled_status_tells_of_its_backlog_and_of_no_slot() {
     let mut stage = stage_of(None);
     stage.recorder.pass(&Pass { phase: Phase::Polling, ..streaming() }, 0);
     let look = |stage: &Stage| -> serde_json::Value {
@@ -269,12 +267,10 @@ fn where_a_table_is_polled_status_and_page_tell_of_its_backlog_and_of_no_slot() 
     let status = look(&stage);
     assert_eq!(status["polling"]["backlog"], 17);
     assert_eq!(status["polling"]["backlog_age_seconds"], 2.5);
-    let (_, page) = get(stage.addr, "/");
-    assert!(page.contains("<h3>Table</h3>") && !page.contains("<h3>Slot</h3>"), "{page}");
 }
 
 #[test]
-fn status_and_page_tell_of_dead_letters() {
+fn status_tells_of_dead_letters() {
     let stage = stage();
     let letters = || {
         let (_, body) = get(stage.addr, "/status");
@@ -283,7 +279,6 @@ fn status_and_page_tell_of_dead_letters() {
     // GIVEN a topic that was not read yet THEN that is no zero
     assert_eq!(letters()["open"], serde_json::Value::Null);
     assert_eq!(letters()["oldest_age_seconds"], serde_json::Value::Null);
-    assert!(get(stage.addr, "/").1.contains("not known"));
     // WHEN it is read
     stage.metrics.dlq_depth.set(1234.0);
     stage.metrics.dlq_oldest_age_seconds.set(3_700.5);
@@ -297,25 +292,19 @@ fn status_and_page_tell_of_dead_letters() {
             "breaker_open": true, "publish_failed": 2
         })
     );
-    let page = get(stage.addr, "/").1;
-    for part in [">1\u{202f}234</span>", ">1 h 1 min</span>", ">open</span>"] {
-        assert!(page.contains(part), "{part}");
-    }
 }
 
 #[test]
-fn the_page_escapes_everything_and_may_load_its_own_files_only() {
-    let mut stage = stage();
-    stage.recorder.note("<script>alert('x')</script> & \"more\"");
-    let (code, head, body) = get_with(stage.addr, "/", "");
+fn the_page_may_load_its_own_files_only() {
+    let stage = stage();
+    let (code, head, _) = get_with(stage.addr, "/", "");
     assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/html; charset=utf-8"), "{head}");
     assert!(
         head.contains("content-security-policy: default-src 'none'; script-src 'self'"),
         "{head}"
     );
     assert!(!head.contains("unsafe"), "{head}");
-    assert!(body.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
-    assert!(body.contains("relay&lt;1&gt;"));
     let (code, head, _) = get_with(stage.addr, "/console/app.js", "");
     assert_eq!(code, 200);
     assert!(head.contains("content-type: text/javascript"), "{head}");

@@ -3,6 +3,7 @@
 use walrelay_harness::{Broker, BrokerKind};
 
 use super::browser::Browser;
+use super::page;
 use crate::support::{Fixture, LIMIT, shared_postgres};
 
 #[test]
@@ -12,10 +13,16 @@ fn the_state_is_that_of_now_while_the_broker_is_gone_and_when_the_relay_is() {
     let site = Fixture::new(shared_postgres(), &broker, "console_live");
     let mut relay = site.relay();
     let browser = Browser::open(&site.name);
-    browser.go(&format!("http://{}/", relay.admin()));
+    let address = format!("http://{}/", relay.admin());
+    browser.go(&address);
     browser.wait_text("#state-word", |text| text == "streaming");
     browser.wait_text("#link", |text| text == "live");
     assert_eq!(browser.text("#notices"), "");
+    // THEN a page that was just opened announces no change of the state
+    assert_eq!(browser.text("#announcer"), "");
+    page::assert_shows_what_is_told(&browser);
+    browser.go(&address);
+    browser.wait_text("#state-word", |text| text == "streaming");
     // WHEN events are published THEN the page counts them without being loaded again
     browser.run("document.body.dataset.loaded = 'once'");
     for seq in 0..7 {

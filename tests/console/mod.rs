@@ -4,6 +4,7 @@ mod browser;
 mod dead_letters;
 mod live;
 mod look;
+mod page;
 
 pub(crate) use browser::Browser;
 use serde_json::Value;

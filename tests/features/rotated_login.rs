@@ -29,8 +29,8 @@ fn assert_rotates(scene: &CliFixture<'_>, relay: &mut Relay, file: &Path, new: &
     std::fs::remove_file(file).unwrap();
     let (log, unread) = (relay.log(), format!("cannot read {}", file.display()));
     relay.wait_until("the reason", || {
-        let page = get(admin, "/", LIMIT).map(|it| it.body).unwrap_or_default();
-        page.contains(&unread) || std::fs::read_to_string(&log).unwrap().contains(&unread)
+        let status = get(admin, "/status", LIMIT).map(|it| it.body).unwrap_or_default();
+        status.contains(&unread) || std::fs::read_to_string(&log).unwrap().contains(&unread)
     });
     std::fs::write(file, new).unwrap();
     scene.insert("2", "{}");

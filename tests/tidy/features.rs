@@ -8,7 +8,7 @@ use std::process::Command;
 const OWN: &[(&[&str], &[&str])] = &[
     (&["kafka"], &["libz-sys", "openssl-sys", "rdkafka", "rdkafka-sys", "zstd-sys"]),
     (&["rabbitmq"], &["amq-protocol", "async-compat", "async-rs", "lapin", "walrelay-amqp"]),
-    (&["compare", "console"], &["maud"]),
+    (&["compare"], &["maud"]),
     (&["allocator"], &["tikv-jemalloc-sys", "tikv-jemallocator"]),
 ];
 

@@ -166,9 +166,12 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
         assert_eq!((status, body["code"].as_str()), (403, Some("api.closed")), "{head}");
         assert!(body["where"] == "admin.token" && body["help"].as_str().unwrap().contains("admin"));
     }
-    // THEN what needs no token stays open
-    let (status, _, _) = exchange(fixture_with(None).admin.addr, "GET /status", "", "");
-    assert_eq!(status, 200);
+    // THEN what needs no token stays open, and says whether one is configured
+    for (token, is_open) in [(None, false), (Some(""), false), (Some(TOKEN), true)] {
+        let fixture = fixture_with(token);
+        let (status, _, body) = exchange(fixture.admin.addr, "GET /status", "", "");
+        assert_eq!((status, &body["api_open"]), (200, &is_open.into()));
+    }
 }
 
 #[test]

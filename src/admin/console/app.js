@@ -1,4 +1,4 @@
-// Starts the console: what the server has rendered is kept up to date from here on.
+// Starts the console: fills page.html with the status of the relay, and keeps it up to date.
 
 import { session } from "./api.js";
 import { startLetters } from "./dead_letters.js";
@@ -10,16 +10,15 @@ import { follow } from "./live.js";
 const TONES = { starting: "warn", connecting: "warn", standby: "warn", draining: "warn" };
 const SIGNS = { good: "✓", warn: "…", bad: "!" };
 
-// The same as `state` in page.rs.
 export function toneOf(state, ready = true) {
   if ((state === "streaming" || state === "polling") && ready) return "good";
   return TONES[state] ?? "bad";
 }
 
 const figures = [...document.querySelectorAll("[data-path]")];
+const conditional = [...document.querySelectorAll("[data-when]")];
 const letters = startLetters();
-let announced = byId("state-word").textContent;
-let stateBegan = null;
+let announced = null;
 
 function valueAt(document, pointer) {
   return pointer.split("/").slice(1).reduce((value, name) => value?.[name], document) ?? null;
@@ -27,11 +26,13 @@ function valueAt(document, pointer) {
 
 function showStatus(status) {
   for (const figure of figures) {
-    const { path, kind, absent } = figure.dataset;
+    const { path, kind, absent = "not known" } = figure.dataset;
     const value = valueAt(status, path);
     say(figure, value === null ? absent : shown(kind, value));
     figure.classList.toggle("absent", value === null);
   }
+  const conditions = [status.mode, status.api_open ? "api-open" : "api-closed"];
+  for (const part of conditional) part.hidden = !conditions.includes(part.dataset.when);
   showState(status);
   letters.showStatus(status);
 }
@@ -42,10 +43,7 @@ function showState(status) {
   byId("state").className = `state ${tone}`;
   say(byId("state-sign"), SIGNS[tone]);
   say(byId("state-word"), word);
-  if (status.state !== stateBegan?.state) stateBegan = { state: status.state, at: Date.now() / 1000, seen: !stateBegan };
-  const { since, since_seconds: age } = status;
-  say(byId("state-since"), since ? `for ${duration(age ?? 0)}, since ${since.slice(11, 19)} UTC`
-    : stateBegan.seen ? "" : `since ${clock(stateBegan.at)} UTC`);
+  say(byId("state-since"), `for ${duration(status.since_seconds)}, since ${status.since.slice(11, 19)} UTC`);
   const reasons = status.reasons?.length ? status.reasons : [status.reason];
   const texts = reasons.map((reason) => reason?.text);
   const notices = [...texts, status.slot?.pinned_by?.text, status.slot?.idle_timeout?.text, status.note].filter(Boolean);
@@ -55,7 +53,8 @@ function showState(status) {
   }
   list.hidden = notices.length === 0;
   document.title = tone === "good" ? "walrelay" : `${SIGNS[tone]} ${word} – walrelay`;
-  if (word !== announced) say(byId("announcer"), `State: ${word}. ${texts[0] ?? ""}`);
+  // The state of a page that was just opened is no change.
+  if (announced !== null && word !== announced) say(byId("announcer"), `State: ${word}. ${texts[0] ?? ""}`);
   announced = word;
 }
 
@@ -69,8 +68,7 @@ function showLink(link, heardAt) {
 
 function showSession() {
   const isIn = session.token !== null;
-  const login = byId("login");
-  if (login) login.hidden = isIn;
+  byId("login").hidden = isIn;
   byId("logout").hidden = !isIn;
   byId("find-form").hidden = !isIn;
   byId("find-closed").hidden = isIn;

@@ -33,8 +33,8 @@ let nextLoadAt = 0;
 const events = { onSession: () => {}, show, showStatus };
 
 export function startLetters() {
-  byId("login")?.addEventListener("submit", login);
-  byId("logout").addEventListener("click", () => { session.end(); events.onSession(); byId("token")?.focus(); });
+  byId("login").addEventListener("submit", login);
+  byId("logout").addEventListener("click", () => { session.end(); events.onSession(); byId("token").focus(); });
   session.onRefused = (refused) => { session.end(); events.onSession(); loginError(textOf(refused)); };
   byId("filter").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
   byId("filter-clear").addEventListener("click", () => { setFilter({}); apply(); });
@@ -59,10 +59,8 @@ async function login(event) {
 }
 
 function loginError(text) {
-  const place = byId("login-error");
-  if (!place) return;
-  say(place, text);
-  place.hidden = !text;
+  say(byId("login-error"), text);
+  byId("login-error").hidden = !text;
   byId("token").setAttribute("aria-invalid", String(Boolean(text)));
 }
 

@@ -1,22 +1,16 @@
 //! The console: a page for people at `/`, and the files that it loads.
 //!
-//! The page is useful as the server renders it; its script keeps it up to date, draws the history and acts
-//! on dead letters with the token that a person enters. Style and scripts are files of this folder and
-//! of `src/web`, held in the binary. Nothing else is loaded, nothing inline is run, and the browser is told so (see [`POLICY`]).
-
-use std::sync::Arc;
+//! The page is always the same file; its scripts fill it from `/status`, draw the history and act on dead
+//! letters with the token that a person enters. Page, style and scripts are files of this folder and of
+//! `walrelay_base::web`, held in the binary. Nothing else is loaded, nothing inline is run, and the browser is told so (see [`POLICY`]).
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 
 use super::answer::{TEXT, answer};
-use super::observer::Observer;
-
-mod figure;
-mod page;
 
 /// Content Security Policy. With `require-trusted-types-for` and no policy the browser refuses to make HTML
 /// of text, so that what rows and brokers say can only be shown as text.
@@ -27,6 +21,8 @@ pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-sr
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
+
+const PAGE: &str = include_str!("page.html");
 
 /// Files below `/console/`: name, content type, text.
 const FILES: &[(&str, &str, &str)] = &[
@@ -44,22 +40,10 @@ const FILES: &[(&str, &str, &str)] = &[
     ("plot.js", SCRIPT, walrelay_base::web::PLOT_JS),
 ];
 
-struct Console {
-    observer: Arc<Observer>,
-    /// A token is configured, so `/api` can be used.
-    has_token: bool,
-}
-
-pub(super) fn router(observer: &Arc<Observer>, has_token: bool) -> Router {
+pub(super) fn router() -> Router {
     Router::new()
-        .route("/", get(show_page))
+        .route("/", get(async || answer(StatusCode::OK, HTML, PAGE.to_owned())))
         .route("/console/{file}", get(show_file))
-        .with_state(Arc::new(Console { observer: Arc::clone(observer), has_token }))
-}
-
-async fn show_page(State(console): State<Arc<Console>>) -> Response {
-    let page = page::render(&console.observer.status(), console.has_token);
-    answer(StatusCode::OK, HTML, page)
 }
 
 async fn show_file(Path(name): Path<String>) -> Response {

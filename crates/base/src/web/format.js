@@ -1,4 +1,4 @@
-// Figures in the words of the server's own page (figure.rs), and elements made without HTML text.
+// Figures in the words of people, and elements made without HTML text.
 
 const THIN = "\u202f";
 
