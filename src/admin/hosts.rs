@@ -15,7 +15,6 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use serde_json::json;
 
 use super::answer::{JSON, TEXT, answer};
 use crate::base::error::{Exit, Fault};
@@ -116,11 +115,10 @@ fn foreign_origin(origin: &str) -> Fault {
 }
 
 fn refusal(path: &str, status: StatusCode, fault: &Fault) -> Response {
-    let Fault { code, what, place, mend, .. } = fault;
     if path.starts_with("/api") {
-        let body = json!({ "code": code, "what": what, "where": place, "help": mend });
-        return answer(status, JSON, format!("{body}\n"));
+        return answer(status, JSON, format!("{}\n", fault.to_json()));
     }
+    let Fault { code, what, mend, .. } = fault;
     answer(status, TEXT, format!("{code}: {what}\n{mend}\n"))
 }
 

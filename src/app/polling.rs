@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{ReceivedSignals, RunContext, Running, host_name, outcome_of, panicked};
+use super::threads::{ReceivedSignals, RunContext, Running, outcome_of, panicked};
 use crate::base::error::Fault;
+use crate::base::host;
 use crate::base::random;
 use crate::base::runtime;
 use crate::config::Config;
@@ -195,5 +196,5 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
 /// The name of this process in the table.
 fn process_name() -> String {
     let began = crate::base::clock::unix_now_us() / 1000;
-    format!("{}:{}:{began:x}", host_name(), std::process::id())
+    format!("{}:{}:{began:x}", host::name(), std::process::id())
 }

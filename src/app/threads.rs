@@ -15,7 +15,7 @@ use crate::base::clock::{SystemClock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::random::{self, Random};
 use crate::base::service_manager::ServiceManager;
-use crate::base::{log, os_ffi, runtime};
+use crate::base::{host, log, os_ffi, runtime};
 use crate::config::Config;
 use crate::dead_letter::destinations::Destinations;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
@@ -310,11 +310,5 @@ pub(crate) fn reads_dead_letters(config: &Config) -> bool {
 
 /// The relay and its machine, for dead letters and spans.
 fn instance_name(config: &Config) -> String {
-    format!("{}@{}", config.source.slot, host_name())
-}
-
-/// The name of this machine, for dead letters and claims.
-pub(super) fn host_name() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
+    format!("{}@{}", config.source.slot, host::name())
 }

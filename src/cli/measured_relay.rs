@@ -5,9 +5,9 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use walrelay_compare::relay_process::{RelayOrder, application_name};
+use walrelay_compare::relay_process::{RelayOrder, application_name, no_order};
 
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::base::template::Template;
 use crate::config::{Config, Request};
@@ -24,10 +24,8 @@ pub(super) fn to_order(request: &Request) -> Result<serde_json::Value, Fault> {
 
 /// Where the user's configuration is, with the environment of this process.
 pub(super) fn request(order: &RelayOrder, own: &Request) -> Result<Request, Fault> {
-    let ordered: Request = serde_json::from_value(order.config.clone()).map_err(|_| {
-        let what = "this command is only for `walrelay compare`: its order is not complete";
-        Fault::new(Exit::Usage, "compare.no-order", what, "", "walrelay compare --help")
-    })?;
+    let ordered: Request = serde_json::from_value(order.config.clone())
+        .map_err(|_| no_order("its order is not complete"))?;
     Ok(Request { variables: own.variables.clone(), ..ordered })
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the configuration that a measured relay gets, made from the user's.
 
 use super::*;
+use crate::base::error::Exit;
 use crate::config::load;
 
 fn config(sink: &str) -> Config {

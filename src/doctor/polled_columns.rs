@@ -110,12 +110,7 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
     }
     Some(column_problem(
         "table.column-missing",
-        format!(
-            "{}.{} lacks columns that polling writes: {}",
-            outbox.schema,
-            outbox.table,
-            listed.join(", ")
-        ),
+        format!("{outbox} lacks columns that polling writes: {}", listed.join(", ")),
         format!(
             "{before}map them in [source.polling.columns], or: {begin}ALTER TABLE {quoted} {};{then}",
             adds.join(", ")

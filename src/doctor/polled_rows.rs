@@ -6,12 +6,12 @@ use tokio_postgres::{Client, Error};
 
 use super::polled_columns::PolledTable;
 use crate::source::quote::{quote_ident, quote_literal};
+use crate::source::sql::read_only;
 
 /// More rows are not counted.
 const ROWS_MAX: i64 = 1000;
 /// A table without an index for its pending rows may be large.
-const LIMITS: &str =
-    "BEGIN READ ONLY; SET LOCAL statement_timeout = '1s'; SET LOCAL lock_timeout = '1s'";
+const LIMITS: &str = "SET LOCAL statement_timeout = '1s'; SET LOCAL lock_timeout = '1s'";
 
 /// How many rows are pending, and how many are not, for people.
 pub(super) async fn counted(client: &Client, table: &PolledTable<'_>) -> String {
@@ -52,10 +52,7 @@ async fn count(client: &Client, table: &PolledTable<'_>) -> Result<(i64, i64), E
         bounded(&is_pending),
         bounded(&format!("({is_pending}) IS NOT TRUE"))
     );
-    client.batch_execute(LIMITS).await?;
-    let row = client.query_one(&sql, &[]).await;
-    client.batch_execute("ROLLBACK").await?;
-    let row = row?;
+    let row = read_only(client, LIMITS, client.query_one(&sql, &[])).await?;
     Ok((row.try_get(0)?, row.try_get(1)?))
 }
 

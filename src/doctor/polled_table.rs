@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 use super::polled_columns::{PolledTable, absent_columns, unfit_columns, unreadable_key};
 use super::polled_rows;
 use super::status_values;
-use super::tables::{self, ReadBy, table_problem};
+use super::tables::{self, ReadBy};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, faults};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::{OnPublished, PollingSettings};
 use crate::polling::statements::Statements;
 use crate::polling::table_facts::{self, PolledIndex, PolledTableFacts, polled_outbox};
-use crate::source::faults::query_fault;
+use crate::source::faults::{query_fault, table_missing, table_problem};
 use crate::source::publication;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
@@ -61,7 +61,7 @@ pub(crate) async fn inspect(
     let mut findings = vec![Finding::ok("source.version", format!("PostgreSQL {}", facts.version))];
     if problems.is_empty() {
         let rows = polled_rows::counted(client, &table).await;
-        let text = format!("table {}.{} can be polled; {rows}", outbox.schema, outbox.table);
+        let text = format!("table {outbox} can be polled; {rows}");
         findings.push(Finding::ok(TABLE, text));
         findings.extend(warnings(&table));
     }
@@ -90,11 +90,7 @@ pub(crate) async fn prepare(
         }
         (Some(fault), _) => Err(fault.clone()),
         // The table was dropped between the two queries of `inspect`.
-        (None, None) => {
-            let what = format!("outbox table {}.{} does not exist", outbox.schema, outbox.table);
-            let mend = "sql/polling.sql makes the shipped one";
-            Err(table_problem("table.missing", what, mend))
-        }
+        (None, None) => Err(table_missing(outbox, "sql/polling.sql makes the shipped one")),
     }
 }
 
@@ -125,7 +121,7 @@ fn lacking_rights(table: &PolledTable<'_>) -> Option<Finding> {
     let rights = lacks.join(", ");
     Some(Finding::fail(table_problem(
         "table.rights",
-        format!("role {} may not {rights} on {}.{}", facts.role, outbox.schema, outbox.table),
+        format!("role {} may not {rights} on {outbox}", facts.role),
         format!("GRANT {rights} ON {} TO {};", table.quoted(), quote_ident(&facts.role)),
     )))
 }

@@ -17,6 +17,7 @@ use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::{PollingSettings, WorkColumns};
 use crate::polling::statements::member_sql;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
+use crate::source::faults::message_of;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Rows that are read of one table.
@@ -111,21 +112,27 @@ impl RowQuery<'_> {
         ))
     }
 
+    /// The column with which the text is compared; none for a key of several parts.
+    fn compared(&self, wanted: &Wanted) -> Option<String> {
+        let OutboxTable { columns, route, .. } = self.outbox;
+        match (wanted, route.key(columns).parts()) {
+            (Wanted::Id(_), _) => Some(columns.id.clone()),
+            (Wanted::Key(_), [Part::Column(name)]) => Some(name.clone()),
+            (Wanted::Key(_), _) => None,
+        }
+    }
+
     /// The literal gets the type of the column.
     fn condition(&self, wanted: &Wanted) -> Result<String, String> {
-        let OutboxTable { columns, route, .. } = self.outbox;
         let text = quote_literal(wanted.text());
-        let key = route.key(columns);
-        let column = match (wanted, key.parts()) {
-            (Wanted::Id(_), _) => &columns.id,
-            (Wanted::Key(_), [Part::Column(name)]) => name,
-            (Wanted::Key(_), _) => {
-                let key = self.key_sql()?;
-                return Ok(format!("{key} OPERATOR(pg_catalog.=) {}", text_bytes_sql(&text)));
+        let (value, text) = match self.compared(wanted) {
+            Some(name) => {
+                self.column(&name)?;
+                (format!("t.{}", quote_ident(&name)), text)
             }
+            None => (self.key_sql()?, text_bytes_sql(&text)),
         };
-        self.column(column)?;
-        Ok(format!("t.{} OPERATOR(pg_catalog.=) {text}", quote_ident(column)))
+        Ok(format!("{value} OPERATOR(pg_catalog.=) {text}"))
     }
 
     fn column(&self, name: &str) -> Result<&PolledColumn, String> {
@@ -181,18 +188,14 @@ impl RowQuery<'_> {
 
     pub(super) fn unread(&self, error: &Error, request: &FindRequest) -> Unread {
         let wanted = &request.wanted;
-        let key = self.outbox.route.key(&self.outbox.columns);
-        let column = match (wanted, key.parts()) {
-            (Wanted::Id(_), _) => Some(self.outbox.columns.id.as_str()),
-            (Wanted::Key(_), [Part::Column(name)]) => Some(name.as_str()),
-            (Wanted::Key(_), _) => None,
-        };
-        let table = shown(self.outbox);
+        let column = self.compared(wanted);
+        let column = column.as_deref();
         match error.code() {
             Some(code) if code.code().starts_with("22") => Unread::NoValue(format!(
-                "{:?} is not a value of column {} of {table}, which has the type {}",
+                "{:?} is not a value of column {} of {}, which has the type {}",
                 wanted.text(),
                 column.unwrap_or_default(),
+                self.outbox,
                 column.and_then(|name| self.facts.type_of(name)).unwrap_or("text"),
             )),
             Some(code) if *code == SqlState::QUERY_CANCELED => {
@@ -203,7 +206,7 @@ impl RowQuery<'_> {
                     of.unwrap_or_default()
                 ))
             }
-            _ => Unread::Reason(said(error)),
+            _ => Unread::Reason(message_of(error)),
         }
     }
 
@@ -216,7 +219,7 @@ impl RowQuery<'_> {
         };
         let owned = |name: &str| value(name).map(str::to_owned);
         OutboxRow {
-            table: shown(self.outbox),
+            table: self.outbox.to_string(),
             id: owned(&columns.id).unwrap_or_default(),
             key: row.get(3).and_then(unhexed),
             xmin: row.get(0).and_then(|text| text.parse().ok()),
@@ -277,16 +280,6 @@ fn polled_state(polling: &PollingSettings, status: &str) -> EventState {
         it if it == values.failed => EventState::DeadLettered,
         _ => EventState::Unknown,
     }
-}
-
-/// `schema.table`.
-pub(super) fn shown(outbox: &OutboxTable) -> String {
-    format!("{}.{}", outbox.schema, outbox.table)
-}
-
-/// Returns the message of Postgres.
-pub(super) fn said(error: &Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
 }
 
 #[cfg(test)]

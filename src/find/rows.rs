@@ -5,24 +5,24 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, Error, SimpleQueryMessage};
+use tokio_postgres::{Client, Error};
 
 use super::event::{OutboxRow, SlotPosition};
 use super::request::FindRequest;
-use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, said, shown, unhexed};
+use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, unhexed};
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::{self, PolledTableFacts};
-use crate::source::faults::query_fault;
+use crate::source::faults::{message_of, query_fault};
 use crate::source::json_row::{document, lsn};
 use crate::source::publication::{PublishedFacts, PublishedTable, published};
 use crate::source::quote::{quote_ident, quote_table};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::slot_state;
-use crate::source::sql;
+use crate::source::sql::{self, read_only, text_rows};
 
 /// How long the slot is waited for: a relay that works confirms an idle database in less.
 const SLOT_WITHIN: Duration = Duration::from_secs(1);
@@ -80,8 +80,7 @@ impl RowLookup<'_> {
                 Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
                 Err(Unread::NoValue(what)) => no_value = Some(what),
                 Err(Unread::Reason(why)) => {
-                    let table = shown(outbox);
-                    view.not_searched.push(format!("rows of {table}: {why}"));
+                    view.not_searched.push(format!("rows of {outbox}: {why}"));
                 }
             }
         }
@@ -109,7 +108,7 @@ impl RowLookup<'_> {
                 None
             }
             Err(error) => {
-                view.not_searched.push(format!("publication {name}: {}", said(&error)));
+                view.not_searched.push(format!("publication {name}: {}", message_of(&error)));
                 None
             }
         }
@@ -123,12 +122,11 @@ impl RowLookup<'_> {
         facts: Option<&PublishedFacts>,
         at: usize,
     ) {
-        let table = shown(outbox);
         if rows.len() > ROWS_MAX {
             rows.truncate(ROWS_MAX);
-            view.not_searched.push(format!("more rows of {table}: {ROWS_MAX} are read"));
+            view.not_searched.push(format!("more rows of {outbox}: {ROWS_MAX} are read"));
         }
-        view.searched.push(format!("{table}: {}", counted(rows.len(), "row")));
+        view.searched.push(format!("{outbox}: {}", counted(rows.len(), "row")));
         let entries = facts
             .and_then(|facts| Some(facts.publication.as_ref()?.entries(facts.tables.get(at)?)));
         let name = &self.source.publication;
@@ -136,10 +134,10 @@ impl RowLookup<'_> {
             |entries: &Vec<&PublishedTable>| entries.iter().any(|entry| entry.row_filter.is_some());
         match &entries {
             Some(entries) if entries.is_empty() => view.not_searched.push(format!(
-                "publication {name} leaves {table} out: its rows are not delivered"
+                "publication {name} leaves {outbox} out: its rows are not delivered"
             )),
             Some(entries) if is_filtered(entries) => view.not_searched.push(format!(
-                "publication {name} has a row filter for {table}: rows that it leaves out are not delivered"
+                "publication {name} has a row filter for {outbox}: rows that it leaves out are not delivered"
             )),
             _ => {}
         }
@@ -151,15 +149,11 @@ impl RowLookup<'_> {
     async fn wanted_key(&self, client: &Client, query: &RowQuery<'_>) -> Option<Vec<u8>> {
         let sql = query.wanted_key_sql(&self.request.wanted)?;
         // What is no value of the column is reported by the query for the rows.
-        let found = client.simple_query(&sql).await.ok()?;
-        found.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0).and_then(unhexed),
-            _ => None,
-        })
+        let found = text_rows(client, &sql).await.ok()?;
+        found.first()?.get(0).and_then(unhexed)
     }
 
     async fn table(&self, client: &Client, query: &RowQuery<'_>) -> Result<Vec<OutboxRow>, Unread> {
-        let reason = |error: Error| Unread::Reason(said(&error));
         let RowQuery { outbox, facts, .. } = query;
         if !facts.may_select {
             let table = quote_table(&outbox.schema, &outbox.table);
@@ -169,16 +163,9 @@ impl RowLookup<'_> {
             )));
         }
         let sql = query.sql(self.request).map_err(Unread::Reason)?;
-        client.batch_execute(&format!("BEGIN READ ONLY; {LIMITS}")).await.map_err(reason)?;
-        let found = client.simple_query(&sql).await;
-        let ended = client.batch_execute("ROLLBACK").await;
+        let found = read_only(client, LIMITS, text_rows(client, &sql)).await;
         let found = found.map_err(|error| query.unread(&error, self.request))?;
-        ended.map_err(reason)?;
-        let rows = found.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(query.row(row)),
-            _ => None,
-        });
-        Ok(rows.collect())
+        Ok(found.iter().map(|row| query.row(row)).collect())
     }
 
     /// Waits a moment for the slot to have everything, if there are rows to be judged by it.
@@ -210,7 +197,7 @@ impl RowLookup<'_> {
 
 async fn table_of(client: &Client, outbox: &OutboxTable) -> Result<PolledTableFacts, Unread> {
     let facts = table_facts::gather(client, outbox).await;
-    let facts = facts.map_err(|error| Unread::Reason(said(&error)))?;
+    let facts = facts.map_err(|error| Unread::Reason(message_of(&error)))?;
     facts.ok_or_else(|| Unread::Reason("the table does not exist".to_owned()))
 }
 

@@ -8,9 +8,9 @@ use tokio_postgres::Client;
 
 use super::settings::{PollingSettings, StatusValues, WorkColumns};
 use super::{statements, table_facts};
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::outbox::settings::OutboxTable;
-use crate::source::faults::query_fault;
+use crate::source::faults::{query_fault, table_missing};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Selects rows by key, and by ids unless there are none.
@@ -70,10 +70,7 @@ impl<'a> AdminRows<'a> {
     ) -> Result<AdminRows<'a>, Fault> {
         let facts = table_facts::gather(client, outbox).await;
         let facts = facts.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
-        let facts = facts.ok_or_else(|| {
-            let what = format!("outbox table {}.{} does not exist", outbox.schema, outbox.table);
-            Fault::new(Exit::Source, "table.missing", what, "source.outbox", "walrelay check")
-        })?;
+        let facts = facts.ok_or_else(|| table_missing(outbox, "walrelay check"))?;
         Ok(AdminRows {
             outbox,
             key: statements::key(outbox, &facts),

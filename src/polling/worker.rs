@@ -286,7 +286,7 @@ async fn hand_over(
 /// The fault of a statement that would be refused again.
 pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
-    let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
+    let tables: Vec<String> = tables.map(ToString::to_string).collect();
     let mend = match &error.cause {
         ConnectCause::Server(error) if !error.context.is_empty() => in_function(error),
         _ => "walrelay check; where a CHECK or a type refuses a status value, set the value of the table in [source.polling.status_values]".to_owned(),

@@ -1,4 +1,4 @@
-//! Whether a host of an address is this machine: then nobody is on the way to it.
+//! The name of this machine, and whether a host of an address is this machine: then nobody is on the way to it.
 
 use std::net::IpAddr;
 
@@ -8,6 +8,12 @@ pub fn is_own(host: &str) -> bool {
     let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     bare == "localhost"
         || bare.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The name of this machine; empty where there is no `/proc`.
+pub fn name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 #[cfg(test)]

@@ -51,10 +51,7 @@ impl RelayOrder {
         let order = read.and_then(|_| {
             serde_json::from_str(&line).map_err(|_| "standard input holds no order".to_owned())
         });
-        let order = order.map_err(|reason| {
-            let what = format!("this command is only for `walrelay compare`: {reason}");
-            Fault::new(Exit::Usage, "compare.no-order", what, "", "walrelay compare --help")
-        })?;
+        let order = order.map_err(|reason| no_order(&reason))?;
         runtime::spawn("parent", || {
             let mut rest = [0; 1];
             // The input ends or fails when the parent has died.
@@ -65,6 +62,13 @@ impl RelayOrder {
         })?;
         Ok(order)
     }
+}
+
+/// The fault of a measured relay without a usable order.
+#[must_use]
+pub fn no_order(reason: &str) -> Fault {
+    let what = format!("this command is only for `walrelay compare`: {reason}");
+    Fault::new(Exit::Usage, "compare.no-order", what, "", "walrelay compare --help")
 }
 
 /// The `application_name` of the relay's sessions.

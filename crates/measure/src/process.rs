@@ -55,6 +55,13 @@ pub fn thread_cpu_seconds() -> f64 {
     ticks.map_or(0.0, |[user, system, ..]| seconds(user + system))
 }
 
+/// Resident bytes and CPU seconds of the calling process; none where there is no `/proc`.
+pub fn own_usage() -> Option<(u64, f64)> {
+    let [user, system, ..] = cpu_ticks(&stat("self").ok()?).ok()?;
+    let resident_bytes = parse_kb(&read_to_string("/proc/self/status").ok()?, "VmRSS:")?;
+    Some((resident_bytes, seconds(user + system)))
+}
+
 /// Rounds CPU time to the unit in which it is counted.
 pub fn in_ticks(seconds: f64) -> f64 {
     let per_second = rustix::param::clock_ticks_per_second() as f64;

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use super::faults::query_fault;
+use super::faults::{message_of, query_fault};
 use super::json_row::{Parameter, document};
 use super::quote::{quote_ident, quote_literal, quote_table};
 use super::settings::SourceSettings;
@@ -76,11 +76,7 @@ pub async fn missing(
     }
     if facts.table_exists {
         let insert = format!("INSERT INTO {} VALUES {VALUES}", target(outbox));
-        client.prepare(&insert).await.map_err(|error| {
-            unfit(
-                error.as_db_error().map_or_else(|| error.to_string(), |it| it.message().to_owned()),
-            )
-        })?;
+        client.prepare(&insert).await.map_err(|error| unfit(message_of(&error)))?;
     }
     if let Some(column) = facts.required {
         return Err(unfit(format!("column {column} must not be NULL, and has no default")));
@@ -88,8 +84,7 @@ pub async fn missing(
     if columns.iter().enumerate().any(|(at, name)| columns[..at].contains(name)) {
         return Err(unfit("one column has two uses"));
     }
-    let table = format!("{}.{}", outbox.schema, outbox.table);
-    Ok(Some(EmitFunction { table, sql: emit_sql(outbox) }))
+    Ok(Some(EmitFunction { table: outbox.to_string(), sql: emit_sql(outbox) }))
 }
 
 /// The fault of a table that the function cannot write to.
@@ -116,10 +111,8 @@ fn target(outbox: &OutboxTable) -> String {
 }
 
 fn emit_sql(outbox: &OutboxTable) -> String {
-    let about = format!(
-        "Writes an event into {}.{}, in the transaction of its caller (walrelay)",
-        outbox.schema, outbox.table
-    );
+    let about =
+        format!("Writes an event into {outbox}, in the transaction of its caller (walrelay)");
     let (_, statements) = EMIT_SQL.split_once(FIRST_STATEMENT).unwrap_or_default();
     format!("{FIRST_STATEMENT}{statements}")
         .replace(SHIPPED_TARGET, &target(outbox))

@@ -6,6 +6,11 @@ pub use walrelay_core::source::faults::*;
 
 use walrelay_base::error::{Exit, Fault};
 
+/// The message of Postgres, without its severity and code.
+pub fn message_of(error: &Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
 /// For a query that should not fail.
 pub fn query_fault(error: &Error, doing: &str) -> Fault {
     let detail = error.as_db_error().map_or_else(

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Error};
 
 use super::emit::EmitFunction;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{query_fault, slot_refused, without_filters};
+use super::faults::{query_fault, slot_refused, table_problem, without_filters};
 use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
@@ -157,13 +157,10 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
 /// The shipped outbox table under the configured names.
 pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
     if let Some(library) = &outbox.library {
-        let what = format!(
-            "outbox table {}.{} does not exist, and {library} makes it",
-            outbox.schema, outbox.table
-        );
+        let what = format!("outbox table {outbox} does not exist, and {library} makes it");
         let mend =
             format!("let {library} make its table, or name the one that it has made as table");
-        return Err(Fault::new(Exit::Source, "table.missing", what, "source.outbox", mend));
+        return Err(table_problem("table.missing", what, mend));
     }
     let names = &outbox.columns;
     let mut columns: Vec<(&str, &str)> = Vec::new();
@@ -189,17 +186,13 @@ pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
         unknown.filter(|name| columns.iter().all(|(known, _)| known != name)).collect();
     let table = quote_table(&outbox.schema, &outbox.table);
     if !unknown.is_empty() {
-        return Err(Fault::new(
-            Exit::Source,
+        return Err(table_problem(
             "table.missing",
             format!(
-                "outbox table {}.{} does not exist, and the configuration names columns that the \
+                "outbox table {outbox} does not exist, and the configuration names columns that the \
                  shipped table has not: {}",
-                outbox.schema,
-                outbox.table,
                 unknown.join(", ")
             ),
-            "source.outbox",
             format!(
                 "make the table yourself, starting from sql/outbox.sql (CREATE TABLE {table} …), \
                  then walrelay init"

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::{Client, Error, SimpleQueryRow};
 
+use super::faults::message_of;
 use super::quote::{quote_ident, quote_literal, quote_table};
+use super::sql::{read_only, text_rows};
 use walrelay_core::outbox::settings::OutboxTable;
 
 const ROWS_MAX: usize = 1000;
@@ -16,7 +18,8 @@ const ROWS_MAX: usize = 1000;
 const PAGES: u64 = 64;
 /// Longer than any part of a topic's name.
 const VALUE_BYTES_MAX: usize = 1000;
-const LIMITS: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'";
+const LIMITS: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'; \
+                      SET LOCAL row_security = off";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SampledTopics {
@@ -31,10 +34,9 @@ pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopi
     Some(match sample(client, outbox).await {
         Ok(topics) => SampledTopics { topics, unread: None },
         Err(error) => {
-            let why = error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().into());
+            let why = message_of(&error);
             let unread = format!(
-                "the topics that rows of {}.{} lead to are not checked, because this role cannot look at the rows: {why}",
-                outbox.schema, outbox.table
+                "the topics that rows of {outbox} lead to are not checked, because this role cannot look at the rows: {why}"
             );
             SampledTopics { topics: BTreeSet::new(), unread: Some(unread) }
         }
@@ -42,36 +44,22 @@ pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopi
 }
 
 async fn sample(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String>, Error> {
-    client
-        .batch_execute(&format!("BEGIN READ ONLY; {LIMITS}; SET LOCAL row_security = off"))
-        .await?;
     let looked = async {
-        let size = rows(client.simple_query(&pages_sql(outbox)).await?);
+        let size = text_rows(client, &pages_sql(outbox)).await?;
         let number = |at| size.first().and_then(|row| row.get(at)?.parse::<u64>().ok());
         // Of a partitioned table no page is the last.
         let from = number(0)
             .zip(number(1))
             .map(|(bytes, page)| (bytes / page.max(1)).saturating_sub(PAGES));
-        Ok(rows(client.simple_query(&rows_sql(outbox, from)).await?))
+        text_rows(client, &rows_sql(outbox, from)).await
     };
-    let found = looked.await;
-    let ended = client.batch_execute("ROLLBACK").await;
-    let found: Vec<SimpleQueryRow> = found?;
-    ended?;
+    let found = read_only(client, LIMITS, looked).await?;
     let columns: Vec<&str> = outbox.route.topic.columns().collect();
     let topic = |row: &SimpleQueryRow| {
         let value = |name: &str| row.get(columns.iter().position(|known| *known == name)?);
         outbox.route.topic.render(value)
     };
     Ok(found.iter().filter_map(topic).collect())
-}
-
-fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
-    let row = |message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    };
-    messages.into_iter().filter_map(row).collect()
 }
 
 /// The size of an ordinary table, and of a page.

@@ -7,7 +7,9 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
 use super::facts;
-use super::faults::{publication_missing, slot_active, slot_exists, slot_problem, slot_refused};
+use super::faults::{
+    publication_missing, slot_active, slot_exists, slot_missing, slot_problem, slot_refused,
+};
 use super::progress::OwnPositions;
 use super::quote::quote_literal;
 use super::settings::SourceSettings;
@@ -91,11 +93,8 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
 pub async fn check_drop(client: &Client, name: &str) -> Result<(), Fault> {
     let state = slot_state(client, name).await;
     let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
-        return Err(slot_problem(
-            "slot.missing",
-            format!("replication slot {name} does not exist"),
-            "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;",
-        ));
+        let mend = "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;";
+        return Err(Fault { mend: mend.to_owned(), ..slot_missing(name) });
     };
     slot.active_pid.map_or(Ok(()), |pid| Err(slot_active(name, Some(pid))))
 }

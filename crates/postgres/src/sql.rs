@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, SimpleQueryRow,
+};
 
 use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::socket::ServerSocket;
@@ -88,14 +90,32 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
     tokio::spawn(drive(connection, server.clone()));
-    let answer = client.simple_query(SESSION_SQL).await?;
-    let row = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    });
-    let role = ServerRole::of(|at| row?.get(at));
+    let rows = text_rows(&client, SESSION_SQL).await?;
+    let role = ServerRole::of(|at| rows.first()?.get(at));
     let started = role.started.clone();
     Ok((Sql { client, server, started, link }, role))
+}
+
+/// The rows of a query, with their values in text form.
+pub async fn text_rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> {
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    };
+    Ok(client.simple_query(sql).await?.into_iter().filter_map(row).collect())
+}
+
+/// Runs queries in a transaction that changes nothing; `limits` are statements at its beginning.
+pub async fn read_only<T>(
+    client: &Client,
+    limits: &str,
+    queries: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    client.batch_execute(&format!("BEGIN READ ONLY; {limits}")).await?;
+    let found = queries.await;
+    let ended = client.batch_execute("ROLLBACK").await;
+    let found = found?;
+    ended.map(|()| found)
 }
 
 /// Exchanges the messages of a connection until it ends, and logs what the server remarks, also

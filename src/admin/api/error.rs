@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::admin::answer::{JSON, answer};
 use crate::base::error::{Exit, Fault};
@@ -69,7 +69,7 @@ impl From<Vec<Fault>> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut faults = self.0.iter().map(fault_json);
+        let mut faults = self.0.iter().map(Fault::to_json);
         let mut body = faults.next().unwrap_or(Value::Null);
         let more: Vec<Value> = faults.collect();
         if !more.is_empty() {
@@ -89,8 +89,4 @@ impl IntoResponse for ApiError {
 
 pub(super) fn json_answer(code: StatusCode, body: &Value) -> Response {
     answer(code, JSON, json_shown(&body.to_string()) + "\n")
-}
-
-pub(super) fn fault_json(fault: &Fault) -> Value {
-    json!({ "code": fault.code, "what": fault.what, "where": fault.place, "help": fault.mend })
 }

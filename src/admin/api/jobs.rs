@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::error::{ApiError, fault_json};
+use super::error::ApiError;
 use crate::base::clock::{SteadyClock, steady_clock};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -184,7 +184,7 @@ impl HttpJob {
             "begun_at": rfc3339(self.begun_unix_us),
             "ended_at": outcome.as_ref().map(|(unix_us, _)| rfc3339(*unix_us)),
             "progress": &*locked(&self.progress),
-            "error": fault.map(fault_json),
+            "error": fault.map(Fault::to_json),
         })
     }
 }

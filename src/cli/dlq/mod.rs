@@ -24,6 +24,7 @@ use crate::app::replay_destinations;
 use crate::base::clock::{steady_clock, unix_now_us};
 use crate::base::error::{Exit, Fault};
 use crate::base::figures::counted;
+use crate::base::host;
 use crate::base::runtime;
 use crate::config::{BrokerConfig, Config};
 use crate::dead_letter::destinations::Destinations;
@@ -346,7 +347,6 @@ fn stop_on_signal(stop: &StopFlag) -> Result<(), Fault> {
 
 /// Who runs this command, for the log: `alice@host`.
 pub(super) fn user_at_host() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host.trim())
+    format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host::name())
 }

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use serde_json::{Value, json};
+
 use crate::base::lsn::Lsn;
 use crate::base::text::{bounded, escaped, escaped_lines};
 
@@ -76,6 +78,12 @@ impl Fault {
     #[must_use]
     pub fn passing(self) -> Fault {
         Fault { may_pass: true, ..self }
+    }
+
+    /// The four fields that the command line shows as well.
+    pub fn to_json(&self) -> Value {
+        let Fault { code, what, place, mend, .. } = self;
+        json!({ "code": code, "what": what, "where": place, "help": mend })
     }
 
     /// For faults with which the process does not end.

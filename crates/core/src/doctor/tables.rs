@@ -1,10 +1,11 @@
 //! Judges the outbox tables, for the slot and for polling: whether they exist, are tables, and have
 //! the configured columns.
 
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
+use crate::source::faults::{table_missing, table_problem};
 use crate::source::publication::{TableFacts, add_order_sql};
 use crate::source::quote::{quote_ident, quote_table};
 
@@ -12,10 +13,6 @@ use crate::source::quote::{quote_ident, quote_table};
 pub enum ReadBy {
     Slot,
     Polling,
-}
-
-pub fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
-    Fault::new(Exit::Source, code, what, "source.outbox", mend)
 }
 
 /// For the slot.
@@ -99,7 +96,7 @@ fn missing(table: &TableFacts, by: ReadBy) -> Fault {
         }
         None => make.to_owned(),
     };
-    table_problem("table.missing", format!("outbox table {wanted} does not exist"), mend)
+    table_missing(wanted, mend)
 }
 
 /// Only ordinary and partitioned tables can be read.

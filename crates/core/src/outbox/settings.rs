@@ -94,6 +94,13 @@ pub struct OutboxTable {
     pub route: Route,
 }
 
+/// Prints `schema.table`.
+impl fmt::Display for OutboxTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
+
 impl From<OutboxSection> for OutboxTable {
     fn from(section: OutboxSection) -> OutboxTable {
         let OutboxSection { library, table, filter, columns, mut route } = section;

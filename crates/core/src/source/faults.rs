@@ -133,6 +133,15 @@ pub fn publication_missing(settings: &SourceSettings, slot_exists: bool) -> Faul
     publication_problem("publication.missing", what, mend)
 }
 
+pub fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
+    Fault::new(Exit::Source, code, what, "source.outbox", mend)
+}
+
+/// `table` is the configured name.
+pub fn table_missing(table: impl std::fmt::Display, mend: impl Into<String>) -> Fault {
+    table_problem("table.missing", format!("outbox table {table} does not exist"), mend)
+}
+
 /// The fault of a configuration that declares a row filter, for a server without them.
 pub fn without_filters(outboxes: &[OutboxTable], server_version: u32) -> Option<Fault> {
     let filtered = outboxes.iter().find(|outbox| outbox.filter.is_some())?;
@@ -141,10 +150,8 @@ pub fn without_filters(outboxes: &[OutboxTable], server_version: u32) -> Option<
             Exit::Source,
             "source.row-filters",
             format!(
-                "publications of PostgreSQL {} have no row filters, and {}.{} declares one with where",
-                server_version / 10_000,
-                filtered.schema,
-                filtered.table
+                "publications of PostgreSQL {} have no row filters, and {filtered} declares one with where",
+                server_version / 10_000
             ),
             "source.outbox",
             "upgrade to PostgreSQL 15 or later, or remove where: then every row is an event",

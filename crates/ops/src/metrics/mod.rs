@@ -11,9 +11,9 @@
 use std::sync::Mutex;
 
 use prometheus::{Counter, Gauge, Histogram, IntCounter, IntGauge, Registry, TextEncoder};
+use walrelay_measure::process;
 
 pub mod instrument;
-mod process;
 mod quantile;
 
 pub use walrelay_core::metrics::{
@@ -231,9 +231,9 @@ impl Metrics {
     /// The lock keeps two readers from adding the same difference to the counter of CPU time.
     fn read_process(&self) {
         let _one_reader = self.process_read.lock().unwrap_or_else(|broken| broken.into_inner());
-        let Some(usage) = process::usage() else { return };
-        self.process_resident_memory_bytes.set(usage.resident_bytes);
-        let more = usage.cpu_seconds - self.process_cpu_seconds.get();
+        let Some((resident_bytes, cpu_seconds)) = process::own_usage() else { return };
+        self.process_resident_memory_bytes.set(resident_bytes as f64);
+        let more = cpu_seconds - self.process_cpu_seconds.get();
         if more > 0.0 {
             self.process_cpu_seconds.inc_by(more);
         }
