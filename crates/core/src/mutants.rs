@@ -82,6 +82,7 @@ mutants! {
     SendsAfterSession: "what waits is sent to the broker after the session has ended",
     ClosedUnseen: "a session that the server has closed counts as alive until it is read",
     ConfirmsBehindPeer: "a relay that ends behind a peer confirms what it knows itself",
+    PeerForgottenAfterFailover: "a relay does not remember on another timeline that it has a peer",
     FinalPositionUnsigned: "a relay that stops without a session confirms the position of a keepalive, like any other program",
     ReportsUnsigned: "relays report the end of a transaction, like any other relay",
     TraceForgotten: "a relay leaves no trace in the slot before it publishes",

@@ -10,6 +10,7 @@ use walrelay_core::source::sightings::PEER_SEEN_WITHIN;
 use walrelay_core::source::slot_state::{HeldSlot, SlotHolder};
 
 use crate::network::{Bytes, Connection};
+use crate::world::RELAYS_MAX;
 
 pub(crate) const APPLICATION: &str = "walrelay";
 pub(crate) const TABLE: u32 = 16_400;
@@ -117,6 +118,8 @@ pub(crate) struct Postgres {
     pub(crate) sessions: BTreeSet<usize>,
     /// When each relay has looked at the slot last, and when it has seen another one last.
     looks: BTreeMap<usize, (i64, Option<i64>)>,
+    /// Relays that have not seen the other one that has taken the slot last.
+    unseen_holder: BTreeSet<usize>,
     /// Relays whose last walsender has ended because it did not hear them.
     pub(crate) unheard: BTreeSet<usize>,
     pub(crate) publishes: bool,
@@ -159,6 +162,7 @@ impl Postgres {
             walsenders: Vec::new(),
             sessions: BTreeSet::new(),
             looks: BTreeMap::new(),
+            unseen_holder: BTreeSet::new(),
             unheard: BTreeSet::new(),
             publishes: true,
             publication_changes: 0,
@@ -190,8 +194,14 @@ impl Postgres {
     }
 
     /// A relay has seen a peer now.
-    pub(crate) fn see_peer(&mut self, relay: usize, now_unix_us: i64) {
+    fn see_peer(&mut self, relay: usize, now_unix_us: i64) {
         self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
+    }
+
+    /// A relay sees that another one has the slot.
+    pub(crate) fn see_holder(&mut self, relay: usize, now_unix_us: i64) {
+        self.see_peer(relay, now_unix_us);
+        self.unseen_holder.remove(&relay);
     }
 
     pub(crate) fn has_seen_peer(&self, relay: usize) -> bool {
@@ -202,6 +212,11 @@ impl Postgres {
     pub(crate) fn had_peer(&self, relay: usize) -> bool {
         let Some((looked, Some(peer))) = self.looks.get(&relay) else { return false };
         looked - peer <= PEER_SEEN_WITHIN.as_micros() as i64
+    }
+
+    /// Whether another one has had the slot since the relay has looked at it last.
+    pub(crate) fn has_missed_holder(&self, relay: usize) -> bool {
+        self.unseen_holder.contains(&relay)
     }
 
     /// The process of a relay is gone.
@@ -247,6 +262,8 @@ impl Postgres {
         let confirmed = slot.confirmed;
         self.begun.push((relay, confirmed));
         self.unheard.remove(&relay);
+        self.unseen_holder.extend((0..RELAYS_MAX).filter(|it| *it != relay));
+        self.unseen_holder.remove(&relay);
         connection.state().up_ends_behind = Some(confirmed).filter(|_| self.loses_reports);
         connection.state().has_proxy = self.has_proxy;
         let next = self.wal.partition_point(|it| it.commit_lsn < confirmed);

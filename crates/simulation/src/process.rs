@@ -30,7 +30,7 @@ use walrelay_core::relay::{Parts, ReadBack, Relay};
 use walrelay_core::sink::Sink;
 use walrelay_core::sink::kafka::Learned;
 use walrelay_core::source::catalog::Catalog;
-use walrelay_core::source::progress::Signature;
+use walrelay_core::source::progress::{Signature, is_trace};
 use walrelay_core::source::settings::{ConnInfo, PostgresHost, SourceSettings};
 use walrelay_core::source::sightings::{OwnHolder, Sightings};
 use walrelay_core::source::walsender::Activity;
@@ -539,6 +539,7 @@ impl Opener {
         let place = SystemTimeline { system_id, timeline };
         postgres.sessions.insert(self.relay);
         let had_peer = postgres.had_peer(self.relay);
+        let missed_holder = postgres.has_missed_holder(self.relay);
         let Some(held) = postgres.held(self.relay, unix_us) else {
             self.request = None;
             let fault = Fault::new(Exit::Slot, "slot.missing", "the slot is gone", "", "");
@@ -560,13 +561,15 @@ impl Opener {
             let is_other = self.findings.other_holder(&held).is_some();
             if is_other {
                 // It may be the walsender of a process that has died.
-                postgres.see_peer(self.relay, unix_us);
+                postgres.see_holder(self.relay, unix_us);
             }
             let waits = is_other && !self.is_standby;
             self.is_standby |= waits;
             return waits.then_some(SessionNews::Waiting(walrelay_core::health::Phase::Standby));
         }
-        self.has_seen_peer = had_peer || held.has_peer;
+        // A peer that it has not seen may have left the slot where it cannot be told from another program.
+        let can_tell = !missed_holder || is_trace(held.confirmed_flush);
+        self.has_seen_peer = held.has_peer || had_peer && can_tell;
         locked(site.broker).flush_ended(self.relay);
         let connection = Connection::default();
         let pid = postgres.start_replication(self.relay, connection.clone(), site.clock.us())?;

@@ -136,7 +136,9 @@ impl SlotHistory {
     pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begin(Lsn::ZERO, None);
-            self.before = LastSight::default();
+            // Its positions are of no use here, but it is still there.
+            let peer_at = self.before.peer_at.filter(|_| !on(Mutant::PeerForgottenAfterFailover));
+            self.before = LastSight { peer_at, ..LastSight::default() };
         }
         self.place = Some(place);
     }

@@ -159,6 +159,32 @@ fn a_position_of_another_timeline_counts_for_nothing() {
     assert_eq!(history.end(&place(1)).peers, None, "the session is on another one");
 }
 
+#[test]
+fn a_peer_is_remembered_on_another_timeline() {
+    for has_peer in [true, false] {
+        let (mut history, now) = history();
+        if has_peer {
+            history.look(&slot(100, relay(PEER)), now);
+        }
+        history.connected(place(2));
+        // WHEN it has the slot there while this relay does not look, and a crash takes its trace back
+        let second = now + Duration::from_secs(1);
+        history.look(&slot(100, None), second);
+        let run_there = run("a");
+        let held = Sighting {
+            at: second,
+            run: run_there,
+            decoded: Some(9),
+            peer_at: None,
+            looked_at: second,
+        };
+        history.begin(lsn(100), Some(held));
+        history.look(&HeldSlot { run: crashed("a"), ..slot(100, None) }, second);
+        // THEN it may have had the slot
+        assert_eq!(history.end(&place(2)).peer_may_have_held, has_peer);
+    }
+}
+
 /// A relay that held the slot, with a peer that had a session so long before.
 fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
     let (mut history, start) = history();

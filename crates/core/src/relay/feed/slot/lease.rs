@@ -49,6 +49,8 @@ pub(super) struct SessionLease {
     lived_at: Instant,
     /// Postgres has been sent something at this time that has arrived.
     heard_at: Instant,
+    /// An update of this session has arrived.
+    was_heard: bool,
     /// When it ended.
     ended_at: Option<Instant>,
     /// The time that the clock has missed since the times above.
@@ -69,6 +71,7 @@ impl SessionLease {
             length,
             lived_at: now,
             heard_at: now,
+            was_heard: false,
             ended_at: None,
             missed: MissedTime::default(),
             is_walsender_gone: false,
@@ -88,7 +91,7 @@ impl SessionLease {
         self.length = wal_sender_timeout.map_or(LENGTH_WITHOUT_TIMEOUT, |timeout| timeout / 2);
         self.heard_at = self.missed.corrected(heard_at);
         self.lived_at = self.missed.corrected(opened_at);
-        self.ended_at = None;
+        (self.was_heard, self.ended_at) = (false, None);
         self.is_walsender_gone = false;
         if on(Mutant::LeaseNeverExpires) {
             self.length = Duration::from_secs(86_400);
@@ -141,6 +144,13 @@ impl SessionLease {
         now >= self.until()
     }
 
+    /// Whether the session is given up. The first update may arrive after the lease has expired, where the
+    /// preflight was long: as long as Postgres waits for it, the relay does, and sends nothing.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let is_awaited = !self.was_heard && now < self.heard_at + 2 * self.length;
+        self.has_expired(now) && !(is_awaited && now < self.lived_at + self.length)
+    }
+
     pub(super) fn is_walsender_gone(&self) -> bool {
         self.is_walsender_gone
     }
@@ -161,6 +171,7 @@ impl SessionLease {
         self.confirm_alive(lived_at);
         if let Some(delivered_at) = delivered_at {
             self.heard_at = self.heard_at.max(self.missed.corrected(delivered_at));
+            self.was_heard = true;
         }
         while let Some(WalsenderAnswer { pid, activity, .. }) = self.link.answer() {
             let Some((asked_at, _)) = self.asked else { continue };

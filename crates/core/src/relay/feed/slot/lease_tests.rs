@@ -74,6 +74,22 @@ fn a_session_is_heard_from_when_it_was_opened() {
 }
 
 #[test]
+fn a_session_with_a_long_preflight_waits_for_its_first_update_and_sends_nothing() {
+    let (mut lease, _end, began) = lease();
+    let opened = began + 6 * SECOND;
+    lease.begin(walsender(8), Some(TIMEOUT), began, opened);
+    lives(&mut lease, opened, None);
+    assert!(lease.has_expired(opened) && lease.send_until() < opened);
+    assert!(!lease.is_over(opened) && !lease.is_over(began + 15 * SECOND / 2));
+    // WHEN Postgres waits no longer THEN the relay does not either
+    assert!(lease.is_over(began + 8 * SECOND));
+    // WHEN the update arrives THEN the lease goes on, and counts as it always does
+    lives(&mut lease, began + 7 * SECOND, Some(opened));
+    assert_eq!(lease.until(), began + 11 * SECOND);
+    assert!(lease.is_over(began + 11 * SECOND));
+}
+
+#[test]
 fn updates_at_a_third_of_the_timeout_keep_it() {
     let (mut lease, end, began) = lease();
     let (every, late) = (TIMEOUT / 3, TIMEOUT / 4);

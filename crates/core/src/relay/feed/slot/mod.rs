@@ -276,7 +276,7 @@ impl Feed for SlotFeed {
         let unheard_ms = self.lease.unheard_for(now).as_millis() as u64;
         let undelivered_ms = self.lease.undelivered_for(now).as_millis() as u64;
         let is_gone = self.is_walsender_gone(now);
-        if self.is_connected() && (has_expired || is_gone) {
+        if self.is_connected() && (self.lease.is_over(now) || is_gone) {
             tracing::warn!(
                 code = "stream.unheard",
                 unheard_ms,
