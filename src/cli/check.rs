@@ -46,7 +46,7 @@ const OTHERS_WITHIN: Duration = Duration::from_secs(2);
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
-    connect_sql(settings).await.map(|sql| sql.client)
+    connect_sql(settings).await.map(Sql::into_client)
 }
 
 async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {

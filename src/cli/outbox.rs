@@ -185,9 +185,11 @@ async fn put_back(
     which: &RowFilter,
 ) -> Result<u64, Fault> {
     let refused = |error| query_fault(&error, "putting rows back");
-    // No relay claims a row meanwhile, so a row that somebody has locked is not waited for without end.
+    // No relay claims a row meanwhile, so a row that somebody has locked is not waited for without end, and
+    // Postgres does not wait for a program that has lost its network.
     let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'; {}; SET LOCAL lock_timeout = '1s'",
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
+         SET LOCAL lock_timeout = '10s'; {}; SET LOCAL lock_timeout = '1s'",
         statements.turn
     );
     client.batch_execute(&begin).await.map_err(refused)?;

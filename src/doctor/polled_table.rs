@@ -51,6 +51,7 @@ pub(crate) async fn inspect(
     let standby = facts.standby.then(|| Finding::fail(standby()));
     problems.splice(0..0, standby);
     problems.extend(lacking_rights(&table));
+    problems.extend(hidden_rows(&table).filter(|found| !found.is_warning()));
     problems.extend(absent_columns(&table));
     problems.extend(unfit_columns(&table));
     problems.extend(unreadable_key(&table));
@@ -126,10 +127,26 @@ fn lacking_rights(table: &PolledTable<'_>) -> Option<Finding> {
     )))
 }
 
+/// Row-level security hides rows from every statement: they are neither published nor counted.
+fn hidden_rows(table: &PolledTable<'_>) -> Option<Finding> {
+    let PolledTable { facts, outbox, .. } = table;
+    let policies = facts.row_policies?;
+    let role = &facts.role;
+    let what = format!(
+        "row-level security of {outbox} applies to role {role}, with {policies} policies: rows that they hide are neither published nor counted"
+    );
+    let mend = format!("ALTER ROLE {} BYPASSRLS;", quote_ident(role));
+    Some(match policies {
+        0 => Finding::fail(table_problem("table.rights", what, mend)),
+        _ => Finding::warn("table.rights", format!("{what}; {mend}")),
+    })
+}
+
 /// The table can be polled, but slowly, out of order, or not for long.
 fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
     let mut findings = missing_indexes(table);
     findings.extend(unpolled_default(table));
+    findings.extend(hidden_rows(table).filter(Finding::is_warning));
     let PolledTable { facts, polling, .. } = table;
     let claim = &polling.columns.locked_by;
     let length = facts.column(claim).and_then(|column| column.length_max);

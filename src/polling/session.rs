@@ -74,6 +74,7 @@ impl PollingSession {
             "SET lock_timeout = {}; SET statement_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
              SET default_transaction_isolation = 'read committed'; \
+             SET default_transaction_read_only = off; \
              SET bytea_output = hex; SET DateStyle = ISO",
             part(60),
             part(80),

@@ -17,6 +17,8 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
   'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
   'may_update', pg_catalog.has_table_privilege(c.oid, 'UPDATE'),
   'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+  'row_policies', CASE WHEN pg_catalog.row_security_active(c.oid)
+    THEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy WHERE polrelid = c.oid) END,
   'version', pg_catalog.current_setting('server_version'),
   'columns', (SELECT coalesce(pg_catalog.json_agg(f ORDER BY f.attnum), '[]') FROM (
     SELECT attnum, attname AS name, atttypid::bigint AS type_oid,
@@ -51,6 +53,8 @@ pub(crate) struct PolledTableFacts {
     pub(crate) may_select: bool,
     pub(crate) may_update: bool,
     pub(crate) may_delete: bool,
+    /// How many row-level security policies the table has, if they apply to this role.
+    pub(crate) row_policies: Option<u32>,
     /// The version of the server, as text.
     pub(crate) version: String,
     pub(crate) columns: Vec<PolledColumn>,

@@ -56,7 +56,9 @@ pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<C
         ..info.clone()
     };
     let connected = walrelay_postgres::sql::connect(&info).await;
-    connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
+    connected
+        .map(walrelay_postgres::sql::Sql::into_client)
+        .map_err(|error| error.fault(&info, "", ""))
 }
 
 pub(super) async fn ask(

@@ -9,9 +9,9 @@ use super::json_row::document;
 use super::settings::SourceSettings;
 
 /// `$1` schemas and `$2` names of the outboxes. All is read with one snapshot, whose `xmin` says which
-/// transactions it includes. Object ids below 16384 are those of the system's own tables.
+/// transactions it includes. `pg_partition_tree` would wait for the lock of each partition. Object ids below 16384 are those of the system's own tables.
 const SQL: &str = "
-WITH root AS (
+WITH RECURSIVE root AS (
   SELECT c.oid, w.place - 1 AS place, c.relkind = 'p' AS partitioned
   FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
     WITH ORDINALITY AS w (schema, name, place)
@@ -19,7 +19,9 @@ WITH root AS (
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 ), outbox AS (
   SELECT oid, place FROM root UNION
-  SELECT t.relid::pg_catalog.oid, place FROM root, pg_catalog.pg_partition_tree(root.oid) t
+  SELECT c.oid, o.place FROM outbox o JOIN pg_catalog.pg_inherits i ON i.inhparent = o.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE (pg_catalog.to_jsonb(i) ->> 'inhdetachpending')::pg_catalog.bool IS NOT TRUE
 )
 SELECT pg_catalog.json_build_object(
   'outboxes', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(

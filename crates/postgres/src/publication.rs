@@ -19,7 +19,7 @@ pub async fn published(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<PublishedFacts, Error> {
-    look(client, settings, NO_LIMIT).await
+    look(client, settings, "10s").await
 }
 
 /// None while another session holds an outbox with an ACCESS EXCLUSIVE lock, where that has to be
@@ -28,17 +28,11 @@ pub async fn published_unless_locked(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<Option<PublishedFacts>, Error> {
-    match look(client, settings, ONE_SECOND).await {
+    match look(client, settings, "1s").await {
         Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(None),
         found => found.map(Some),
     }
 }
-
-/// The first part of [`ENTRIES_BESIDE_EXCEPT_SQL`]: the time limit for a lock, for that statement alone.
-const NO_LIMIT: &str = "WITH waits AS (SELECT), ";
-const ONE_SECOND: &str = "WITH waits AS MATERIALIZED (
-  SELECT pg_catalog.set_config('lock_timeout', '1s', true)
-), ";
 
 async fn look(
     client: &Client,
@@ -56,7 +50,11 @@ async fn look(
         ask(client, TABLES_SQL, publication, outboxes),
     )?;
     if let Some(found) = found.as_mut().filter(|found| !found.excepted.is_empty()) {
-        let sql = format!("{lock_limit}{ENTRIES_BESIDE_EXCEPT_SQL}");
+        let sql = format!(
+            "WITH RECURSIVE waits AS MATERIALIZED (
+               SELECT pg_catalog.set_config('lock_timeout', '{lock_limit}', true)
+             ), {ENTRIES_BESIDE_EXCEPT_SQL}"
+        );
         let entries = ask(client, &sql, publication, outboxes).await?;
         found.tables = entries.unwrap_or_default();
     }
@@ -86,12 +84,26 @@ async fn ask<T: DeserializeOwned>(
     document_opt(client, sql, &parameters).await
 }
 
+/// The outboxes and their partitions, by the rows of the catalog: `pg_partition_tree` would wait for the
+/// lock of each partition.
+macro_rules! partitions {
+    () => {
+        "own AS MATERIALIZED (
+  SELECT oid FROM outbox UNION
+  SELECT c.oid FROM own JOIN pg_catalog.pg_inherits i ON i.inhparent = own.oid
+  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relispartition
+  WHERE (pg_catalog.to_jsonb(i) ->> 'inhdetachpending')::pg_catalog.bool IS NOT TRUE
+)"
+    };
+}
+
 /// `$1` publication, `$2` schemas and `$3` names of the outboxes.
 ///
 /// `pg_publication_namespace` (6237) does not exist before 15, so its rows in `pg_depend` are read,
 /// which are written with it. `to_jsonb` includes the columns that only newer servers have.
-const PUBLICATION_SQL: &str = "
-WITH publication AS MATERIALIZED (
+const PUBLICATION_SQL: &str = concat!(
+  "
+WITH RECURSIVE publication AS MATERIALIZED (
   SELECT p.*, p.xmin FROM pg_catalog.pg_publication p WHERE pubname = $1
 ), schema AS MATERIALIZED (
   SELECT n.oid AS about, n.nspname AS name, member.objid AS oid, member.xmin
@@ -109,10 +121,9 @@ WITH publication AS MATERIALIZED (
 ), ancestor AS MATERIALIZED (
   SELECT oid FROM outbox UNION
   SELECT a.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_ancestors(outbox.oid) a
-), own AS MATERIALIZED (
-  SELECT oid FROM outbox UNION
-  SELECT t.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_tree(outbox.oid) t
-), named AS MATERIALIZED (
+), ",
+  partitions!(),
+  ", named AS MATERIALIZED (
   SELECT c.oid AS about, n.nspname || '.' || c.relname AS name, c.relnamespace, r.oid, r.xmin,
          pg_catalog.to_jsonb(r) -> 'prattrs' AS columns,
          pg_catalog.to_jsonb(r) ->> 'prqual' IS NOT NULL AS filtered
@@ -184,21 +195,22 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_inherits i ON i.inhrelid = ancestor.oid
     JOIN pg_catalog.pg_class c ON c.oid = ancestor.oid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
-FROM publication p";
+FROM publication p"
+);
 
 /// Asks what a publication with an EXCEPT clause publishes of the outboxes and their partitions, as
 /// the server itself says. Sent only to a server that has such a publication (19 and later); it
 /// waits for an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way.
 /// `waits` is evaluated before there is a table to be locked.
-const ENTRIES_BESIDE_EXCEPT_SQL: &str = "outbox AS MATERIALIZED (
+const ENTRIES_BESIDE_EXCEPT_SQL: &str = concat!(
+  "outbox AS MATERIALIZED (
   SELECT DISTINCT c.oid
   FROM waits CROSS JOIN ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
   JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
-), own AS MATERIALIZED (
-  SELECT oid FROM outbox UNION
-  SELECT t.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_tree(outbox.oid) t
-)
+), ",
+  partitions!(),
+  "
 SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
   SELECT n.nspname AS schema, c.relname AS name, pg_catalog.pg_get_expr(g.qual, g.relid) AS row_filter,
          (SELECT pg_catalog.json_agg(a.attname) FROM pg_catalog.pg_attribute a
@@ -210,7 +222,8 @@ SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
   JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   LEFT JOIN pg_catalog.pg_class rc ON c.relispartition AND rc.oid = pg_catalog.pg_partition_root(c.oid)
   LEFT JOIN pg_catalog.pg_namespace rn ON rn.oid = rc.relnamespace
-  ORDER BY 1, 2) t";
+  ORDER BY 1, 2) t"
+);
 
 /// In `tgtype` 1 is FOR EACH ROW, 2 is BEFORE, 16 is UPDATE.
 const TABLES_SQL: &str = "

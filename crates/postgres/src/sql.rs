@@ -4,10 +4,11 @@
 //! The library's own way to connect is not used, so that TLS modes, host lists and timeouts cannot
 //! mean different things for the two.
 
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, Error, NoTls, SimpleQueryMessage, SimpleQueryRow,
@@ -20,13 +21,17 @@ use super::login_files;
 use super::settings::{ConnInfo, PostgresHost};
 use super::tls;
 
-/// An SQL connection; dropping it closes it.
+/// A connection that is dropped while Postgres has not answered is closed after this.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// An SQL connection; dropping it closes it, also if Postgres does not answer.
 #[derive(Debug)]
 pub struct Sql {
     pub client: Client,
     pub server: PostgresHost,
     pub started: ServerStart,
     pub link: LinkSafety,
+    alive: oneshot::Sender<()>,
 }
 
 /// How safe a connection is.
@@ -62,6 +67,12 @@ impl Sql {
             Err(_) => Err(self.late(limit)),
         }
     }
+
+    /// The client alone. Where it is dropped before an answer, the connection lasts until that has come.
+    pub fn into_client(self) -> Client {
+        let _driven = self.alive.send(()).is_ok();
+        self.client
+    }
 }
 
 /// Connects to the first server that fits.
@@ -89,11 +100,26 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     };
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
-    tokio::spawn(drive(connection, server.clone()));
+    let (alive, dropped) = oneshot::channel();
+    let driven = drive(connection, server.clone());
+    tokio::spawn(async {
+        // A client that is dropped alone would leave the connection open until the answer has come, and
+        // another one would be made for each new attempt.
+        let is_over = async {
+            match dropped.await {
+                Ok(()) => pending().await,
+                Err(_) => sleep(CLOSE_WITHIN).await,
+            }
+        };
+        tokio::select! {
+            () = driven => {}
+            () = is_over => {}
+        }
+    });
     let rows = text_rows(&client, SESSION_SQL).await?;
     let role = ServerRole::of(|at| rows.first()?.get(at));
     let started = role.started.clone();
-    Ok((Sql { client, server, started, link }, role))
+    Ok((Sql { client, server, started, link, alive }, role))
 }
 
 /// The rows of a query, with their values in text form.
@@ -129,3 +155,7 @@ async fn drive(connection: Connection<ServerSocket, NoTlsStream>, server: Postgr
         }
     }
 }
+
+#[cfg(test)]
+#[path = "sql_tests.rs"]
+mod tests;

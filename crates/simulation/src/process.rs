@@ -582,8 +582,7 @@ impl Opener {
         let wire = SimulatedWire { life: Arc::clone(&self.life), connection };
         Some(SessionNews::Opened(Box::new(OpenedSession {
             wire: Box::new(wire),
-            walsender: Walsender { host: host(), pid },
-            server: started,
+            walsender: Walsender { host: host(), server: started, pid },
             place,
             slot_confirmed: held.confirmed_flush,
             looked_unix_us: held.at_unix_us,

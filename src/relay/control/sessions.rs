@@ -339,8 +339,11 @@ impl<'a> SessionOpener<'a> {
         let (seen, in_doubt) = self.findings.take(&place);
         Ok(OpenedSession {
             wire,
-            walsender: Walsender { host: session.host, pid: session.backend_pid },
-            server: session.started,
+            walsender: Walsender {
+                host: session.host,
+                server: session.started,
+                pid: session.backend_pid,
+            },
             place,
             slot_confirmed: slot.confirmed_flush,
             looked_unix_us: slot.at_unix_us,

@@ -11,12 +11,14 @@ use walrelay_core::relay::control::{Walsender, WalsenderAnswer};
 use super::link::LinkEnd;
 use crate::base::lsn::Lsn;
 use crate::source::connect::ConnectErrorKind;
-use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSessionAttrs};
+use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings};
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderObserver};
 
 /// Limit for one answer, including a new connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Limit for one address: the first of a name may be that of a node that is gone.
+const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
 /// An unused connection is closed after this.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 
@@ -60,16 +62,17 @@ impl Looks {
     }
 
     async fn look(&mut self, walsender: &Walsender) -> Result<(Activity, Lsn), String> {
-        let Walsender { host, pid } = walsender;
-        if let Some((_, sql)) = self.open.take().filter(|(at, _)| at == host)
+        let Walsender { host, server, pid } = walsender;
+        if let Some((_, sql)) =
+            self.open.take().filter(|(at, sql)| at == host && sql.started == *server)
             && let Ok(look) = self.ask(host, *pid, sql).await
         {
             return Ok(look);
         }
         // A kept connection may have broken in the meantime, so the answer comes from a new one.
-        let (hosts, any) = (vec![host.clone()], TargetSessionAttrs::Any);
         let own = self.settings.connection.clone();
-        let info = ConnInfo { hosts, target_session_attrs: any, ..own };
+        let connect_timeout = own.connect_timeout.min(ADDRESS_WITHIN);
+        let info = ConnInfo { hosts: vec![host.clone()], connect_timeout, ..own };
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
             // The server runs but accepts no connection now, which says nothing about the stream.
@@ -78,6 +81,10 @@ impl Looks {
             }
             Err(error) => return Err(error.to_string()),
         };
+        // A name may lead to several servers.
+        if sql.started != *server {
+            return Err(format!("the stream comes from another server than {}", sql.server));
+        }
         self.ask(host, *pid, sql).await
     }
 
@@ -93,3 +100,7 @@ impl Looks {
         Ok(look)
     }
 }
+
+#[cfg(test)]
+#[path = "walsender_tests.rs"]
+mod tests;

@@ -46,7 +46,6 @@ pub enum SessionNews {
 pub struct OpenedSession {
     pub wire: Box<dyn Wire + Send>,
     pub walsender: Walsender,
-    pub server: ServerStart,
     pub place: SystemTimeline,
     /// Read after the stream had started, because nobody else can move the slot from then on.
     pub slot_confirmed: Lsn,
@@ -71,6 +70,7 @@ pub struct OpenedSession {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walsender {
     pub host: PostgresHost,
+    pub server: ServerStart,
     pub pid: i32,
 }
 

@@ -107,6 +107,8 @@ impl ServerError {
             "55006" => Busy,
             // Admin shutdown, crash shutdown, cannot connect now.
             "57P01" | "57P02" | "57P03" => Stopping,
+            // Time limits of a session or a transaction; a lock that was waited for too long.
+            "25P03" | "25P04" | "55P03" => Retry,
             // The database was dropped; a WAL file that the slot needs is gone.
             "57P04" | "58P01" => Fatal,
             code => match code.get(..2) {

@@ -118,10 +118,12 @@ impl ConnectError {
             | ConnectCause::Login(_) => Fatal,
             ConnectCause::Server(error) => error.kind(),
             // A fatal error ends the search, so none of these is fatal. A server that shuts down is
-            // the one that was wanted, whatever is wrong with the others.
+            // the one that was wanted, unless another one runs and only takes no more connections.
             ConnectCause::All(each) => {
                 let any = |kind: &ConnectErrorKind| each.iter().any(|error| error.kind() == *kind);
-                [Stopping, Busy].into_iter().find(any).unwrap_or(Retry)
+                let runs = |it: &ConnectError| it.kind() == Retry && it.sqlstate().is_some();
+                let kinds: &[_] = if each.iter().any(runs) { &[Busy] } else { &[Stopping, Busy] };
+                kinds.iter().copied().find(any).unwrap_or(Retry)
             }
         }
     }

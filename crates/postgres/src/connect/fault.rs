@@ -146,7 +146,7 @@ fn server(
         ),
         "0A000" => (
             "source.unsupported",
-            "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".into(),
+            "use the primary; the relay needs Postgres 14 or newer".into(),
         ),
         _ if error.kind() == ConnectErrorKind::Stopping => {
             ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)))

@@ -28,6 +28,7 @@ pub use self::error::{ConnectCause, ConnectError};
 use super::login_files;
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost};
+use super::slot_wait::NO_TIMEOUTS_SQL;
 use walrelay_base::transport::Transport;
 
 /// No message of a login or of an answer to a command comes near this. Changes may be larger, but
@@ -113,7 +114,8 @@ async fn log_in(
     let start_timeout = info.connect_timeout;
     let started = ServerStart::default();
     let mut client = ReplicationClient { link, reader, backend_pid, started, start_timeout };
-    let rows = client.ask(SESSION_SQL).await?;
+    // A transaction is decoded, and waited for while the relay takes no more, within a transaction of Postgres.
+    let rows = client.ask(&format!("{SESSION_SQL}; {NO_TIMEOUTS_SQL}")).await?;
     let role = ServerRole::of(|at| rows.first()?.get(at)?.as_deref());
     client.started = role.started.clone();
     Ok((client, role))

@@ -66,7 +66,9 @@ fn every_sqlstate_has_its_kind() {
     for stopping in ["57P01", "57P02", "57P03"] {
         assert_eq!(kind(stopping), ConnectErrorKind::Stopping);
     }
-    for retry in ["08006", "53300", "53400", "58030", "40001", "XX000", "57014"] {
+    for retry in
+        ["08006", "53300", "53400", "58030", "40001", "XX000", "57014", "25P03", "25P04", "55P03"]
+    {
         assert_eq!(kind(retry), ConnectErrorKind::Retry, "{retry}");
     }
     for fatal in [
@@ -87,6 +89,9 @@ fn every_sqlstate_has_its_kind() {
     assert_eq!(both("55006").kind(), ConnectErrorKind::Busy);
     assert_eq!(both("53300").kind(), ConnectErrorKind::Retry);
     assert_eq!(all(vec![refusal("57P03", "", ""); 2]).kind(), ConnectErrorKind::Stopping);
+    // The one that is full may have the stream.
+    let full = vec![refusal("53300", "", ""), refusal("57P03", "", "")];
+    assert_eq!(all(full).kind(), ConnectErrorKind::Retry);
 }
 
 /// The fault of `error` has this code and exit, its

@@ -76,9 +76,9 @@ impl SlotFeed {
             let found = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.found);
             self.replication.trace_again(found, opened.slot_confirmed);
         }
-        let OpenedSession { wire, walsender, server, place, slot_confirmed, .. } = opened;
-        let (wal_sender_timeout, opened_at) = (opened.wal_sender_timeout, opened.opened_at);
-        let heard_at = opened.heard_at;
+        let OpenedSession { wire, walsender, place, slot_confirmed, heard_at, opened_at, .. } =
+            opened;
+        let (server, wal_sender_timeout) = (walsender.server.clone(), opened.wal_sender_timeout);
         let sighting = self.sightings.last();
         let session = SlotSession {
             confirmed: floor,

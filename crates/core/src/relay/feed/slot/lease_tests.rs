@@ -1,13 +1,15 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::relay::testing::{LinkEnd, link};
+use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 
 const TIMEOUT: Duration = Duration::from_secs(8);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn walsender(pid: i32) -> Walsender {
-    Walsender { host: PostgresHost { name: "db".to_owned(), port: 5432, password: None }, pid }
+    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
+    Walsender { host, server: ServerStart::default(), pid }
 }
 
 /// A lease of four seconds that begins now, and who answers its questions.

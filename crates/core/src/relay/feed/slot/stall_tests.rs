@@ -1,6 +1,7 @@
 use super::*;
 use crate::base::lsn::Lsn;
 use crate::relay::testing::{LinkEnd, link};
+use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 
 const LIMIT: Duration = Duration::from_secs(4);
@@ -29,7 +30,8 @@ fn busy() -> Result<Activity, String> {
 }
 
 fn walsender(pid: i32) -> Walsender {
-    Walsender { host: PostgresHost { name: "db".to_owned(), port: 5432, password: None }, pid }
+    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
+    Walsender { host, server: ServerStart::default(), pid }
 }
 
 /// A stream that has just been heard, and has received all that there is.

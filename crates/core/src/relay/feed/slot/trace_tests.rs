@@ -1,10 +1,12 @@
 use super::*;
 use crate::relay::control::WalsenderAnswer;
 use crate::relay::testing::link;
+use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 
 fn walsender(pid: i32) -> Walsender {
-    Walsender { host: PostgresHost { name: "db".to_owned(), port: 5432, password: None }, pid }
+    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
+    Walsender { host, server: ServerStart::default(), pid }
 }
 
 fn answer(pid: i32, activity: Result<Activity, String>, confirmed: u64) -> WalsenderAnswer {

@@ -1,0 +1,75 @@
+use super::*;
+use crate::connect;
+use crate::testing;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_connection_that_is_dropped_unanswered_is_closed() {
+    let (admin, settings) = testing::logical().database("sql_dropped").await;
+    let mut info = settings.connection;
+    info.application_name = "sql_dropped".to_owned();
+    // GIVEN a server that notices when the other end of a connection is closed
+    info.options = Some("-c client_connection_check_interval=50ms".to_owned());
+    let sql = connect(&info).await.unwrap();
+    // WHEN a query is not answered in time, and the connection is dropped
+    let query = sql.client.batch_execute("SELECT pg_catalog.pg_sleep(600)");
+    assert!(sql.within(Duration::from_millis(200), query).await.is_err());
+    drop(sql);
+    // THEN its server process ends
+    let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sql_dropped'";
+    let gone = async {
+        while admin.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+            sleep_a_little().await;
+        }
+    };
+    timeout(LIMIT, gone).await.expect("the server process ends");
+    // WHEN only the client is kept THEN the connection is, too
+    let client = connect(&info).await.unwrap().into_client();
+    sleep(CLOSE_WITHIN * 2).await;
+    client.batch_execute("SELECT 1").await.unwrap();
+}
+
+async fn sleep_a_little() {
+    sleep(Duration::from_millis(20)).await;
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn no_time_limit_of_the_role_applies_to_a_stream() {
+    let (admin, settings) = testing::logical().database("sql_limits").await;
+    let version = admin.query_one("SELECT current_setting('server_version_num')::int", &[]);
+    let version: i32 = version.await.unwrap().get(0);
+    let mut limits = vec!["statement_timeout", "idle_in_transaction_session_timeout"];
+    limits.extend((version >= 170_000).then_some("transaction_timeout"));
+    for limit in &limits {
+        let sql = format!("ALTER DATABASE sql_limits SET {limit} = '7s'");
+        admin.batch_execute(&sql).await.unwrap();
+    }
+    let mut stream = connect::open(&settings.connection).await.unwrap();
+    for limit in limits {
+        let rows = stream.query(&format!("SHOW {limit}")).await.unwrap();
+        assert_eq!(rows[0].get(0).unwrap().as_deref(), Some("0"), "{limit}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_partition_that_is_locked_holds_up_no_look_at_the_catalog() {
+    let (client, settings) = testing::logical().database("sql_locked").await;
+    let made = "CREATE TABLE outbox (id int) PARTITION BY RANGE (id);
+        CREATE TABLE leaf PARTITION OF outbox DEFAULT;
+        CREATE PUBLICATION sql_locked FOR TABLE outbox";
+    client.batch_execute(made).await.unwrap();
+    client.batch_execute("BEGIN; LOCK TABLE leaf IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let other = connect(&settings.connection).await.unwrap();
+    let looks = async {
+        let catalog = crate::catalog::read(&other.client, &settings).await.unwrap();
+        assert_eq!(catalog.outboxes.len(), 2, "{catalog:?}");
+        let published = crate::publication::published(&other.client, &settings).await.unwrap();
+        let tables = published.publication.unwrap().tables;
+        assert!(tables.iter().any(|table| table.name == "leaf"), "{tables:?}");
+    };
+    timeout(LIMIT, looks).await.expect("neither waits for the lock");
+}
