@@ -26,12 +26,12 @@ pub(super) struct Observer {
     pub(super) view: Arc<AdminView>,
     history: Mutex<History>,
     /// True where a token is configured, so that `/api` can be used.
-    api_open: bool,
+    has_token: bool,
 }
 
 impl Observer {
-    pub(super) fn new(view: AdminView, api_open: bool) -> Observer {
-        Observer { view: Arc::new(view), history: Mutex::default(), api_open }
+    pub(super) fn new(view: AdminView, has_token: bool) -> Observer {
+        Observer { view: Arc::new(view), history: Mutex::default(), has_token }
     }
 
     /// Looks at the relay once a second, until the server is stopped.
@@ -76,7 +76,7 @@ impl Observer {
         let mut status = status::to_json(&self.view);
         status["rates"] = json!(rates);
         status["latency_ms"] = json!(latency);
-        status["api_open"] = self.api_open.into();
+        status["has_token"] = self.has_token.into();
         status
     }
 }

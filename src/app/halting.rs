@@ -63,7 +63,7 @@ impl<'a> Idle<'a> {
     /// Waits until the relay is resumed; false when the process must end.
     fn wait(&mut self, context: &RunContext, fault: &Fault) -> bool {
         let RunContext { stops, facts, .. } = context;
-        let stop = stops.halt(fault);
+        let stop = stops.note_halt(fault);
         let mut recorder = facts.recorder(context.now_ms());
         recorder.note(&stop.what);
         facts.set_stop(Some(stop));

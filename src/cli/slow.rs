@@ -13,7 +13,7 @@ use super::stop_signal::stop_signal;
 use crate::base::error::{Exit, Fault};
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
-use crate::source::slot_wait::{ANY_TRANSACTION, NO_TIMEOUTS_SQL, session_pid, wait_of};
+use crate::source::slot_wait::{ANY_TRANSACTION, NO_TIMEOUTS_SQL, describe_wait, session_pid};
 
 /// How long it may take before the reason is printed.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ async fn explain(settings: &SourceSettings, pid: i32) -> Infallible {
     let mut pause = EXPLAIN_AFTER;
     loop {
         tokio::time::sleep(pause).await;
-        let look = async { wait_of(&connect(settings).await.ok()?, pid).await.ok() };
+        let look = async { describe_wait(&connect(settings).await.ok()?, pid).await.ok() };
         let seen = tokio::time::timeout(LOOK_WITHIN, look).await.ok().flatten();
         print_note(seen.as_deref().unwrap_or(ANY_TRANSACTION));
         pause = AGAIN_AFTER;

@@ -387,11 +387,11 @@ impl<'a> Replay<'a> {
         let is_behind = || ordered_by(letter).is_some_and(|key| self.passed_keys.contains(&key));
         letter
             .not_replayable(&[self.topic.address, self.topic.relay_address])
-            .or_else(|| self.leads_elsewhere(letter))
+            .or_else(|| self.other_route(letter))
             .or_else(|| is_behind().then_some(NotReplayable::Behind))
     }
 
-    fn leads_elsewhere(&self, letter: &DeadLetter) -> Option<NotReplayable> {
+    fn other_route(&self, letter: &DeadLetter) -> Option<NotReplayable> {
         let destinations = self.job.destinations.as_ref()?;
         let consumer = service_of(&self.topic.address.topic);
         let consumer = consumer.filter(|_| self.topic.is_of_consumer());

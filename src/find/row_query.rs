@@ -113,7 +113,7 @@ impl RowQuery<'_> {
     }
 
     /// The column with which the text is compared; none for a key of several parts.
-    fn compared(&self, wanted: &Wanted) -> Option<String> {
+    fn compared_column(&self, wanted: &Wanted) -> Option<String> {
         let OutboxTable { columns, route, .. } = self.outbox;
         match (wanted, route.key(columns).parts()) {
             (Wanted::Id(_), _) => Some(columns.id.clone()),
@@ -125,7 +125,7 @@ impl RowQuery<'_> {
     /// The literal gets the type of the column.
     fn condition(&self, wanted: &Wanted) -> Result<String, String> {
         let text = quote_literal(wanted.text());
-        let (value, text) = match self.compared(wanted) {
+        let (value, text) = match self.compared_column(wanted) {
             Some(name) => {
                 self.column(&name)?;
                 (format!("t.{}", quote_ident(&name)), text)
@@ -188,7 +188,7 @@ impl RowQuery<'_> {
 
     pub(super) fn unread(&self, error: &Error, request: &FindRequest) -> Unread {
         let wanted = &request.wanted;
-        let column = self.compared(wanted);
+        let column = self.compared_column(wanted);
         let column = column.as_deref();
         match error.code() {
             Some(code) if code.code().starts_with("22") => Unread::NoValue(format!(

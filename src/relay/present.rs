@@ -13,7 +13,7 @@ use crate::source::settings::SourceSettings;
 pub(super) async fn ask(client: &Client, settings: &SourceSettings) -> Result<Present, Fault> {
     let report = source::report(client, settings).await?;
     let found = source::fingerprint(&report.facts);
-    if let Some(fault) = found.missing_rows(settings) {
+    if let Some(fault) = found.withholding_fault(settings) {
         let mend = format!("{}\nthen: {RESUME}", fault.mend);
         return Err(Fault { mend, ..fault });
     }

@@ -21,7 +21,7 @@ pub(super) fn assert_shows_what_is_told(browser: &Browser) {
     browser.run(TELL);
     tell(
         browser,
-        &json!({ "api_open": true, "mode": "polling", "slot": null,
+        &json!({ "has_token": true, "mode": "polling", "slot": null,
         "state": "sink_down", "ready": false, "since": "2026-11-25T01:02:03Z", "since_seconds": 75,
         "reasons": [{ "code": "sink_down", "text": "broker unreachable for 4 s" }], "note": "a <note>",
         "polling": { "backlog": 1_234_567, "backlog_age_seconds": 3_700.5 },

@@ -112,7 +112,7 @@ fn take_over(site: &Fixture) -> RelayProcess {
     second
 }
 
-pub(crate) fn assert_empty_handed(relay: &RelayProcess) {
+pub(crate) fn wait_nothing_in_flight(relay: &RelayProcess) {
     until("nothing in flight", LIMIT, || {
         (metric(relay, "outbox_in_flight_events") == Some(0.0)).then_some(())
     });
@@ -163,7 +163,7 @@ fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: Br
     network.to_broker.cut();
     first.thaw().unwrap();
     until("a standby", LIMIT, || (state(&first) == "standby").then_some(()));
-    assert_empty_handed(&first);
+    wait_nothing_in_flight(&first);
     // THEN nothing of it stands behind them
     assert_nothing_behind(&site, second, &first);
     // AND it goes on when it gets the slot
@@ -180,7 +180,7 @@ fn a_relay_that_was_frozen_or_cut_off_publishes_nothing_behind_its_peer(kind: Br
     // WHEN a second one has published newer events, and the first reaches its broker again
     let second = take_over(&site);
     network.to_broker.cut();
-    assert_empty_handed(&first);
+    wait_nothing_in_flight(&first);
     // THEN nothing of it stands behind them
     assert!(first.is_running(), "{}", first.tail(20));
     assert_nothing_behind(&site, second, &first);

@@ -9,7 +9,7 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
 use super::{config, polled_site, wait_settled};
-use crate::e2e::fencing::{EACH, KEYS, assert_empty_handed, insert, stale};
+use crate::e2e::fencing::{EACH, KEYS, insert, stale, wait_nothing_in_flight};
 use crate::support::session::Session;
 use crate::support::{Fixture, LIMIT, metric, shared_postgres, shared_rabbitmq, start, until};
 
@@ -86,7 +86,7 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     wait_settled(&site, LIMIT);
     network.cut();
     first.thaw().unwrap();
-    assert_empty_handed(&first);
+    wait_nothing_in_flight(&first);
     // THEN nothing of it stands behind them
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
     let records = site.reader().finish().swap_remove(0);

@@ -62,7 +62,7 @@ pub async fn session_pid(client: &Client) -> Result<i32, Error> {
 }
 
 /// Asks what the session of process `pid` waits for, as a sentence.
-pub async fn wait_of(client: &Client, pid: i32) -> Result<String, Error> {
+pub async fn describe_wait(client: &Client, pid: i32) -> Result<String, Error> {
     let wait: Option<Wait> = document_opt(client, SQL, &[(&pid, Type::INT4)]).await?;
     let wait = wait.unwrap_or_default();
     if wait.is_for_transaction()

@@ -44,7 +44,7 @@ async fn a_session_that_waits_for_a_table_names_who_holds_it() {
     let pid = session_pid(&waiter).await.unwrap();
     let says = format!("waiting for a lock (relation); pg_blocking_pids: {holder}");
     let look = async {
-        while wait_of(&looker, pid).await.unwrap() != says {
+        while describe_wait(&looker, pid).await.unwrap() != says {
             tokio::task::yield_now().await;
         }
         client.batch_execute("COMMIT").await.unwrap();

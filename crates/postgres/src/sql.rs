@@ -131,7 +131,8 @@ pub async fn text_rows(client: &Client, sql: &str) -> Result<Vec<SimpleQueryRow>
     Ok(client.simple_query(sql).await?.into_iter().filter_map(row).collect())
 }
 
-/// Runs queries in a transaction that changes nothing; `limits` are statements at its beginning.
+/// Runs queries, which must not have begun, in a transaction that changes nothing; `limits` are statements at its
+/// beginning.
 pub async fn read_only<T>(
     client: &Client,
     limits: &str,

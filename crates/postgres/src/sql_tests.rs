@@ -50,7 +50,7 @@ async fn no_time_limit_of_the_role_applies_to_a_stream() {
     let mut stream = connect::open(&settings.connection).await.unwrap();
     for limit in limits {
         let rows = stream.query(&format!("SHOW {limit}")).await.unwrap();
-        assert_eq!(rows[0].get(0).unwrap().as_deref(), Some("0"), "{limit}");
+        assert_eq!(rows[0][0].as_deref(), Some("0"), "{limit}");
     }
 }
 

@@ -133,7 +133,7 @@ impl FaultKind {
     }
 
     /// Which relay it concerns, for the story.
-    pub(crate) fn concerns(self, relay: usize) -> String {
+    pub(crate) fn target(self, relay: usize) -> String {
         match self {
             FaultKind::Kill
             | FaultKind::Stop

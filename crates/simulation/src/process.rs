@@ -516,12 +516,12 @@ impl Opener {
 
     /// The preflight finds no other fault than one of the publication.
     fn check(&mut self, postgres: &Postgres, place: &SystemTimeline) -> Result<(), Fault> {
-        let (look, missing_rows) =
-            (publication::look(postgres), publication::missing_rows(postgres));
+        let (look, withholding_fault) =
+            (publication::look(postgres), publication::withholding_fault(postgres));
         let confirmed = Lsn::from_wire(postgres.slot.as_ref().map_or(0, |slot| slot.confirmed));
         let doubt = |decoded| publication::in_doubt(postgres, decoded);
-        self.findings.compare(look, missing_rows.is_none(), confirmed, doubt)?;
-        missing_rows.map_or(Ok(()), Err)?;
+        self.findings.compare(look, withholding_fault.is_none(), confirmed, doubt)?;
+        withholding_fault.map_or(Ok(()), Err)?;
         self.findings.checked(place.clone());
         Ok(())
     }

@@ -20,7 +20,7 @@ const VERSION: u32 = 170_000;
 struct Found {
     state: (bool, u32),
     fingerprint: PublicationFingerprint,
-    missing_rows: Option<Fault>,
+    withholding_fault: Option<Fault>,
 }
 
 thread_local! {
@@ -36,8 +36,9 @@ fn with_found<T>(postgres: &Postgres, then: impl FnOnce(&Found) -> T) -> T {
             Some(found) if found.state == state => found,
             _ => {
                 let fingerprint = PublicationFingerprint::new(facts(postgres), VERSION);
-                let missing_rows = fingerprint.missing_rows(&settings(SinkKind::Direct).source);
-                Found { state, fingerprint, missing_rows }
+                let withholding_fault =
+                    fingerprint.withholding_fault(&settings(SinkKind::Direct).source);
+                Found { state, fingerprint, withholding_fault }
             }
         };
         then(last.insert(found))
@@ -54,8 +55,8 @@ pub(crate) fn look(postgres: &Postgres) -> PublicationLook {
 }
 
 /// Why it holds back rows now, if it does.
-pub(crate) fn missing_rows(postgres: &Postgres) -> Option<Fault> {
-    with_found(postgres, |found| found.missing_rows.clone())
+pub(crate) fn withholding_fault(postgres: &Postgres) -> Option<Fault> {
+    with_found(postgres, |found| found.withholding_fault.clone())
 }
 
 /// The fault of a publication that was changed while the slot stood still, so that nobody knows whether for
@@ -100,7 +101,7 @@ fn facts(postgres: &Postgres) -> PublishedFacts {
 
 /// The state of Postgres for a person who acknowledges a stop.
 pub(crate) fn present(postgres: &Postgres) -> Result<Present, Fault> {
-    if let Some(fault) = missing_rows(postgres) {
+    if let Some(fault) = withholding_fault(postgres) {
         return Err(fault);
     }
     let look = look(postgres);

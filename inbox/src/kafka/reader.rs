@@ -44,7 +44,7 @@ const UNDER_WAY_MAX: usize = 10_000;
 /// The time that closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Waits begin short again after a consumer that was of use for so long.
+/// Waits begin short again after a consumer that has run for so long.
 const STEADY_AFTER: Duration = Duration::from_secs(60);
 /// The reader does nothing else meanwhile.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);

@@ -170,7 +170,7 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
     for (token, is_open) in [(None, false), (Some(""), false), (Some(TOKEN), true)] {
         let fixture = fixture_with(token);
         let (status, _, body) = exchange(fixture.admin.addr, "GET /status", "", "");
-        assert_eq!((status, &body["api_open"]), (200, &is_open.into()));
+        assert_eq!((status, &body["has_token"]), (200, &is_open.into()));
     }
 }
 

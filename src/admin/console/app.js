@@ -31,7 +31,7 @@ function showStatus(status) {
     say(figure, value === null ? absent : shown(kind, value));
     figure.classList.toggle("absent", value === null);
   }
-  const conditions = [status.mode, status.api_open ? "api-open" : "api-closed"];
+  const conditions = [status.mode, status.has_token ? "api-open" : "api-closed"];
   for (const part of conditional) part.hidden = !conditions.includes(part.dataset.when);
   showState(status);
   letters.showStatus(status);

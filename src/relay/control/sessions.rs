@@ -315,8 +315,8 @@ impl<'a> SessionOpener<'a> {
         // Read only now: before the stream held the slot, somebody could still have moved it.
         let opened_at = Instant::now();
         let look = server.look().await?;
-        let slot = look.held(&server.sql.started).unwrap_or_default();
-        let holds = slot.holder.as_ref().is_some_and(|it| it.pid == session.backend_pid);
+        let (slot, pid) = (look.held(&server.sql.started).unwrap_or_default(), session.backend_pid);
+        let holds = slot.holder.as_ref().is_some_and(|it| it.pid == pid);
         // The walsender may have ended at once, for a reason that the stream has yet to say.
         let has_ended = slot.holder.is_none();
         let (system_id, timeline) = (session.system_id.clone(), session.timeline);
@@ -326,7 +326,7 @@ impl<'a> SessionOpener<'a> {
             let (sql, stream) = (&server.sql.server, Some(&session.host));
             return Err(Failed::TwoServers(two_servers(settings, sql, stream)));
         }
-        let holder = OwnHolder { pid: session.backend_pid, server: session.started.clone() };
+        let holder = OwnHolder { pid, server: session.started.clone() };
         self.findings.opened(holder, &slot, Instant::now());
         let place = SystemTimeline { system_id, timeline };
         let catalog = catalog::read(&server.sql.client, settings).await;
@@ -339,11 +339,7 @@ impl<'a> SessionOpener<'a> {
         let (seen, in_doubt) = self.findings.take(&place);
         Ok(OpenedSession {
             wire,
-            walsender: Walsender {
-                host: session.host,
-                server: session.started,
-                pid: session.backend_pid,
-            },
+            walsender: Walsender { host: session.host, server: session.started, pid },
             place,
             slot_confirmed: slot.confirmed_flush,
             looked_unix_us: slot.at_unix_us,

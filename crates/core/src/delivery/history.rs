@@ -85,7 +85,7 @@ impl CommitHistory {
 
     /// The first event of a transaction comes that was not recognised. `was_received` says that one was
     /// received at its position, or over it, and had no event.
-    pub fn check_new(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
+    pub fn add_new(&mut self, sent: CommitId, was_received: bool) -> Result<(), OtherHistory> {
         if sent.commit_lsn < self.recent_from {
             return match sent.commit_unix_us <= self.earlier_until_us {
                 true => Ok(()),

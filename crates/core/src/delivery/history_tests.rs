@@ -16,7 +16,7 @@ fn lsn(value: u64) -> Lsn {
 
 /// A transaction with an event comes.
 fn receive(history: &mut CommitHistory, sent: CommitId) -> Result<(), OtherHistory> {
-    if history.recognise(sent) { Ok(()) } else { history.check_new(sent, false) }
+    if history.recognise(sent) { Ok(()) } else { history.add_new(sent, false) }
 }
 
 /// One that has received three transactions since it began at 100.

@@ -130,7 +130,7 @@ impl KnownEvents {
 
     /// Whether marks were overruled: then the next process must not believe them, which may know less.
     /// Asked before the event is published, and true once.
-    pub fn takes_overruled(&mut self) -> bool {
+    pub fn take_overruled(&mut self) -> bool {
         let is_first = !self.are_forgotten && self.overruled;
         self.are_forgotten |= is_first;
         is_first && !on(Mutant::OverruledMarksKept)

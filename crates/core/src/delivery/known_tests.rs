@@ -140,30 +140,30 @@ fn marks_are_overruled_where_a_marked_event_is_published_again() {
     known.begin(Lsn::from_wire(20));
     assert!(known.is_active());
     let found = [0, 1, 2].map(|ordinal| decide(&mut known, (20, ordinal), Stored::Unknown));
-    assert_eq!((found, known.takes_overruled()), ([true, true, false], false));
+    assert_eq!((found, known.take_overruled()), ([true, true, false], false));
     // GIVEN that an earlier event of the key is published again
     let mut known = claimed();
-    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.takes_overruled());
-    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.takes_overruled());
+    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.take_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.take_overruled());
     // The same for a mark, and that is told once.
     let fingerprint = Fingerprint { event: 20 << 8, key: 1 };
     let mark = Mark { position: at(20, 0), fingerprint, is_dead_letter: false };
     let mut known = KnownEvents::default();
     known.load([mark].into_iter(), Lsn::ZERO);
-    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.takes_overruled());
-    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.takes_overruled());
-    assert!(!known.takes_overruled());
+    assert!(!decide(&mut known, (10, 0), Stored::Unknown) && !known.take_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::Unknown) && known.take_overruled());
+    assert!(!known.take_overruled());
     // GIVEN that the topic does not hold what is claimed
     let mut known = claimed();
-    assert!(!decide(&mut known, (20, 0), Stored::No) && known.takes_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::No) && known.take_overruled());
     // Nothing is overruled by what no mark says, nor is a dead letter, which is in another topic.
     let mut known = KnownEvents::default();
-    assert!(!decide(&mut known, (20, 0), Stored::No) && !known.takes_overruled());
+    assert!(!decide(&mut known, (20, 0), Stored::No) && !known.take_overruled());
     let fingerprint = Fingerprint { event: 30 << 8, key: 2 };
     let letter = Mark { position: at(30, 0), fingerprint, is_dead_letter: true };
     known.load([letter].into_iter(), Lsn::ZERO);
     assert!(known.pass_over(at(30, 0), fingerprint, Stored::No).is_some());
-    assert!(!known.takes_overruled());
+    assert!(!known.take_overruled());
     let mut known = claimed();
     known.begin(Lsn::from_wire(21));
     assert!(!known.is_active());

@@ -81,7 +81,7 @@ impl Transactions {
         let last = self.committed.back().map_or(Lsn::ZERO, |it| it.reported_as).max(self.settled);
         let overlaps = commit.commit_lsn < last && !on(Mutant::OverlapUnseen);
         let was_received = all_of(commit.commit_lsn) <= self.until || overlaps;
-        self.history.check_new(*commit, was_received)
+        self.history.add_new(*commit, was_received)
     }
 
     /// The server has sent everything before `position` in this session.

@@ -46,7 +46,7 @@ impl PublicationFingerprint {
     }
 
     /// Why the publication holds back rows now, if it does.
-    pub fn missing_rows(&self, settings: &SourceSettings) -> Option<Fault> {
+    pub fn withholding_fault(&self, settings: &SourceSettings) -> Option<Fault> {
         let mut findings = tables::judge(&self.published.tables, &settings.outboxes);
         findings.extend(publication::judge(&self.published, settings, self.server_version, true));
         faults(&findings).next().cloned()
@@ -80,7 +80,7 @@ impl PublicationFingerprint {
     /// A fault if the change from `self` to `now` could have held back an event. New tables and
     /// columns are no fault.
     pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
-        now.missing_rows(settings).or_else(|| {
+        now.withholding_fault(settings).or_else(|| {
             let what = self.rewritten(now, &settings.publication);
             what.or_else(|| self.replaced(now, &settings.publication))
                 .map(|what| recreated(&what, settings))

@@ -54,6 +54,8 @@ impl ClaimLease {
             state.lapses += 1;
         }
         state.renewed_at = state.renewed_at.max(began);
+        // The next renewal begins later.
+        state.missed = MissedTime::default();
     }
 
     /// The clock has missed so much time, as is noticed now.

@@ -88,9 +88,10 @@ impl Admitter {
         source: &SourceSettings,
         origin: String,
     ) -> Admitter {
-        let tables = source.outboxes.iter().map(|outbox| {
-            EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
-        });
+        let tables = source
+            .outboxes
+            .iter()
+            .map(|outbox| EventFormat::new(&outbox.route, &outbox.to_string()));
         let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
         Admitter {
             transaction: CommitStamp::default(),
@@ -350,7 +351,7 @@ impl Handover<'_> {
             return None;
         }
         let known = earlier.judge(event, position, self.fingerprint);
-        if earlier.takes_overruled() {
+        if earlier.take_overruled() {
             marks.forget();
         }
         match known {

@@ -60,7 +60,7 @@ pub struct OpenedSession {
     pub in_doubt: Option<(Fault, String)>,
     pub wal_sender_timeout: Option<Duration>,
     pub catalog: Catalog,
-    /// When `START_REPLICATION` was sent: the last that the walsender is sure to have heard.
+    /// Before `START_REPLICATION` was sent: the last that the walsender is sure to have heard.
     pub heard_at: Instant,
     /// When it was seen to hold the slot.
     pub opened_at: Instant,

@@ -160,7 +160,7 @@ impl DeadLetterGate {
     }
 
     /// Why the event must become a dead letter (class and text), if it must.
-    pub fn diverts(
+    pub fn divert(
         &self,
         event: &Outbound<'_>,
         position: Position,

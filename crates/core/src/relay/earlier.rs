@@ -61,8 +61,8 @@ impl EarlierEvents {
 
     /// Whether marks were overruled, so that the next process must not believe them. Asked before the event
     /// is published, and true once.
-    pub fn takes_overruled(&mut self) -> bool {
-        self.marked.takes_overruled()
+    pub fn take_overruled(&mut self) -> bool {
+        self.marked.take_overruled()
     }
 
     /// The events that follow are of this transaction.

@@ -117,7 +117,7 @@ impl FailurePolicy {
     ) -> SendAs {
         if let Some(cause) = earlier.and_then(Flight::dead_letter) {
             SendAs::DeadLetter(cause.clone())
-        } else if let Some((class, text)) = self.gate.diverts(event, position) {
+        } else if let Some((class, text)) = self.gate.divert(event, position) {
             let reason = Reason { class, text, attempts: 0 };
             SendAs::DeadLetter(self.cause(earlier, event.key, reason, position, clock.now()))
         } else if self.suspects.contains(&position) {

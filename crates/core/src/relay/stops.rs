@@ -231,7 +231,7 @@ impl StandingStops {
     }
 
     /// This process waits because of a fault, until it is resumed.
-    pub fn halt(&self, fault: &Fault) -> Stop {
+    pub fn note_halt(&self, fault: &Fault) -> Stop {
         let mut state = self.state();
         let stop = match &state.standing {
             Some((stop, _)) => stop.clone(),

@@ -252,7 +252,7 @@ fn an_acknowledged_restore_is_counted_for_the_next_process_and_for_one_that_wait
     assert_eq!((stops.restores(), site.process(true, true).restores()), (0, 0), "not restored");
     let went_back = faults::went_back(&site.source(), Lsn::from_wire(300), Lsn::from_wire(200));
     stops.keep(&went_back);
-    stops.halt(&went_back);
+    stops.note_halt(&went_back);
     assert_eq!(site.process(true, true).restores(), 0, "not acknowledged");
     site.process(true, true).resume("alice@host", "compared").unwrap();
     assert!(stops.may_go_on());
@@ -277,14 +277,14 @@ fn a_process_that_waits_goes_on_when_it_is_resumed_or_its_file_says_so() {
     let site = Site::new();
     // GIVEN one that waits because of a fault that nothing keeps
     let stops = site.process(true, false);
-    assert_eq!(stops.halt(&missing()).code, "slot.missing");
+    assert_eq!(stops.note_halt(&missing()).code, "slot.missing");
     assert!(!stops.may_go_on());
     assert_eq!(stops.resume("token@host", "").unwrap().code, "slot.missing");
     assert!(stops.may_go_on());
     assert!(!stops.may_go_on(), "once");
     // GIVEN one that waits because of a stop in the file WHEN a command acknowledges it
     stops.keep(&breaker());
-    stops.halt(&breaker());
+    stops.note_halt(&breaker());
     assert!(!stops.may_go_on());
     site.process(true, false).resume("alice@host", "").unwrap();
     assert!(stops.may_go_on());

@@ -194,7 +194,7 @@ impl Client {
     }
 
     /// Whether it takes a record.
-    pub(super) fn admit(
+    pub(super) fn check_room(
         &self,
         topic: usize,
         partition: Option<i32>,

@@ -11,6 +11,7 @@ use super::client::{Arrival, Batch, Client, Net, Outcome, Place};
 use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::life::Life;
 use crate::postgres::TOPICS;
+use crate::world::RELAYS_MAX;
 
 /// A relay that may have lost its slot to a peer learns that within this time.
 const NOTICED_WITHIN_US: u64 = 6_000_000;
@@ -158,8 +159,8 @@ impl Cluster {
             cluster: 1,
             has_refused: false,
             forbidden: None,
-            frozen: vec![false; 3],
-            muted_until_us: vec![0; 3],
+            frozen: vec![false; RELAYS_MAX],
+            muted_until_us: vec![0; RELAYS_MAX],
             story: None,
             random,
         }

@@ -99,7 +99,7 @@ impl ProducerPort for Producer {
         let Cluster { topics, clients, queue_max, .. } = &mut broker.kafka;
         let topic = cluster::topic_index(topics, &self.topics[topic]).ok_or(Code::UnknownTopic)?;
         let client = clients.get_mut(&self.id).ok_or(Code::State)?;
-        client.admit(topic, partition, *queue_max)?;
+        client.check_room(topic, partition, *queue_max)?;
         let asked = event.partition.is_some();
         client.take(topic, sequence, Record::copy(event), asked, partition);
         let relay = client.relay;

@@ -138,7 +138,7 @@ impl Server {
             channels_max: [1, 2, 4, 64][below(&mut random, 4)],
             user_channels_max: [2, usize::MAX][below(&mut random, 2)],
             hides_exchanges: below(&mut random, 4) == 0,
-            frozen: vec![false; 3],
+            frozen: vec![false; RELAYS_MAX],
             written: [0; RELAYS_MAX],
             stored: Vec::new(),
             explained: 0,

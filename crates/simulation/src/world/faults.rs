@@ -47,11 +47,11 @@ impl World {
         }
         let planned = self.planned - 1;
         self.report.happened.push((planned, kind));
-        self.tell(|| format!("fault {planned}: {kind:?}{}", kind.concerns(index)));
-        self.strikes(kind, index, soon_us);
+        self.tell(|| format!("fault {planned}: {kind:?}{}", kind.target(index)));
+        self.strike(kind, index, soon_us);
     }
 
-    pub(super) fn strikes(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
+    pub(super) fn strike(&mut self, kind: FaultKind, index: usize, soon_us: u64) {
         match kind {
             FaultKind::Kill
             | FaultKind::Stop

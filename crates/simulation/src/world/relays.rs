@@ -128,7 +128,7 @@ impl World {
     }
 
     /// Postgres notices the end of a process, unless no packet of its host arrives.
-    fn sessions_end(&self, relay: usize) {
+    fn end_sql_session(&self, relay: usize) {
         let mut postgres = locked(&self.postgres);
         postgres.forget_peers(relay);
         if self.script.cut_host != Some(relay) {
@@ -155,7 +155,7 @@ impl World {
             self.judge_begin(position);
             self.judge_last_place(relay);
             self.judge_restored(relay);
-            self.session_begins(relay, position);
+            self.note_session(relay, position);
         }
         if holder.is_some() && holder != self.last_holder {
             if self.last_holder.is_some() {
@@ -217,8 +217,8 @@ impl World {
     pub(super) fn died(&mut self, index: usize) {
         self.tell(|| format!("relay {index} is dead"));
         self.processes[index] = None;
-        self.sessions_end(index);
-        self.pays(index);
+        self.end_sql_session(index);
+        self.pay(index);
         self.suspended_since_us[index] = None;
         locked(&self.broker).forget(index);
         locked(&self.broker).freeze(index, false);
@@ -234,7 +234,7 @@ impl World {
         self.digest.number(self.clock.us());
         self.digest.bytes(ended.as_ref().map_or_else(|fault| fault.code, |()| "").as_bytes());
         let process = self.processes[index].take();
-        self.pays(index);
+        self.pay(index);
         locked(&self.broker).forget(index);
         if let Err(fault) = ended {
             self.tell(|| format!("relay {index} stops: {} ({})", fault.what, fault.code));
@@ -254,13 +254,13 @@ impl World {
             self.judge_end(index, process.as_ref().is_some_and(Process::has_closed_session));
             self.tell(|| format!("relay {index} has ended"));
         }
-        self.sessions_end(index);
+        self.end_sql_session(index);
         self.start_again(index);
     }
 
     /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
     /// except what its last sink was not answered; what another has sent may be sent once more.
-    pub(super) fn session_begins(&mut self, relay: usize, position: u64) {
+    pub(super) fn note_session(&mut self, relay: usize, position: u64) {
         let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.

@@ -167,7 +167,7 @@ impl World {
             Act::Fault(kind) if self.happens(kind) => {
                 let soon_us = self.clock.us() + 1 + below(&mut self.random, 1_000_000);
                 let relay = self.script.holder;
-                self.strikes(kind, relay, soon_us);
+                self.strike(kind, relay, soon_us);
             }
             Act::Kill(who) if self.happens(FaultKind::Kill) => self.kill(who),
             Act::Start(who) => {
@@ -480,7 +480,7 @@ impl World {
     }
 
     /// A process has ended.
-    pub(super) fn pays(&mut self, relay: usize) {
+    pub(super) fn pay(&mut self, relay: usize) {
         let start = self.starts[relay];
         self.script.owed.take_if(|owed| (owed.relay, owed.start) == (relay, start));
     }

@@ -1,11 +1,18 @@
 //! The events of the normal producer, a slot each: those that it has, and those that wait for it. Events
 //! that the isolated producer has must not overtake them.
+//!
+//! The producer is idempotent, so a partition stores no event before those that were handed over for it
+//! earlier. Where a later event of a key is confirmed, an earlier one is stored, although its answer is
+//! outstanding: it must not be published once more behind the later one. So a confirmed event keeps its slot
+//! until all before it are answered.
 
 use std::collections::VecDeque;
 
 use super::port::TopicId;
 use super::record::Record;
 use crate::base::event::Sequence;
+use crate::base::hash::HashMap;
+use crate::mutants::{Mutant, on};
 
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -38,6 +45,8 @@ pub(super) struct Event {
 pub(super) enum SendState {
     /// The producer has it.
     Sent(Destination),
+    /// The broker has it.
+    Confirmed(Destination),
     /// The partition is not warmed up. Later events of the key may follow it there.
     AwaitsPartition(Destination, Box<Record>),
     /// Older events of the key are unconfirmed at another destination, or the queue is full.
@@ -54,7 +63,7 @@ impl Event {
     pub(super) fn sent_to(&self) -> Option<Destination> {
         match self.state {
             SendState::Sent(to) | SendState::AwaitsPartition(to, _) => Some(to),
-            SendState::AwaitsTurn(_) => None,
+            SendState::Confirmed(_) | SendState::AwaitsTurn(_) => None,
         }
     }
 
@@ -64,7 +73,11 @@ impl Event {
     }
 
     fn is_held(&self) -> bool {
-        !matches!(self.state, SendState::Sent(_))
+        matches!(self.state, SendState::AwaitsPartition(..) | SendState::AwaitsTurn(_))
+    }
+
+    fn is_confirmed(&self) -> bool {
+        matches!(self.state, SendState::Confirmed(_))
     }
 }
 
@@ -89,11 +102,51 @@ impl Events {
     pub(super) fn remove(&mut self, sequence: Sequence) -> Option<Event> {
         let index = sequence.checked_sub(self.first)? as usize;
         let removed = self.slots.get_mut(index).and_then(Option::take);
-        while self.slots.front().is_some_and(Option::is_none) {
+        self.drop_answered();
+        removed
+    }
+
+    /// The broker has confirmed the event. Returns its lane; none if it was reported already.
+    #[inline]
+    pub(super) fn confirm(&mut self, sequence: Sequence) -> Option<Option<u64>> {
+        let index = sequence.checked_sub(self.first)? as usize;
+        let event = self.slots.get_mut(index)?.as_mut()?;
+        let lane = event.lane_sent();
+        if let Some(to) = event.sent_to() {
+            event.state = SendState::Confirmed(to);
+        }
+        self.drop_answered();
+        Some(lane)
+    }
+
+    #[inline]
+    fn drop_answered(&mut self) {
+        let is_answered = |slot: &Option<Event>| slot.as_ref().is_none_or(Event::is_confirmed);
+        while self.slots.front().is_some_and(is_answered) {
             self.slots.pop_front();
             self.first += 1;
         }
-        removed
+    }
+
+    /// The events that are stored, because the broker has confirmed a later one of their key, and that it has
+    /// not answered.
+    pub(super) fn stored_before(&self) -> Vec<Sequence> {
+        let (mut confirmed, mut stored) = (HashMap::default(), Vec::new());
+        if on(Mutant::KafkaStoredBefore) {
+            return stored;
+        }
+        for (index, slot) in self.slots.iter().enumerate().rev() {
+            match slot.as_ref().map(|event| (event.lane, &event.state)) {
+                Some((Some(lane), SendState::Confirmed(to))) => {
+                    confirmed.insert(lane, *to);
+                }
+                Some((Some(lane), SendState::Sent(to))) if confirmed.get(&lane) == Some(to) => {
+                    stored.push(self.first + index as Sequence);
+                }
+                _ => {}
+            }
+        }
+        stored
     }
 
     /// Removes an event that waits. Returns its record, and its lane if it was handed over.
@@ -102,7 +155,7 @@ impl Events {
         let event = self.remove(sequence)?;
         let lane_sent = event.lane_sent();
         match event.state {
-            SendState::Sent(_) => None,
+            SendState::Sent(_) | SendState::Confirmed(_) => None,
             SendState::AwaitsPartition(_, record) | SendState::AwaitsTurn(record) => {
                 Some((*record, lane_sent))
             }
@@ -122,7 +175,9 @@ impl Events {
 
     /// The newest event of this lane that is older than `sequence`.
     pub(super) fn before(&self, sequence: Sequence, lane: u64) -> Option<Sequence> {
-        let of_lane = |slot: &Option<Event>| slot.as_ref().is_some_and(|it| it.lane == Some(lane));
+        let of_lane = |slot: &Option<Event>| {
+            slot.as_ref().is_some_and(|it| it.lane == Some(lane) && !it.is_confirmed())
+        };
         let index = self.slots.range(..self.index_of(sequence)).rposition(of_lane)?;
         Some(self.first + index as Sequence)
     }

@@ -32,6 +32,27 @@ fn events_are_kept_whatever_the_order_of_answers() {
 }
 
 #[test]
+fn what_a_confirmed_event_of_the_key_and_destination_follows_is_stored() {
+    let mut events = Events::default();
+    let elsewhere = Destination { topic: 1, partition: None, changes: 0 };
+    for (sequence, lane) in [(5, 1), (6, 1), (7, 2), (9, 1), (10, 1), (11, 2)] {
+        events.add(sequence, sent(lane));
+    }
+    events.add(5, Event { state: SendState::Sent(elsewhere), ..sent(1) });
+    events.add(8, held(1));
+    assert!(events.stored_before().is_empty());
+    assert_eq!((events.confirm(9), events.confirm(9 + 99)), (Some(Some(1)), None));
+    assert_eq!(events.stored_before(), [6]);
+    // What is confirmed is no older event that another one waits for.
+    assert_eq!((events.before(10, 1), events.lanes().count()), (Some(8), 5));
+    for sequence in [5, 6, 7, 8] {
+        events.remove(sequence);
+    }
+    assert!(events.get(9).is_none() && events.confirm(9).is_none(), "nothing older is left");
+    assert!(events.stored_before().is_empty());
+}
+
+#[test]
 fn an_event_finds_the_newest_older_one_of_its_key() {
     let mut events = Events::default();
     for (sequence, lane) in [(5, 1), (6, 2), (7, 1), (9, 1)] {

@@ -234,7 +234,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     fn poll_normal(&mut self, now: Instant, patience: Duration) -> (bool, Vec<(Code, String)>) {
         let answers = self.normal.poll(now, patience);
         for (sequence, partition) in &answers.confirmed {
-            let lane = self.events.remove(*sequence).and_then(|event| event.lane_sent());
+            let Some(lane) = self.events.confirm(*sequence) else { continue };
             self.released.extend(self.key_order.answered(lane));
             if !self.warmup.is_idle() {
                 self.released.extend(self.warmup.answered(*sequence, Some(*partition)));
@@ -273,6 +273,16 @@ impl<F: ProducerFactory> KafkaSink<F> {
         (!answers.confirmed.is_empty(), answers.errors)
     }
 
+    /// Reports what is stored although the answer is outstanding. Before events are lost to the client.
+    fn report_stored(&mut self) {
+        for sequence in self.events.stored_before() {
+            let lane = self.events.remove(sequence).and_then(|event| event.lane_sent());
+            self.released.extend(self.key_order.answered(lane));
+            self.released.extend(self.warmup.answered(sequence, None));
+            self.reports.push(SinkReport::Confirmed(sequence));
+        }
+    }
+
     /// A failure concerns its event, unless the producer is unusable: then the whole batch failed.
     fn handle_failed(
         &mut self,
@@ -281,7 +291,11 @@ impl<F: ProducerFactory> KafkaSink<F> {
         now: Instant,
     ) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
-        for (sequence, code, mut record) in failed {
+        self.report_stored();
+        // What was stored is reported already.
+        let failed =
+            failed.into_iter().filter(|(sequence, ..)| self.events.get(*sequence).is_some());
+        for (sequence, code, mut record) in failed.collect::<Vec<_>>() {
             let event = self.events.remove(sequence);
             let lane = event.as_ref().and_then(Event::lane_sent);
             record.commit_unix_us = event.map_or(0, |event| event.commit_unix_us);
@@ -437,7 +451,9 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
         if let Some((report, since)) = &self.ending
             && (in_flight == 0 || now.duration_since(*since) > LAST_ANSWERS_WITHIN)
         {
-            self.reports.push(report.clone());
+            let report = report.clone();
+            self.report_stored();
+            self.reports.push(report);
         }
         reports.append(&mut self.reports);
     }
@@ -451,11 +467,16 @@ impl<F: ProducerFactory> Sink for KafkaSink<F> {
     }
 
     fn withdraw(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {
-        let confirmed = self.normal.withdraw().into_iter().chain(self.isolated.withdraw());
         // Failures that were not reported will happen again.
         self.reports.retain(|report| matches!(report, SinkReport::Confirmed(_)));
+        for sequence in self.normal.withdraw() {
+            if self.events.confirm(sequence).is_some() {
+                self.reports.push(SinkReport::Confirmed(sequence));
+            }
+        }
+        self.report_stored();
         reports.append(&mut self.reports);
-        reports.extend(confirmed.map(SinkReport::Confirmed));
+        reports.extend(self.isolated.withdraw().into_iter().map(SinkReport::Confirmed));
     }
 
     fn destination(&self, sequence: Sequence) -> Option<String> {

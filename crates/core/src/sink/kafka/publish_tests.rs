@@ -352,6 +352,31 @@ fn a_sink_that_has_broken_waits_for_the_isolated_producer_too() {
 }
 
 #[test]
+fn an_event_before_a_confirmed_one_of_its_key_is_stored_although_its_answer_is_outstanding() {
+    let sent = || {
+        let mut world = World::warm();
+        for (sequence, key) in [(3, "b"), (4, "b"), (5, "a")] {
+            world.publish(sequence, "orders", key);
+        }
+        world.poll();
+        // The client sends the first once more, because the broker was not sure that it is kept.
+        world.confirm(4);
+        assert_eq!(world.poll(), [SinkReport::Confirmed(4)]);
+        world
+    };
+    // WHEN the client is given up THEN the first is not left to the next sink, and reported once
+    let mut world = sent();
+    world.refuse_batch(&[5], Code::InvalidRecord);
+    assert_eq!(world.poll(), [SinkReport::Confirmed(3), SinkReport::Suspect(5)]);
+    world.confirm(3);
+    assert_eq!(world.poll(), [broken()]);
+    // WHEN it is withdrawn THEN neither
+    let (mut world, mut reports) = (sent(), Vec::new());
+    world.sink.withdraw(world.now, &mut reports);
+    assert_eq!(reports, [SinkReport::Confirmed(3)]);
+}
+
+#[test]
 fn a_key_of_a_topic_with_other_partitions_waits_for_its_older_events() {
     let mut world = World::warm();
     world.publish(3, "orders", "a");

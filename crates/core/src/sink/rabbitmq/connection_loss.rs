@@ -216,7 +216,7 @@ impl ConnectionLoss {
     }
 
     /// The failure with which the relay stops, if this broker can never take a message.
-    pub fn halts(&self, address: &AmqpAddress) -> Option<Failure> {
+    pub fn halting_failure(&self, address: &AmqpAddress) -> Option<Failure> {
         (self.meaning() == Some(CloseMeaning::NotImplemented)).then(|| Failure {
             disposition: Disposition::Halt,
             known: true,

@@ -1,4 +1,4 @@
-//! The events that a connection to a broker hands to its publisher, and the publisher's requests.
+//! The events that a connection to a broker hands to the sink, and the requests of the sink and its publisher.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,8 @@ pub enum AmqpEvent {
     Unblocked,
 }
 
-/// Moves bytes between a publisher and a broker. No call waits; its outcome is an [`AmqpEvent`].
+/// Moves bytes between a publisher and a broker. Only [`AmqpPort::wait`] waits; the outcome of a request is an
+/// [`AmqpEvent`] that [`AmqpPort::poll`] returns.
 pub trait AmqpPort {
     /// Connects to the first host that accepts the login, beginning with number `from`, which may
     /// be larger than there are hosts and then counts on from the first.

@@ -59,8 +59,8 @@ impl<P: AmqpPort> RabbitSink<P> {
 }
 
 impl<P: AmqpPort> Drop for RabbitSink<P> {
-    /// Ends the connection at once: an event that waits to be written must not be published any
-    /// more.
+    /// Closes the connection in good order if nothing is unconfirmed. Otherwise the port ends it at once: an
+    /// event that waits to be written must not be published any more.
     fn drop(&mut self) {
         if self.publisher.is_empty() {
             self.port.close();

@@ -104,7 +104,7 @@ impl Replication {
     }
 
     /// This relay takes a slot that another one has left at this position.
-    pub fn signs_unlike(&mut self, position: Lsn) {
+    pub fn sign_unlike(&mut self, position: Lsn) {
         self.signature = self.signature.unlike(position);
     }
 
@@ -437,7 +437,7 @@ impl Replication {
             let table = &self.outboxes.tables()[plan.outbox_index()];
             tracing::warn!(
                 code = "outbox.updated",
-                table = %format_args!("{}.{}", table.schema, table.table),
+                %table,
                 "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
             );
         }

@@ -96,7 +96,7 @@ impl StallDetector {
         if seen != self.seen {
             self.seen = seen;
             self.behind_since = None;
-            self.flows(now);
+            self.note_flow(now);
         }
         if server > seen {
             self.behind_since.get_or_insert(now);
@@ -111,7 +111,7 @@ impl StallDetector {
             self.heard();
             if self.behind_since.is_none() {
                 // Everything there is has been received.
-                self.flows(now);
+                self.note_flow(now);
             }
         }
         if let Some(dead) = self.take_answer(state, silent, stands) {
@@ -131,7 +131,7 @@ impl StallDetector {
     }
 
     /// The position moves.
-    fn flows(&mut self, now: Instant) {
+    fn note_flow(&mut self, now: Instant) {
         if let Some(since) = self.decoding_since.take() {
             let seconds = now.saturating_duration_since(since).as_secs();
             tracing::info!(seconds, "postgres sends again");
@@ -163,20 +163,20 @@ impl StallDetector {
             Ok(Activity::Busy(with)) => {
                 self.idle_looks = 0;
                 self.busy_at = Some(state.now);
-                self.decodes(state, pid, &with);
+                self.note_decoding(state, pid, &with);
                 None
             }
             Ok(Activity::Unclear | Activity::Unasked) => None,
             Ok(Activity::Waiting | Activity::Moving) if silent => self.unheard(state, pid),
             Ok(Activity::Moving) => {
                 // It decodes again what lies before the confirmed position.
-                self.decodes(state, pid, "WAL that is older than what it has to send");
+                self.note_decoding(state, pid, "WAL that is older than what it has to send");
                 None
             }
             Ok(Activity::Waiting) => {
                 // It has nothing to send. The next look can wait.
                 self.look_due = Some(state.now + self.limit);
-                self.flows(state.now);
+                self.note_flow(state.now);
                 None
             }
             Ok(Activity::Gone) => silent.then(|| format!("its process {pid} has ended")),
@@ -195,7 +195,7 @@ impl StallDetector {
             .then(|| format!("its process {pid} is idle, and nothing of it arrives"))
     }
 
-    fn decodes(&mut self, state: StreamState, pid: i32, with: &str) {
+    fn note_decoding(&mut self, state: StreamState, pid: i32, with: &str) {
         if self.decoding_since.is_some() {
             return;
         }

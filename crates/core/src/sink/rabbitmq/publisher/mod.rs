@@ -451,7 +451,7 @@ impl Publisher {
     }
 
     fn report_unable(&mut self, loss: &ConnectionLoss) {
-        self.reports.extend(loss.halts(&self.address).map(SinkReport::Unable));
+        self.reports.extend(loss.halting_failure(&self.address).map(SinkReport::Unable));
     }
 
     fn report_reachable(&mut self) {
