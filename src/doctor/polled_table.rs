@@ -132,14 +132,15 @@ fn hidden_rows(table: &PolledTable<'_>) -> Option<Finding> {
     let PolledTable { facts, outbox, .. } = table;
     let policies = facts.row_policies?;
     let role = &facts.role;
-    let what = format!(
-        "row-level security of {outbox} applies to role {role}, with {policies} policies: rows that they hide are neither published nor counted"
-    );
     let mend = format!("ALTER ROLE {} BYPASSRLS;", quote_ident(role));
-    Some(match policies {
-        0 => Finding::fail(table_problem("table.rights", what, mend)),
-        _ => Finding::warn("table.rights", format!("{what}; {mend}")),
-    })
+    if policies == 0 {
+        let what = format!("row-level security hides all rows of {outbox} from role {role}");
+        return Some(Finding::fail(table_problem("table.rights", what, mend)));
+    }
+    let what = format!(
+        "row-level security of {outbox} applies to role {role}: rows that a policy hides are neither published nor counted"
+    );
+    Some(Finding::warn("table.rights", format!("{what}; {mend}")))
 }
 
 /// The table can be polled, but slowly, out of order, or not for long.
