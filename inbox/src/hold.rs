@@ -13,7 +13,7 @@ pub(crate) enum HoldReason {
     Handler,
     /// [`crate::breaker`].
     Breaker,
-    /// A copy or a dead letter is not confirmed.
+    /// A copy or a dead letter is not confirmed, or a dead letter is refused however short it is.
     Broker,
 }
 

@@ -367,14 +367,14 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
                 return Ok(());
             };
-            let (consumer, id) = (&self.shared.settings.service, message.id());
-            tracing::warn!(
-                code = "inbox.dead-letter-refused",
-                consumer,
-                id,
-                reason,
-                "it is sent again, shorter"
-            );
+            if was_refused && kept_max == 0 {
+                let why = format!("the broker refuses even the shortest dead letter: {reason}");
+                self.hold(HoldReason::Broker, &why, message);
+            } else {
+                let (consumer, id) = (&self.shared.settings.service, message.id());
+                let code = "inbox.dead-letter-refused";
+                tracing::warn!(code, consumer, id, reason, "it is sent again, shorter");
+            }
             was_refused = true;
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
             pause(self.backoff.next_delay(), token).await?;
