@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio_postgres::error::SqlState;
 use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
@@ -453,10 +452,8 @@ impl<B: Broker, H: Handler> Shared<B, H> {
                 if ends_session(&error) {
                     return Err(lost(error));
                 }
-                // A statement failed before, and the handler did not say so.
-                let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
-                let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
-                let step = self.failed(message, failure, chain(&error));
+                // It may be one of before: a statement failed, and the handler did not say so.
+                let step = self.failed(message, crate::classify(&error), chain(&error));
                 return repeatable(step, is_conflict(&error));
             }
             Ok(Err(error)) => {

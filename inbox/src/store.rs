@@ -258,6 +258,9 @@ pub(crate) fn ends_session(error: &Error) -> bool {
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::DATABASE_DROPPED,
         SqlState::IDLE_SESSION_TIMEOUT,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        // transaction_timeout, for which the library has no name.
+        SqlState::from_code("25P04"),
     ];
     code.code().starts_with("08") || ends.contains(code)
 }

@@ -22,11 +22,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TABLES: &str = include_str!("../../sql/inbox.sql");
 const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
-async fn store(consumer: &str) -> Store {
+fn postgres_url() -> String {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
     let postgres = POSTGRES.get_or_init(|| Postgres::start(PostgresOptions::default()).unwrap());
-    let (client, connection) =
-        tokio_postgres::connect(&postgres.url("postgres"), NoTls).await.unwrap();
+    postgres.url("postgres")
+}
+
+async fn store(consumer: &str) -> Store {
+    let (client, connection) = tokio_postgres::connect(&postgres_url(), NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     client.batch_execute(TABLES).await.unwrap();
     Store::open(client, consumer).await.unwrap()
@@ -51,9 +54,7 @@ async fn claim(store: &mut Store, message: &Message, is_handled: bool) -> Claim 
     let claimed = store.begin().await.unwrap();
     let claim = claimed.claim(message).await.unwrap();
     match &claim {
-        Claim::First { attempts } if is_handled => {
-            claimed.commit(message, attempts.is_some()).await.unwrap();
-        }
+        Claim::First { .. } if is_handled => claimed.commit().await.unwrap(),
         _ => claimed.rollback().await.unwrap(),
     }
     claim
@@ -169,4 +170,15 @@ async fn an_old_copy_and_one_without_a_row_are_duplicates_even_while_their_key_w
     store.client.execute(sql, &[]).await.unwrap();
     let processed = claim(&mut store, &message("e-2", 2, 0), true).await;
     assert_eq!(processed, Claim::Duplicate { has_row: true });
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_timeout_that_ends_the_session_is_an_outage() {
+    let store = store("ends").await;
+    for (code, ends) in [("25P03", true), ("25P04", true), ("57P01", true), ("25P02", false)] {
+        let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'ends' USING ERRCODE = '{code}'; END $$");
+        let error = store.client.batch_execute(&raise).await.unwrap_err();
+        assert_eq!(ends_session(&error), ends, "{code}");
+    }
 }
