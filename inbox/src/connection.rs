@@ -90,7 +90,7 @@ impl Database {
                 client
             }
         };
-        client.batch_execute(NOTICE_LOST_CLIENT).await?;
+        client.batch_execute(&format!("{NOTICE_LOST_CLIENT}; {COMMIT_DURABLY}")).await?;
         Ok(client)
     }
 }

@@ -7,6 +7,8 @@ use tokio_postgres::NoTls;
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use super::*;
+use crate::Settings;
+use crate::connection::Database;
 use crate::message::Received;
 
 #[test]
@@ -170,6 +172,20 @@ async fn an_old_copy_and_one_without_a_row_are_duplicates_even_while_their_key_w
     store.client.execute(sql, &[]).await.unwrap();
     let processed = claim(&mut store, &message("e-2", 2, 0), true).await;
     assert_eq!(processed, Claim::Duplicate { has_row: true });
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_session_does_not_confirm_what_it_may_lose() {
+    // GIVEN a database whose sessions do not wait for the disk, and others
+    for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
+        let url = format!("{}?options=-csynchronous_commit%3D{set}", postgres_url());
+        // WHEN the inbox connects THEN a commit that is reported lasts
+        let database = Database::new(&Settings::new("durable", url)).unwrap();
+        let client = database.connect().await.unwrap();
+        let shown = client.query_one("SELECT current_setting('synchronous_commit')", &[]).await;
+        assert_eq!(shown.unwrap().get::<_, String>(0), used);
+    }
 }
 
 #[tokio::test]
