@@ -229,7 +229,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let step = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
-                shared.handle(claimed, message, attempts.is_some(), span).await?
+                shared.handle(claimed, message, span).await?
             }
             Claim::Duplicate { has_row } => {
                 drop(claimed);
@@ -438,7 +438,6 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         &self,
         claimed: Claimed<'_>,
         message: &Message,
-        is_deferred: bool,
         span: &MessageSpan,
     ) -> Result<Step, Interrupted> {
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
@@ -446,7 +445,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
         let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
-                let Err(error) = claimed.commit(message, is_deferred).await else {
+                let Err(error) = claimed.commit().await else {
                     return Ok(Step::Processed);
                 };
                 if ends_session(&error) {

@@ -100,7 +100,8 @@ const KEY_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// The message is to be handled: the row of `processed_messages` is inserted.
-    /// `attempts` have failed according to the message's row of `deferred_messages`.
+    /// `attempts` have failed according to the message's row of `deferred_messages`, which is deleted
+    /// in the same transaction.
     First { attempts: Option<u32> },
     /// It is settled, or a newer copy of it is under way. `has_row`: it is settled, and a row of
     /// `deferred_messages` is left.
@@ -207,6 +208,11 @@ impl Claimed<'_> {
         let has_row = attempts.is_some();
         let is_newest = row.get::<_, Option<i32>>(4).map_or(copy == 0, |known| copy >= known);
         let earlier: Option<(i32, f64)> = row.get::<_, Option<i32>>(2).zip(row.get(5));
+        if is_inserted && has_row {
+            // Before the handler, which may change the role or the search path of its transaction.
+            let forget = &self.statements.forget;
+            self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
+        }
         Ok(match earlier {
             _ if is_inserted => Claim::First { attempts },
             _ if is_processed => Claim::Duplicate { has_row },
@@ -223,12 +229,7 @@ impl Claimed<'_> {
 
     /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
     /// handler has failed and the handler did not say so; another statement before it does.
-    pub(crate) async fn commit(self, message: &Message, is_deferred: bool) -> Result<(), Error> {
-        if is_deferred {
-            let forget = &self.statements.forget;
-            let (id, replays) = (message.id(), message.replays());
-            self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
-        }
+    pub(crate) async fn commit(self) -> Result<(), Error> {
         self.transaction.batch_execute("SELECT 1; COMMIT").await?;
         // It is over, and a `Transaction` that is dropped would be rolled back.
         std::mem::forget(self.transaction);

@@ -176,6 +176,29 @@ async fn an_old_copy_and_one_without_a_row_are_duplicates_even_while_their_key_w
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_handler_may_change_the_search_path_of_its_transaction() {
+    // GIVEN a message that was deferred, and its copy
+    let mut store = store("path").await;
+    store.change(&message("e-1", 0, 0), DEFER_FIRST).await.unwrap();
+    let copy = message("e-1", 1, 0);
+    store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
+    for is_committed in [false, true] {
+        let claimed = store.begin().await.unwrap();
+        let claim = claimed.claim(&copy).await.unwrap();
+        assert_eq!(claim, Claim::First { attempts: Some(1) }, "before: {is_committed}");
+        // WHEN its handler works in another schema, and fails or not
+        claimed.transaction.batch_execute("SET LOCAL search_path = elsewhere").await.unwrap();
+        match is_committed {
+            true => claimed.commit().await.unwrap(),
+            false => claimed.rollback().await.unwrap(),
+        }
+        // THEN its row is gone only when it is processed
+        assert_eq!(deferred(&store).await, i64::from(!is_committed));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_session_does_not_confirm_what_it_may_lose() {
     // GIVEN a database whose sessions do not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
