@@ -76,9 +76,10 @@ SET level = excluded.level,
     replays = greatest(known.replays, excluded.replays)
 RETURNING copy + 1";
 
+/// The copies of a further replay are counted anew: a late one of before does not make them old.
 const COPIED: &str = "
-UPDATE deferred_messages SET copy = greatest(copy, $3)
-WHERE consumer = $1 AND message_id = $2";
+UPDATE deferred_messages SET copy = greatest(copy, $4)
+WHERE consumer = $1 AND message_id = $2 AND replays = $3";
 
 /// `$3`: the row of a further replay stays.
 const FORGET: &str = "
@@ -176,7 +177,7 @@ impl Store {
                 Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
-                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| None)
+                self.client.execute(copied, &[consumer, &id, &replays, &copy]).await.map(|_| None)
             }
             Change::Forget => {
                 self.client.execute(forget, &[consumer, &id, &replays]).await.map(|_| None)

@@ -199,6 +199,22 @@ async fn a_handler_may_change_the_search_path_of_its_transaction() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_late_confirmation_does_not_count_for_a_further_replay() {
+    // GIVEN a dead letter whose replay waits for a retry
+    let mut store = store("confirmed").await;
+    let (original, replay) = (message("e-1", 0, 0), message("e-1", 0, 1));
+    store.change(&original, Change::Dead).await.unwrap();
+    assert_eq!(store.change(&replay, DEFER_FIRST).await.unwrap(), Some(1));
+    // WHEN an instance that had lost the original notes a copy of it
+    store.change(&original, Change::Copied { copy: 3 }).await.unwrap();
+    // THEN the copy of the replay is handled
+    let copy = message("e-1", 1, 1);
+    store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
+    assert_eq!(claim(&mut store, &copy, true).await, Claim::First { attempts: Some(1) });
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn a_session_does_not_confirm_what_it_may_lose() {
     // GIVEN a database whose sessions do not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
