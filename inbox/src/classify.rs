@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn only_what_the_message_can_help_is_permanent() {
         for code in [
-            "08006", "25006", "25P02", "25P03", "25P04", "40001", "40P01", "53300", "55P03", "57014",
-            "57P01", "58030",
+            "08006", "25006", "25P02", "25P03", "25P04", "40001", "40P01", "53300", "55P03",
+            "57014", "57P01", "58030",
         ] {
             assert_eq!(of_sqlstate(code), Failure::Transient, "{code}");
         }

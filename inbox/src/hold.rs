@@ -7,7 +7,7 @@ use crate::time::Reminder;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldReason {
-    /// Postgres is away, or refuses the inbox's own login or statements.
+    /// Postgres is away, does not answer, or refuses the inbox's own login or statements.
     Postgres,
     /// [`crate::Failure::Hold`].
     Handler,

@@ -24,7 +24,7 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
-/// The time of a process in which nothing is removed, or ten intervals, if these are shorter. After a
+/// Nothing is removed in so long after the start, or in ten intervals, whichever is shorter. After a
 /// long outage the rows of messages that are delivered again may be old, and must be there still.
 const FIRST_AFTER: Duration = Duration::from_secs(10 * 60);
 

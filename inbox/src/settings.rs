@@ -94,7 +94,7 @@ impl Settings {
     }
 
     /// How often old rows are removed (default 1 min), and how many in one statement (1,000). The
-    /// first time is after ten intervals, or ten minutes, if these are shorter.
+    /// first time is after ten intervals, but no later than ten minutes after the start.
     pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
         self.retention_interval = interval;
         self.retention_rows_max = rows_max;
