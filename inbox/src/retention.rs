@@ -24,8 +24,8 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
-/// Nothing is removed in so long after the start, or in ten intervals, whichever is shorter. After a
-/// long outage the rows of messages that are delivered again may be old, and must be there still.
+/// The first rows are removed so long after the start, or after ten intervals, whichever is shorter. After
+/// a long outage the rows of messages that are delivered again may be old, and must be there still.
 const FIRST_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Runs until it is dropped.
