@@ -7,14 +7,15 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::Failure;
 
 /// Classes of SQLSTATE that tell of the server or of other transactions, not of the message:
-/// connection, rollback, resources, object state, operator intervention, system.
-const TRANSIENT_CLASSES: [&str; 6] = ["08", "40", "53", "55", "57", "58"];
+/// connection, state of the transaction (it has failed before, is read-only after a failover, or took
+/// too long), rollback, resources, object state, operator intervention, system.
+const TRANSIENT_CLASSES: [&str; 7] = ["08", "25", "40", "53", "55", "57", "58"];
 /// Classes of SQLSTATE that somebody must mend, and that concern all messages alike: what the server
 /// does not support, the login, database and schema, statements, tables and rights, internal errors.
 const HELD_CLASSES: [&str; 6] = ["0A", "28", "3D", "3F", "42", "XX"];
 
-/// Judges an error by the first error of Postgres among its causes. SQLSTATE classes 08, 40, 53, 55, 57
-/// and 58 and lost connections are transient. Classes 0A, 28, 3D, 3F, 42 and XX (a table or a right is
+/// Judges an error by the first error of Postgres among its causes. SQLSTATE classes 08, 25, 40, 53, 55,
+/// 57 and 58 and lost connections are transient. Classes 0A, 28, 3D, 3F, 42 and XX (a table or a right is
 /// missing, and the like) hold the lane. Other SQLSTATEs are permanent. An error without one is
 /// transient.
 pub fn classify(error: &(dyn Error + 'static)) -> Failure {
@@ -43,10 +44,10 @@ fn sqlstate<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e SqlState> {
 }
 
 fn of_sqlstate(code: &str) -> Failure {
-    let is_of = |classes: [&str; 6]| classes.iter().any(|class| code.starts_with(class));
-    if is_of(TRANSIENT_CLASSES) {
+    let is_of = |classes: &[&str]| classes.iter().any(|class| code.starts_with(class));
+    if is_of(&TRANSIENT_CLASSES) {
         Failure::Transient
-    } else if is_of(HELD_CLASSES) {
+    } else if is_of(&HELD_CLASSES) {
         Failure::Hold
     } else {
         Failure::Permanent
@@ -59,7 +60,10 @@ mod tests {
 
     #[test]
     fn only_what_the_message_can_help_is_permanent() {
-        for code in ["08006", "40001", "40P01", "53300", "55P03", "57014", "57P01", "58030"] {
+        for code in [
+            "08006", "25006", "25P02", "25P03", "25P04", "40001", "40P01", "53300", "55P03",
+            "57014", "57P01", "58030",
+        ] {
             assert_eq!(of_sqlstate(code), Failure::Transient, "{code}");
         }
         for code in ["0A000", "28P01", "3D000", "3F000", "42P01", "42501", "42703", "XX001"] {

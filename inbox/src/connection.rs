@@ -17,9 +17,22 @@ pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// Until then others wait for the messages that it was handling; by default that is two hours.
 const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
-/// A server that has vanished is noticed after these.
+/// A commit that is reported must last, or a message is acknowledged, or its copy published, and
+/// nothing knows of it: where sessions do not wait for the disk, this one does. Who waits for a
+/// standby as well, or for less of it, keeps that.
+const COMMIT_DURABLY: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) \
+     WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
+/// A server that has vanished is noticed after these, within 30 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVES_MAX: u32 = 3;
 const UNANSWERED_MAX: Duration = Duration::from_secs(30);
+
+/// Without the URL, which may have a password.
+const NO_URL: &str = "the URL of the consumer's database cannot be read: it is \
+    postgres://USER:PASSWORD@HOST:PORT/DATABASE, where in each part what is no letter or digit is \
+    written as %2F, or host=HOST user=USER password=PASSWORD dbname=DATABASE, with no parameters but \
+    those that tokio-postgres knows";
 
 /// Where the database is, and how it is reached.
 #[derive(Clone)]
@@ -53,6 +66,9 @@ impl Database {
             config.tcp_user_timeout(UNANSWERED_MAX);
         }
         config.keepalives_idle(config.get_keepalives_idle().min(KEEPALIVE_IDLE));
+        let interval = config.get_keepalives_interval().unwrap_or(KEEPALIVE_INTERVAL);
+        let retries = config.get_keepalives_retries().unwrap_or(KEEPALIVES_MAX);
+        config.keepalives_interval(interval).keepalives_retries(retries);
         let plain = PlainConnector::new(&mut config);
         let connect = settings.connect.clone();
         Ok(Database { consumer: settings.service.clone(), config, plain, connect })
@@ -74,15 +90,15 @@ impl Database {
                 client
             }
         };
-        client.batch_execute(NOTICE_LOST_CLIENT).await?;
+        client.batch_execute(&format!("{NOTICE_LOST_CLIENT}; {COMMIT_DURABLY}")).await?;
         Ok(client)
     }
 }
 
 /// Refuses at once a URL that no attempt to connect would mend.
 fn usable(url: &str) -> Result<Config, InboxError> {
-    let what = "the URL of the consumer's database";
-    let config: Config = url.parse().map_err(|source| InboxError::Postgres { what, source })?;
+    // The parser's own text may repeat the URL with its password.
+    let config: Config = url.parse().map_err(|_| InboxError::Settings(NO_URL.to_owned()))?;
     let wrong = if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         "names no host"
     } else if config.get_ssl_mode() == SslMode::Require {
@@ -95,7 +111,7 @@ fn usable(url: &str) -> Result<Config, InboxError> {
     } else {
         return Ok(config);
     };
-    Err(InboxError::Settings(format!("{what} {wrong}")))
+    Err(InboxError::Settings(format!("the URL of the consumer's database {wrong}")))
 }
 
 /// Waits for an operation on Postgres within [`CONNECT_WITHIN`].
@@ -153,5 +169,36 @@ mod tests {
             let error = usable(url).unwrap_err().to_string();
             assert!(error.contains(part), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_read_is_told_without_its_password() {
+        for url in [
+            "jdbc:postgres://app:s3cret@db/app?ssl=on",
+            "'postgres://app:s3cret@db/app?ssl=on'",
+            "app:s3cret@db/app",
+            "postgres://app:s3cret@db:port/app",
+            "postgres://app:s3cret@db/app?s3cret=on",
+            "host=db password='s3cret",
+            "host=db s3cret",
+        ] {
+            let error = usable(url).unwrap_err();
+            let told = format!("{error} {error:?}");
+            assert!(told.contains("URL") && !told.contains("s3cret"), "{url}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_vanished_is_noticed_soon() {
+        let of = |url| Database::new(&Settings::new("billing", url)).unwrap().config;
+        let known = of("postgres://app@db/app");
+        let found = (known.get_keepalives_idle(), known.get_keepalives_interval());
+        assert_eq!(found, (Duration::from_secs(10), Some(Duration::from_secs(5))));
+        assert_eq!(known.get_keepalives_retries(), Some(3));
+        // Own settings stay.
+        let own = of("host=db keepalives_idle=4 keepalives_interval=2 keepalives_retries=7");
+        let found = (own.get_keepalives_idle(), own.get_keepalives_interval());
+        assert_eq!(found, (Duration::from_secs(4), Some(Duration::from_secs(2))));
+        assert_eq!(own.get_keepalives_retries(), Some(7));
     }
 }

@@ -7,13 +7,13 @@ use crate::time::Reminder;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldReason {
-    /// Postgres is away, or refuses the inbox's own login or statements.
+    /// Postgres is away, does not answer, or refuses the inbox's own login or statements.
     Postgres,
     /// [`crate::Failure::Hold`].
     Handler,
     /// [`crate::breaker`].
     Breaker,
-    /// A copy or a dead letter is not confirmed.
+    /// A copy or a dead letter is not confirmed, or a dead letter is refused however short it is.
     Broker,
 }
 

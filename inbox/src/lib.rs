@@ -31,6 +31,7 @@ mod source;
 mod span;
 mod store;
 mod time;
+mod waiting;
 
 pub use classify::classify;
 pub use error::InboxError;

@@ -3,12 +3,10 @@
 //! A failure that is no fault of the message does not count: the message is held, and tried again
 //! from the claim. A commit whose answer was lost is found there as a duplicate.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use tokio_postgres::error::SqlState;
 use walrelay_dead_letter::header::KAFKA_HEADER_BYTES;
 
 use crate::breaker::Breaker;
@@ -18,12 +16,13 @@ use crate::connection::{Outage, Session};
 use crate::copies::{DeadLetter, HEADERS_BYTES_KEPT, RetryCopy, VALUE_BYTES_KEPT, fit};
 use crate::decision::{Cause, LevelCopy, Outcome, Step};
 use crate::error::chain;
-use crate::hold::{Hold, HoldReason};
+use crate::hold::HoldReason;
 use crate::metrics::Metrics;
 use crate::panics::{caught, caught_call};
 use crate::span::{MessageSpan, Tracing};
 use crate::store::{Change, Claim, Claimed, ends_session, is_of_data};
 use crate::time::{Backoff, backoff, unix_now};
+use crate::waiting::{GivenUp, Obstacle, Waiting, pause};
 use crate::{Failure, Handler, Message, Settings};
 
 const UNUSABLE_ID: &str =
@@ -32,12 +31,12 @@ const UNUSABLE_ID: &str =
 const LOSSES_MAX: u32 = 3;
 /// How often a transaction that has lost against another one is repeated at once.
 const CONFLICTS_MAX: u32 = 3;
-/// How often it is asked whether a message that is held is still wanted.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// A lane counts as held once its copy has not been confirmed for so long.
-const UNCONFIRMED_MAX: Duration = Duration::from_secs(5);
-/// How long a copy under way is waited for once its message is not wanted any more.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+const NO_ANSWER: Obstacle =
+    (HoldReason::Postgres, "Postgres does not answer, or another session holds the message");
+const NOT_CONFIRMED: Obstacle = (
+    HoldReason::Broker,
+    "the broker does not confirm a copy: it may be short of memory, disk or replicas",
+);
 
 /// The state that all lanes share.
 pub(crate) struct Shared<B: Broker, H> {
@@ -57,12 +56,8 @@ pub(crate) struct Processor<B: Broker, H> {
     shared: Arc<Shared<B, H>>,
     session: Session,
     backoff: Backoff,
-    /// While the message waits for something to pass, or has just been tried again.
-    hold: Option<Hold>,
+    waiting: Waiting,
 }
-
-/// The message was taken back while it was held: it will be delivered again.
-struct GivenUp;
 
 /// The broker will never take a copy.
 struct Refused(String);
@@ -70,6 +65,7 @@ struct Refused(String);
 /// An attempt came to no decision.
 enum Interrupted {
     Outage(Outage),
+    GivenUp,
     LostInHandler(Outage),
     /// The transaction has lost against another one. If it is not repeated, this follows.
     Conflict(Result<Step, Outage>),
@@ -78,6 +74,12 @@ enum Interrupted {
 impl From<Outage> for Interrupted {
     fn from(outage: Outage) -> Interrupted {
         Interrupted::Outage(outage)
+    }
+}
+
+impl From<GivenUp> for Interrupted {
+    fn from(_: GivenUp) -> Interrupted {
+        Interrupted::GivenUp
     }
 }
 
@@ -91,7 +93,8 @@ impl From<tokio_postgres::Error> for Interrupted {
 
 impl<B: Broker, H: Handler> Processor<B, H> {
     pub(crate) fn new(shared: Arc<Shared<B, H>>, session: Session) -> Processor<B, H> {
-        Processor { shared, session, backoff: backoff(), hold: None }
+        let waiting = Waiting::new(&shared.settings.service, &shared.metrics);
+        Processor { shared, session, backoff: backoff(), waiting }
     }
 
     pub(crate) async fn process(&mut self, delivery: Delivery<B::Token>) {
@@ -102,7 +105,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let span = self.shared.tracing.begin(&mut message);
         let outcome = self.outcome(&mut message, &token, &span).await.ok();
         self.backoff.succeeded();
-        if self.hold.take().is_some() && outcome.is_some() {
+        if outcome.is_none() {
+            // It may still wait for an answer.
+            self.session.discard();
+        }
+        if self.waiting.end() && outcome.is_some() {
             tracing::info!(consumer = self.shared.settings.service, "the lane goes on");
         }
         span.end(outcome, message.failed_attempts());
@@ -170,7 +177,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             Step::without_id(UNUSABLE_ID.to_owned())
         };
         // What holds the lane is logged where it waits.
-        let is_probe = self.hold.as_ref().is_some_and(|hold| hold.reason() == HoldReason::Breaker);
+        let is_probe = self.waiting.reason() == Some(HoldReason::Breaker);
         if let Some(reason) = step.failure().filter(|_| !is_probe) {
             span.failed(reason);
             self.shared.tell_failure(message, reason);
@@ -187,11 +194,12 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     ) -> Result<Step, GivenUp> {
         let (mut losses, mut conflicts) = (0, 0);
         loop {
-            let interrupted = match self.attempt(message, span).await {
+            let interrupted = match self.attempt(message, token, span).await {
                 Ok(step) => return Ok(step),
                 Err(interrupted) => interrupted,
             };
             let outage = match interrupted {
+                Interrupted::GivenUp => return Err(GivenUp),
                 Interrupted::Conflict(_) if conflicts < CONFLICTS_MAX => {
                     conflicts += 1;
                     continue;
@@ -214,13 +222,15 @@ impl<B: Broker, H: Handler> Processor<B, H> {
     async fn attempt(
         &mut self,
         message: &mut Message,
+        token: &B::Token,
         span: &MessageSpan,
     ) -> Result<Step, Interrupted> {
-        let shared = Arc::clone(&self.shared);
-        let store = self.session.store().await?;
+        let Processor { shared, session, waiting, .. } = self;
+        let store = waiting.answer(NO_ANSWER, message, token, session.store()).await??;
         let began = Instant::now();
-        let claimed = store.begin().await?;
-        let claim = match claimed.claim(message).await {
+        let claimed = waiting.answer(NO_ANSWER, message, token, store.begin()).await??;
+        let claiming = claimed.claim(message);
+        let claim = match waiting.answer(NO_ANSWER, message, token, claiming).await? {
             Err(error) if is_of_data(&error) => {
                 let reason = format!("Postgres cannot store id or key: {}", chain(&error));
                 return Ok(Step::without_id(reason));
@@ -230,12 +240,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let step = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
-                shared.handle(claimed, message, attempts.is_some(), span).await?
+                shared.handle(claimed, message, token, span, waiting).await?
             }
             Claim::Duplicate { has_row } => {
                 drop(claimed);
                 if has_row {
-                    store.change(message, Change::Forget).await?;
+                    let forgetting = store.change(message, Change::Forget);
+                    waiting.answer(NO_ANSWER, message, token, forgetting).await??;
                 }
                 return Ok(Step::Duplicate);
             }
@@ -308,13 +319,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         change: Change,
     ) -> Result<Option<i32>, GivenUp> {
         loop {
-            let outage = match self.session.store().await {
-                Ok(store) => match store.change(message, change).await {
+            let session = &mut self.session;
+            let changing = async { Ok(session.store().await?.change(message, change).await?) };
+            let outage: Outage =
+                match self.waiting.answer(NO_ANSWER, message, token, changing).await? {
                     Ok(copy) => return Ok(copy),
-                    Err(error) => error.into(),
-                },
-                Err(outage) => outage,
-            };
+                    Err(outage) => outage,
+                };
             self.wait(HoldReason::Postgres, &outage.0, message, token).await?;
         }
     }
@@ -328,19 +339,9 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         message: &Message,
         token: &B::Token,
     ) -> Result<(), GivenUp> {
-        self.hold(reason, why, message);
+        self.waiting.hold(reason, why, message);
         self.session.discard();
         pause(self.backoff.next_delay(), token).await
-    }
-
-    fn hold(&mut self, reason: HoldReason, why: &str, message: &Message) {
-        let shared = &self.shared;
-        let begin = || Hold::begin(reason, shared.metrics.held_lanes(reason));
-        let hold = self.hold.take().filter(|hold| hold.reason() == reason).unwrap_or_else(begin);
-        if self.hold.insert(hold).reminder.is_due(Instant::now()) {
-            let (code, consumer, id) = (reason.code(), &shared.settings.service, message.id());
-            tracing::warn!(code, consumer, id, reason = why, "a message is held, and its lane");
-        }
     }
 
     /// Publishes a dead letter, and cuts parts that are too large for the broker. A dead letter
@@ -367,14 +368,14 @@ impl<B: Broker, H: Handler> Processor<B, H> {
             let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
                 return Ok(());
             };
-            let (consumer, id) = (&self.shared.settings.service, message.id());
-            tracing::warn!(
-                code = "inbox.dead-letter-refused",
-                consumer,
-                id,
-                reason,
-                "it is sent again, shorter"
-            );
+            if was_refused && kept_max == 0 {
+                let why = format!("the broker refuses even the shortest dead letter: {reason}");
+                self.waiting.hold(HoldReason::Broker, &why, message);
+            } else {
+                let (consumer, id) = (&self.shared.settings.service, message.id());
+                let code = "inbox.dead-letter-refused";
+                tracing::warn!(code, consumer, id, reason, "it is sent again, shorter");
+            }
             was_refused = true;
             kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
             pause(self.backoff.next_delay(), token).await?;
@@ -388,40 +389,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         token: &B::Token,
     ) -> Result<Result<(), Refused>, GivenUp> {
         loop {
-            match self.send(copy, token).await? {
+            let sending = self.shared.copies.send(copy);
+            match self.waiting.answer(NOT_CONFIRMED, copy.message, token, sending).await? {
                 Ok(()) => return Ok(Ok(())),
                 Err(Unconfirmed::Refused(reason)) => return Ok(Err(Refused(reason))),
                 Err(Unconfirmed::Outage(reason)) => {
-                    self.hold(HoldReason::Broker, &reason, copy.message);
+                    self.waiting.hold(HoldReason::Broker, &reason, copy.message);
                     pause(self.backoff.next_delay(), token).await?;
-                }
-            }
-        }
-    }
-
-    async fn send(
-        &mut self,
-        copy: &Outgoing<'_>,
-        token: &B::Token,
-    ) -> Result<Result<(), Unconfirmed>, GivenUp> {
-        let shared = Arc::clone(&self.shared);
-        let mut sending = pin!(shared.copies.send(copy));
-        let (began, mut unwanted_at) = (Instant::now(), None);
-        loop {
-            match tokio::time::timeout(LOOK_INTERVAL, &mut sending).await {
-                Ok(sent) => return Ok(sent),
-                Err(_) if token.is_wanted() => {
-                    if began.elapsed() > UNCONFIRMED_MAX {
-                        let why = "the broker does not confirm a copy: it may be short of memory, \
-                                   disk or replicas";
-                        self.hold(HoldReason::Broker, why, copy.message);
-                    }
-                }
-                Err(_) => {
-                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
-                    if since.elapsed() > CONFIRM_WITHIN {
-                        return Err(GivenUp);
-                    }
                 }
             }
         }
@@ -439,24 +413,24 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         &self,
         claimed: Claimed<'_>,
         message: &Message,
-        is_deferred: bool,
+        token: &B::Token,
         span: &MessageSpan,
+        waiting: &mut Waiting,
     ) -> Result<Step, Interrupted> {
         let handle = async { self.handler.handle(message, &claimed.transaction).await };
         let handling = span.hold(caught(handle));
         let lost = |error: tokio_postgres::Error| Interrupted::LostInHandler(error.into());
         let (failure, reason, has_lost) = match handling.await {
             Ok(Ok(())) => {
-                let Err(error) = claimed.commit(message, is_deferred).await else {
+                let committed = waiting.last_answer(NO_ANSWER, message, claimed.commit()).await;
+                let Err(error) = committed else {
                     return Ok(Step::Processed);
                 };
                 if ends_session(&error) {
                     return Err(lost(error));
                 }
-                // A statement failed before, and the handler did not say so.
-                let is_hidden = error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION);
-                let failure = if is_hidden { Failure::Transient } else { crate::classify(&error) };
-                let step = self.failed(message, failure, chain(&error));
+                // It may be one of before: a statement failed, and the handler did not say so.
+                let step = self.failed(message, crate::classify(&error), chain(&error));
                 return repeatable(step, is_conflict(&error));
             }
             Ok(Err(error)) => {
@@ -468,7 +442,7 @@ impl<B: Broker, H: Handler> Shared<B, H> {
             }
             Err(panic) => (Failure::Transient, format!("the handler panicked: {panic}"), false),
         };
-        claimed.rollback().await.map_err(lost)?;
+        waiting.answer(NO_ANSWER, message, token, claimed.rollback()).await?.map_err(lost)?;
         repeatable(self.failed(message, failure, reason), has_lost)
     }
 
@@ -485,19 +459,4 @@ impl<B: Broker, H: Handler> Shared<B, H> {
 /// `has_lost`: against another transaction, so that it may be repeated at once.
 fn repeatable(step: Step, has_lost: bool) -> Result<Step, Interrupted> {
     if has_lost { Err(Interrupted::Conflict(Ok(step))) } else { Ok(step) }
-}
-
-/// For as long as the message is wanted.
-async fn pause(length: Duration, token: &impl Token) -> Result<(), GivenUp> {
-    let until = Instant::now() + length;
-    loop {
-        if !token.is_wanted() {
-            return Err(GivenUp);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        tokio::time::sleep(left.min(LOOK_INTERVAL)).await;
-    }
 }

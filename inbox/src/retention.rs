@@ -24,6 +24,10 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
+/// The first rows are removed so long after the start, or after ten intervals, whichever is shorter. After
+/// a long outage the rows of messages that are delivered again may be old, and must be there still.
+const FIRST_AFTER: Duration = Duration::from_secs(10 * 60);
+
 /// Runs until it is dropped.
 pub(crate) struct Retention {
     pub(crate) database: Database,
@@ -46,6 +50,7 @@ impl Retention {
 
     pub(crate) async fn run(self) {
         let mut backoff = backoff();
+        tokio::time::sleep(self.interval.saturating_mul(10).min(FIRST_AFTER)).await;
         loop {
             match self.remove_old_rows().await {
                 Ok(()) => {
@@ -80,5 +85,30 @@ impl Retention {
     async fn remove_batch(&self, client: &Client) -> Result<u64, Outage> {
         let (age, rows_max) = (self.age.as_secs_f64(), i64::from(self.rows_max));
         Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_removed_before_redeliveries_had_time_to_come() {
+        // GIVEN a process that starts, perhaps after a long outage
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://app@{}/app", listener.local_addr().unwrap());
+        let pause = Duration::from_millis(20);
+        let settings = Settings::new("billing", url).retention_batches(pause, 1);
+        let retention = Retention::new(&settings, Database::new(&settings).unwrap());
+        let began = Instant::now();
+        let running = tokio::spawn(retention.run());
+        // WHEN it connects for the first time THEN several intervals have passed
+        listener.accept().await.unwrap();
+        assert!(began.elapsed() >= 10 * pause, "{:?}", began.elapsed());
+        running.abort();
     }
 }

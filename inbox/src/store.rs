@@ -76,9 +76,10 @@ SET level = excluded.level,
     replays = greatest(known.replays, excluded.replays)
 RETURNING copy + 1";
 
+/// The copies of a further replay are counted anew: a late one of before does not make them old.
 const COPIED: &str = "
-UPDATE deferred_messages SET copy = greatest(copy, $3)
-WHERE consumer = $1 AND message_id = $2";
+UPDATE deferred_messages SET copy = greatest(copy, $4)
+WHERE consumer = $1 AND message_id = $2 AND replays = $3";
 
 /// `$3`: the row of a further replay stays.
 const FORGET: &str = "
@@ -100,7 +101,8 @@ const KEY_BYTES_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// The message is to be handled: the row of `processed_messages` is inserted.
-    /// `attempts` have failed according to the message's row of `deferred_messages`.
+    /// `attempts` have failed according to the message's row of `deferred_messages`, which is deleted
+    /// in the same transaction.
     First { attempts: Option<u32> },
     /// It is settled, or a newer copy of it is under way. `has_row`: it is settled, and a row of
     /// `deferred_messages` is left.
@@ -175,7 +177,7 @@ impl Store {
                 Ok(self.client.query_opt(defer, &params).await?.map(|row| row.get(0)))
             }
             Change::Copied { copy } => {
-                self.client.execute(copied, &[consumer, &id, &copy]).await.map(|_| None)
+                self.client.execute(copied, &[consumer, &id, &replays, &copy]).await.map(|_| None)
             }
             Change::Forget => {
                 self.client.execute(forget, &[consumer, &id, &replays]).await.map(|_| None)
@@ -207,6 +209,11 @@ impl Claimed<'_> {
         let has_row = attempts.is_some();
         let is_newest = row.get::<_, Option<i32>>(4).map_or(copy == 0, |known| copy >= known);
         let earlier: Option<(i32, f64)> = row.get::<_, Option<i32>>(2).zip(row.get(5));
+        if is_inserted && has_row {
+            // Before the handler, which may change the role or the search path of its transaction.
+            let forget = &self.statements.forget;
+            self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
+        }
         Ok(match earlier {
             _ if is_inserted => Claim::First { attempts },
             _ if is_processed => Claim::Duplicate { has_row },
@@ -223,12 +230,7 @@ impl Claimed<'_> {
 
     /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
     /// handler has failed and the handler did not say so; another statement before it does.
-    pub(crate) async fn commit(self, message: &Message, is_deferred: bool) -> Result<(), Error> {
-        if is_deferred {
-            let forget = &self.statements.forget;
-            let (id, replays) = (message.id(), message.replays());
-            self.transaction.execute(forget, &[&self.consumer, &id, &replays]).await?;
-        }
+    pub(crate) async fn commit(self) -> Result<(), Error> {
         self.transaction.batch_execute("SELECT 1; COMMIT").await?;
         // It is over, and a `Transaction` that is dropped would be rolled back.
         std::mem::forget(self.transaction);
@@ -258,6 +260,9 @@ pub(crate) fn ends_session(error: &Error) -> bool {
         SqlState::CANNOT_CONNECT_NOW,
         SqlState::DATABASE_DROPPED,
         SqlState::IDLE_SESSION_TIMEOUT,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        // transaction_timeout, for which the library has no name.
+        SqlState::from_code("25P04"),
     ];
     code.code().starts_with("08") || ends.contains(code)
 }

@@ -59,9 +59,6 @@ async fn partitions(
     kafka: &Kafka,
 ) -> Result<(AdminClient<DefaultClientContext>, i32), InboxError> {
     let topics = kafka.topics.clone();
-    if topics.is_empty() {
-        return Err(InboxError::Settings("there is no topic to read".to_owned()));
-    }
     let asking = tokio::task::spawn_blocking(move || {
         let counts = topics.iter().map(|topic| count_partitions(&admin, topic));
         let counts: Vec<i32> = counts.collect::<Result<_, InboxError>>()?;

@@ -65,6 +65,13 @@ impl Kafka {
         self.replication = replicas;
         self
     }
+
+    fn check(&self) -> Result<(), InboxError> {
+        if self.topics.is_empty() {
+            return Err(InboxError::Settings("there is no topic to read".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// The topic of a retry level.
@@ -97,10 +104,12 @@ impl Broker for Kafka {
     }
 
     async fn init(&self, settings: &Settings) -> Result<(), InboxError> {
+        self.check()?;
         init::create_topics(self, settings).await
     }
 
     fn copies(&self, settings: &Settings) -> Result<KafkaCopies, InboxError> {
+        self.check()?;
         KafkaCopies::new(self, settings)
     }
 
@@ -117,6 +126,15 @@ impl Broker for Kafka {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_source_without_a_topic_is_refused() {
+        let kafka = Kafka::new("a:1", [] as [&str; 0]);
+        let settings = Settings::new("billing", "");
+        let refused = |told: Result<(), InboxError>| matches!(told, Err(InboxError::Settings(_)));
+        assert!(refused(kafka.init(&settings).await));
+        assert!(refused(kafka.copies(&settings).map(drop)), "when it runs");
+    }
 
     #[test]
     fn a_misspelt_property_is_told_without_its_value() {

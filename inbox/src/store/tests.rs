@@ -7,6 +7,8 @@ use tokio_postgres::NoTls;
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use super::*;
+use crate::Settings;
+use crate::connection::Database;
 use crate::message::Received;
 
 #[test]
@@ -22,11 +24,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const TABLES: &str = include_str!("../../sql/inbox.sql");
 const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
-async fn store(consumer: &str) -> Store {
+fn postgres_url() -> String {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
     let postgres = POSTGRES.get_or_init(|| Postgres::start(PostgresOptions::default()).unwrap());
-    let (client, connection) =
-        tokio_postgres::connect(&postgres.url("postgres"), NoTls).await.unwrap();
+    postgres.url("postgres")
+}
+
+async fn store(consumer: &str) -> Store {
+    let (client, connection) = tokio_postgres::connect(&postgres_url(), NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     client.batch_execute(TABLES).await.unwrap();
     Store::open(client, consumer).await.unwrap()
@@ -51,9 +56,7 @@ async fn claim(store: &mut Store, message: &Message, is_handled: bool) -> Claim 
     let claimed = store.begin().await.unwrap();
     let claim = claimed.claim(message).await.unwrap();
     match &claim {
-        Claim::First { attempts } if is_handled => {
-            claimed.commit(message, attempts.is_some()).await.unwrap();
-        }
+        Claim::First { .. } if is_handled => claimed.commit().await.unwrap(),
         _ => claimed.rollback().await.unwrap(),
     }
     claim
@@ -169,4 +172,68 @@ async fn an_old_copy_and_one_without_a_row_are_duplicates_even_while_their_key_w
     store.client.execute(sql, &[]).await.unwrap();
     let processed = claim(&mut store, &message("e-2", 2, 0), true).await;
     assert_eq!(processed, Claim::Duplicate { has_row: true });
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_handler_may_change_the_search_path_of_its_transaction() {
+    // GIVEN a message that was deferred, and its copy
+    let mut store = store("path").await;
+    store.change(&message("e-1", 0, 0), DEFER_FIRST).await.unwrap();
+    let copy = message("e-1", 1, 0);
+    store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
+    for is_committed in [false, true] {
+        let claimed = store.begin().await.unwrap();
+        let claim = claimed.claim(&copy).await.unwrap();
+        assert_eq!(claim, Claim::First { attempts: Some(1) }, "before: {is_committed}");
+        // WHEN its handler works in another schema, and fails or not
+        claimed.transaction.batch_execute("SET LOCAL search_path = elsewhere").await.unwrap();
+        match is_committed {
+            true => claimed.commit().await.unwrap(),
+            false => claimed.rollback().await.unwrap(),
+        }
+        // THEN its row is gone only when it is processed
+        assert_eq!(deferred(&store).await, i64::from(!is_committed));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_late_confirmation_does_not_count_for_a_further_replay() {
+    // GIVEN a dead letter whose replay waits for a retry
+    let mut store = store("confirmed").await;
+    let (original, replay) = (message("e-1", 0, 0), message("e-1", 0, 1));
+    store.change(&original, Change::Dead).await.unwrap();
+    assert_eq!(store.change(&replay, DEFER_FIRST).await.unwrap(), Some(1));
+    // WHEN an instance that had lost the original notes a copy of it
+    store.change(&original, Change::Copied { copy: 3 }).await.unwrap();
+    // THEN the copy of the replay is handled
+    let copy = message("e-1", 1, 1);
+    store.change(&copy, Change::Copied { copy: 1 }).await.unwrap();
+    assert_eq!(claim(&mut store, &copy, true).await, Claim::First { attempts: Some(1) });
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_session_does_not_confirm_what_it_may_lose() {
+    // GIVEN a database whose sessions do not wait for the disk, and others
+    for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
+        let url = format!("{}?options=-csynchronous_commit%3D{set}", postgres_url());
+        // WHEN the inbox connects THEN a commit that is reported lasts
+        let database = Database::new(&Settings::new("durable", url)).unwrap();
+        let client = database.connect().await.unwrap();
+        let shown = client.query_one("SELECT current_setting('synchronous_commit')", &[]).await;
+        assert_eq!(shown.unwrap().get::<_, String>(0), used);
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn a_timeout_that_ends_the_session_is_an_outage() {
+    let store = store("ends").await;
+    for (code, ends) in [("25P03", true), ("25P04", true), ("57P01", true), ("25P02", false)] {
+        let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'ends' USING ERRCODE = '{code}'; END $$");
+        let error = store.client.batch_execute(&raise).await.unwrap_err();
+        assert_eq!(ends_session(&error), ends, "{code}");
+    }
 }

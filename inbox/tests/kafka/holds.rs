@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use walrelay_harness::consumer::{alter_topic, create_replicated_topic, create_topic, leaders};
 
 use super::fixture::{Fixture, PARTITIONS, shared_kafka, start_kafka};
-use crate::support::{Calls, shared_postgres, until};
+use crate::support::{Calls, Database, shared_postgres, until};
 
 #[test]
 fn a_forgotten_migration_holds_the_lanes_and_counts_for_no_message() {
@@ -168,4 +168,59 @@ fn a_conflict_of_transactions_is_repeated_at_once_and_three_times() {
     inbox.wait_counted("consumer_retries_total", "", 1.0);
     until("nothing is deferred", || (fixture.database.deferred() == 0).then_some(()));
     inbox.stop();
+}
+
+#[test]
+fn a_lane_that_waits_for_another_session_is_held_and_holds_up_no_stop() {
+    // GIVEN a message that another session has claimed, and does not finish
+    let fixture = Fixture::new("k_claimed");
+    let other = Database::open(&fixture.database.url);
+    let claim = "INSERT INTO processed_messages (consumer, message_id) VALUES ('k_claimed', 'a-1')";
+    other.execute(&format!("BEGIN; {claim}"));
+    fixture.send("a", "a-1", "ok");
+    fixture.send("c", "c-1", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    // THEN somebody can see that the lane stands
+    inbox.wait_held("postgres", 1.0);
+    // WHEN the inbox stops meanwhile THEN it does so soon
+    let began = Instant::now();
+    inbox.stop();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    // WHEN the other session fails THEN the message is handled, once
+    other.execute("ROLLBACK");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(2);
+    assert_eq!(fixture.database.handled(), ["c-1", "a-1"]);
+    inbox.stop();
+}
+
+#[test]
+fn a_lane_whose_commit_takes_long_is_held_until_its_outcome_is_known() {
+    // GIVEN a commit that waits for somebody
+    let fixture = Fixture::new("k_commit");
+    fixture.database.execute(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+             PERFORM pg_advisory_xact_lock(1);
+             RETURN NULL;
+         END $$;
+         CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON handled
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()",
+    );
+    let other = Database::open(&fixture.database.url);
+    other.execute("BEGIN; SELECT pg_advisory_xact_lock(1)");
+    fixture.send("a", "a-1", "ok");
+    // WHEN a message is handled THEN somebody can see that its lane stands
+    let inbox = fixture.start();
+    inbox.wait_held("postgres", 1.0);
+    assert_eq!(inbox.counted("consumer_messages_total", ""), 0.0);
+    // WHEN the inbox stops, and the commit ends meanwhile THEN the message is acknowledged
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_secs(2));
+            other.execute("COMMIT");
+        });
+        inbox.stop();
+    });
+    assert_eq!((fixture.database.handled().len(), fixture.committed()), (1, 1));
 }

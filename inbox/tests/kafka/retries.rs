@@ -123,7 +123,7 @@ fn an_exhausted_message_is_dead_lettered_after_the_last_level_and_a_replay_is_ha
 }
 
 #[test]
-fn a_dead_letter_that_is_refused_does_not_hold_up_a_stop() {
+fn a_dead_letter_that_is_refused_holds_its_lane_and_no_stop() {
     // GIVEN a topic of dead letters that takes none
     let brokers = shared_kafka().bootstrap();
     create_topic(&brokers, "refused.dlq", 1, &[("max.message.bytes", "50")]).unwrap();
@@ -131,6 +131,8 @@ fn a_dead_letter_that_is_refused_does_not_hold_up_a_stop() {
     fixture.send("a", "e-1", "permanent");
     let inbox = fixture.start();
     until("it has failed", || (inbox.calls.all().len() == 1).then_some(()));
+    // THEN somebody can see that its lane stands
+    inbox.wait_held("broker", 1.0);
     // WHEN the inbox stops THEN it does so at once, and the message comes again
     let began = Instant::now();
     inbox.stop();

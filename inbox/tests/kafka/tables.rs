@@ -41,6 +41,7 @@ fn a_row_that_comes_too_late_holds_no_key() {
     assert_eq!(fixture.database.handled_of("a"), ["e-1", "e-2"]);
     // WHEN the message is forgotten THEN so is the late row
     let settings = fixture.settings().retention(Duration::ZERO);
+    let settings = settings.retention_batches(Duration::from_millis(50), 1_000);
     let inbox = fixture.start_with(settings, &Calls::new());
     until("it is gone", || (fixture.database.deferred() == 0).then_some(()));
     inbox.stop();
