@@ -19,13 +19,17 @@ impl SlotFeed {
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
+        let now = self.clock.instant();
+        // A session that has just been opened may be open although its lease has expired: the trace that it
+        // reports is the first update that Postgres hears.
+        let is_unheard = self.is_connected() && self.lease.has_expired(now);
         if !down.policy.gate.admits() {
             Some(IntakeHold::DeadLettersUnread)
         } else if self.catalog.is_some() {
             Some(IntakeHold::CatalogUnread)
         } else if reads_topic {
             Some(IntakeHold::TopicUnread)
-        } else if self.trace.is_awaited(self.clock.instant()) {
+        } else if is_unheard || self.trace.is_awaited(now) {
             Some(IntakeHold::TraceAwaited)
         } else {
             (!self.replication.flights.has_room()).then_some(IntakeHold::WindowFull)
