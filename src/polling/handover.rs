@@ -24,6 +24,11 @@ use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_wait::NO_TIMEOUTS_SQL;
 
+/// Postgres notices within 30 s that this program has vanished: no row is claimed as long as its session holds
+/// the turn.
+const NOTICE_LOST_CLIENT_SQL: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
+     SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
+
 pub(crate) struct TableHandover<'a> {
     pub(crate) source: &'a SourceSettings,
     pub(crate) statements: &'a Statements,
@@ -96,7 +101,8 @@ impl TableHandover<'_> {
         // The lock of a claim, held by the session instead of a transaction.
         let turn = |function| self.statements.turn.replace("pg_advisory_xact_lock", function);
         // Marking a million rows takes longer than a role's settings may allow.
-        client.batch_execute(NO_TIMEOUTS_SQL).await.map_err(query_failed)?;
+        let settings = format!("{NO_TIMEOUTS_SQL}; {NOTICE_LOST_CLIENT_SQL}");
+        client.batch_execute(&settings).await.map_err(query_failed)?;
         self.await_open_transactions().await?;
         client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
         // Another handover may have been first.
@@ -120,10 +126,7 @@ impl TableHandover<'_> {
     }
 
     async fn control(&self) -> Result<connect::ReplicationClient, Fault> {
-        let opened = connect::open(&self.source.connection).await;
-        let mut control = opened.map_err(|error| self.refused(&error))?;
-        control.query(NO_TIMEOUTS_SQL).await.map_err(|error| self.refused(&error))?;
-        Ok(control)
+        connect::open(&self.source.connection).await.map_err(|error| self.refused(&error))
     }
 
     fn refused(&self, error: &connect::ConnectError) -> Fault {
