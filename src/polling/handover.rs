@@ -24,8 +24,8 @@ use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 use crate::source::slot_wait::NO_TIMEOUTS_SQL;
 
-/// Postgres notices within 30 s that this program has vanished: no row is claimed as long as its session holds
-/// the turn.
+/// Postgres notices within 30 s that this program has vanished, while it waits for the next statement: no row is
+/// claimed as long as the session holds the turn.
 const NOTICE_LOST_CLIENT_SQL: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
 

@@ -18,7 +18,9 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
   'may_update', pg_catalog.has_table_privilege(c.oid, 'UPDATE'),
   'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
   'row_policies', CASE WHEN pg_catalog.row_security_active(c.oid)
-    THEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy WHERE polrelid = c.oid) END,
+    THEN (SELECT pg_catalog.count(*) FROM pg_catalog.pg_policy WHERE polrelid = c.oid AND polpermissive
+      AND polcmd IN ('*', 'r') AND (0 = ANY (polroles) OR EXISTS (SELECT FROM pg_catalog.unnest(polroles) r (oid)
+        WHERE pg_catalog.pg_has_role(r.oid, 'USAGE')))) END,
   'version', pg_catalog.current_setting('server_version'),
   'columns', (SELECT coalesce(pg_catalog.json_agg(f ORDER BY f.attnum), '[]') FROM (
     SELECT attnum, attname AS name, atttypid::bigint AS type_oid,
@@ -53,7 +55,7 @@ pub(crate) struct PolledTableFacts {
     pub(crate) may_select: bool,
     pub(crate) may_update: bool,
     pub(crate) may_delete: bool,
-    /// How many row-level security policies the table has, if they apply to this role.
+    /// How many policies show rows of the table to this role, if row-level security applies to the role.
     pub(crate) row_policies: Option<u32>,
     /// The version of the server, as text.
     pub(crate) version: String,

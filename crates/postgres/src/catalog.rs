@@ -9,7 +9,8 @@ use super::json_row::document;
 use super::settings::SourceSettings;
 
 /// `$1` schemas and `$2` names of the outboxes. All is read with one snapshot, whose `xmin` says which
-/// transactions it includes. `pg_partition_tree` would wait for the lock of each partition. Object ids below 16384 are those of the system's own tables.
+/// transactions it includes. Object ids below 16384 are those of the system's own tables. `pg_partition_tree`
+/// would wait for the lock of each partition.
 const SQL: &str = "
 WITH RECURSIVE root AS (
   SELECT c.oid, w.place - 1 AS place, c.relkind = 'p' AS partitioned

@@ -18,7 +18,7 @@ use crate::source::walsender::{Activity, WalsenderObserver};
 /// Limit for one answer, including a new connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Limit for one address: the first of a name may be that of a node that is gone.
-const ADDRESS_WITHIN: Duration = Duration::from_secs(3);
+const ADDRESS_WITHIN: Duration = Duration::from_secs(5);
 /// An unused connection is closed after this.
 const KEEP_IDLE: Duration = Duration::from_secs(5);
 

@@ -118,7 +118,7 @@ impl ConnectError {
             | ConnectCause::Login(_) => Fatal,
             ConnectCause::Server(error) => error.kind(),
             // A fatal error ends the search, so none of these is fatal. A server that shuts down is
-            // the one that was wanted, unless another one runs and only takes no more connections.
+            // the one that was wanted, unless another one runs and may take a connection later.
             ConnectCause::All(each) => {
                 let any = |kind: &ConnectErrorKind| each.iter().any(|error| error.kind() == *kind);
                 let runs = |it: &ConnectError| it.kind() == Retry && it.sqlstate().is_some();

@@ -6,7 +6,7 @@
 //! outstanding: it must not be published once more behind the later one. So a confirmed event keeps its slot
 //! until all before it are answered.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::port::TopicId;
 use super::record::Record;
@@ -130,8 +130,8 @@ impl Events {
 
     /// The events that are stored, because the broker has confirmed a later one of their key, and that it has
     /// not answered.
-    pub(super) fn stored_before(&self) -> Vec<Sequence> {
-        let (mut confirmed, mut stored) = (HashMap::default(), Vec::new());
+    pub(super) fn stored_before(&self) -> BTreeSet<Sequence> {
+        let (mut confirmed, mut stored) = (HashMap::default(), BTreeSet::new());
         if on(Mutant::KafkaStoredBefore) {
             return stored;
         }
@@ -141,7 +141,7 @@ impl Events {
                     confirmed.insert(lane, *to);
                 }
                 Some((Some(lane), SendState::Sent(to))) if confirmed.get(&lane) == Some(to) => {
-                    stored.push(self.first + index as Sequence);
+                    stored.insert(self.first + index as Sequence);
                 }
                 _ => {}
             }
@@ -162,10 +162,11 @@ impl Events {
         }
     }
 
+    /// An event that the broker has not confirmed.
     #[inline]
     pub(super) fn get(&self, sequence: Sequence) -> Option<&Event> {
         let index = sequence.checked_sub(self.first)? as usize;
-        self.slots.get(index)?.as_ref()
+        self.slots.get(index)?.as_ref().filter(|event| !event.is_confirmed())
     }
 
     #[inline]

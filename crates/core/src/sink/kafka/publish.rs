@@ -291,11 +291,8 @@ impl<F: ProducerFactory> KafkaSink<F> {
         now: Instant,
     ) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
-        self.report_stored();
-        // What was stored is reported already.
-        let failed =
-            failed.into_iter().filter(|(sequence, ..)| self.events.get(*sequence).is_some());
-        for (sequence, code, mut record) in failed.collect::<Vec<_>>() {
+        let stored = self.events.stored_before();
+        for (sequence, code, mut record) in failed {
             let event = self.events.remove(sequence);
             let lane = event.as_ref().and_then(Event::lane_sent);
             record.commit_unix_us = event.map_or(0, |event| event.commit_unix_us);
@@ -310,6 +307,12 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 continue;
             }
             let failure = record.failure(code);
+            // The client does not know whether it is stored. A refusal by the broker is no such answer.
+            if failure.disposition == Disposition::Outage && stored.contains(&sequence) {
+                self.released.extend(self.key_order.answered(lane));
+                self.reports.push(SinkReport::Confirmed(sequence));
+                continue;
+            }
             match (failure.disposition, fatal) {
                 // The event is not the cause: the rebuilt sink receives it again.
                 (Disposition::Outage, Some(_)) => {}

@@ -364,12 +364,21 @@ fn an_event_before_a_confirmed_one_of_its_key_is_stored_although_its_answer_is_o
         assert_eq!(world.poll(), [SinkReport::Confirmed(4)]);
         world
     };
-    // WHEN the client is given up THEN the first is not left to the next sink, and reported once
+    // WHEN the client is given up THEN the first is not left to the next sink
     let mut world = sent();
     world.refuse_batch(&[5], Code::InvalidRecord);
-    assert_eq!(world.poll(), [SinkReport::Confirmed(3), SinkReport::Suspect(5)]);
-    world.confirm(3);
-    assert_eq!(world.poll(), [broken()]);
+    assert_eq!(world.poll(), [SinkReport::Suspect(5)]);
+    world.now += LAST_ANSWERS_WITHIN + Duration::from_millis(1);
+    assert_eq!(world.poll(), [SinkReport::Confirmed(3), broken()]);
+    // WHEN the client gives it up, and does not know whether it is stored THEN neither
+    let mut world = sent();
+    world.refuse_batch(&[5], Code::InvalidRecord);
+    world.answer(3, Some(Code::PurgeInflight));
+    assert_eq!(world.poll()[..2], [SinkReport::Suspect(5), SinkReport::Confirmed(3)]);
+    // WHEN the broker refuses it THEN it is not stored
+    let mut world = sent();
+    world.refuse_batch(&[3], Code::InvalidRecord);
+    assert_eq!(world.poll(), [SinkReport::Suspect(3)]);
     // WHEN it is withdrawn THEN neither
     let (mut world, mut reports) = (sent(), Vec::new());
     world.sink.withdraw(world.now, &mut reports);

@@ -20,8 +20,8 @@ impl SlotFeed {
         }
         let reads_topic = down.admitter.earlier.awaits_topic(self.replication.progress.sent());
         let now = self.clock.instant();
-        // A session that has just been opened may be open although its lease has expired: the trace that it
-        // reports is the first update that Postgres hears.
+        // A session that has just been opened may be open although its lease has expired: nothing is read, and
+        // so no trace reported, before its first update has arrived.
         let is_unheard = self.is_connected() && self.lease.has_expired(now);
         if !down.policy.gate.admits() {
             Some(IntakeHold::DeadLettersUnread)
