@@ -102,7 +102,7 @@ macro_rules! partitions {
 /// `pg_publication_namespace` (6237) does not exist before 15, so its rows in `pg_depend` are read,
 /// which are written with it. `to_jsonb` includes the columns that only newer servers have.
 const PUBLICATION_SQL: &str = concat!(
-  "
+    "
 WITH RECURSIVE publication AS MATERIALIZED (
   SELECT p.*, p.xmin FROM pg_catalog.pg_publication p WHERE pubname = $1
 ), schema AS MATERIALIZED (
@@ -122,8 +122,8 @@ WITH RECURSIVE publication AS MATERIALIZED (
   SELECT oid FROM outbox UNION
   SELECT a.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_ancestors(outbox.oid) a
 ), ",
-  partitions!(),
-  ", named AS MATERIALIZED (
+    partitions!(),
+    ", named AS MATERIALIZED (
   SELECT c.oid AS about, n.nspname || '.' || c.relname AS name, c.relnamespace, r.oid, r.xmin,
          pg_catalog.to_jsonb(r) -> 'prattrs' AS columns,
          pg_catalog.to_jsonb(r) ->> 'prqual' IS NOT NULL AS filtered
@@ -203,14 +203,14 @@ FROM publication p"
 /// waits for an ACCESS EXCLUSIVE lock on them, so no other publication is asked for in this way.
 /// `waits` is evaluated before there is a table to be locked.
 const ENTRIES_BESIDE_EXCEPT_SQL: &str = concat!(
-  "outbox AS MATERIALIZED (
+    "outbox AS MATERIALIZED (
   SELECT DISTINCT c.oid
   FROM waits CROSS JOIN ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
   JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 ), ",
-  partitions!(),
-  "
+    partitions!(),
+    "
 SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
   SELECT n.nspname AS schema, c.relname AS name, pg_catalog.pg_get_expr(g.qual, g.relid) AS row_filter,
          (SELECT pg_catalog.json_agg(a.attname) FROM pg_catalog.pg_attribute a

@@ -101,21 +101,7 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
     let (alive, dropped) = oneshot::channel();
-    let driven = drive(connection, server.clone());
-    tokio::spawn(async {
-        // A client that is dropped alone would leave the connection open until the answer has come, and
-        // another one would be made for each new attempt.
-        let is_over = async {
-            match dropped.await {
-                Ok(()) => pending().await,
-                Err(_) => sleep(CLOSE_WITHIN).await,
-            }
-        };
-        tokio::select! {
-            () = driven => {}
-            () = is_over => {}
-        }
-    });
+    tokio::spawn(drive(connection, server.clone(), dropped));
     let rows = text_rows(&client, SESSION_SQL).await?;
     let role = ServerRole::of(|at| rows.first()?.get(at));
     let started = role.started.clone();
@@ -145,15 +131,32 @@ pub async fn read_only<T>(
     ended.map(|()| found)
 }
 
-/// Exchanges the messages of a connection until it ends, and logs what the server remarks, also
-/// during the login.
-async fn drive(connection: Connection<ServerSocket, NoTlsStream>, server: PostgresHost) {
-    let mut connection = connection;
-    // What ends it is the error of whatever is being asked.
-    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-        if let AsyncMessage::Notice(notice) = &message {
-            notice::log(&server_error(notice), &server);
+/// Exchanges the messages of a connection until it ends or its [`Sql`] is dropped, and logs what the server
+/// remarks, also during the login.
+async fn drive(
+    mut connection: Connection<ServerSocket, NoTlsStream>,
+    server: PostgresHost,
+    dropped: oneshot::Receiver<()>,
+) {
+    let exchanged = async {
+        // What ends it is the error of whatever is being asked.
+        while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+            if let AsyncMessage::Notice(notice) = &message {
+                notice::log(&server_error(notice), &server);
+            }
         }
+    };
+    // Without a client the connection would stay open until the answer has come, and each new attempt would
+    // make another one.
+    let is_over = async {
+        match dropped.await {
+            Ok(()) => pending().await,
+            Err(_) => sleep(CLOSE_WITHIN).await,
+        }
+    };
+    tokio::select! {
+        () = exchanged => {}
+        () = is_over => {}
     }
 }
 

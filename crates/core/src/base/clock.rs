@@ -64,8 +64,8 @@ pub struct MissedTime {
 }
 
 impl MissedTime {
-    /// So much more is missed, as is noticed now. `oldest` is the oldest event that counts: time that was
-    /// noticed before it is forgotten.
+    /// The clock has missed so much more time, as is noticed now. `oldest` is the oldest event that counts: time
+    /// whose loss was noticed before that event is forgotten.
     pub fn add(&mut self, noticed_at: Instant, missed: Duration, oldest: Instant) {
         if self.noticed_at.is_some_and(|noticed_at| noticed_at < oldest) {
             self.total = Duration::ZERO;

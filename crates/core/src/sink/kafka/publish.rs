@@ -273,7 +273,8 @@ impl<F: ProducerFactory> KafkaSink<F> {
         (!answers.confirmed.is_empty(), answers.errors)
     }
 
-    /// Reports what is stored although the answer is outstanding. Before events are lost to the client.
+    /// Reports the events that are stored although their answers are outstanding. Called before the client is
+    /// dropped with them.
     fn report_stored(&mut self) {
         for sequence in self.events.stored_before() {
             let lane = self.events.remove(sequence).and_then(|event| event.lane_sent());
@@ -291,7 +292,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
         now: Instant,
     ) {
         let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
-        let stored = self.events.stored_before();
+        let stored = if failed.is_empty() { BTreeSet::new() } else { self.events.stored_before() };
         for (sequence, code, mut record) in failed {
             let event = self.events.remove(sequence);
             let lane = event.as_ref().and_then(Event::lane_sent);
