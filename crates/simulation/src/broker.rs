@@ -83,7 +83,12 @@ impl Record {
         }
     }
 
-    pub(crate) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    /// With the partition in which it was found, where it is read.
+    pub(crate) fn with_outbound<T>(
+        &self,
+        is_found: bool,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> T {
         let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
         then(&Outbound {
             exchange: "",
@@ -95,7 +100,7 @@ impl Record {
             content_type: None,
             headers: &headers,
             commit_unix_us: self.commit_unix_us,
-            partition: None,
+            partition: is_found.then_some(self.partition),
         })
     }
 
@@ -513,7 +518,7 @@ impl Sink for DirectSink {
     ) {
         let Some(item) = self.items.get_mut(&sequence) else { return };
         let compose = |event: &Outbound<'_>| writer.compose(event, cause, Record::copy);
-        item.record = item.record.with_outbound(compose);
+        item.record = item.record.with_outbound(false, compose);
         item.state = State::Waiting;
         let key = item.record.key;
         if !cause.parks_key || key.is_none() {

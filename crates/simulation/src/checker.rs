@@ -27,7 +27,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The records of a key in a topic.
+/// The records of a key in a partition.
 #[derive(Clone, Copy, Debug, Default)]
 struct End {
     last: u64,
@@ -53,10 +53,10 @@ pub(crate) struct Checker {
     dead: Numbers,
     /// The newest event of each key that is stored.
     newest: BTreeMap<&'static [u8], u64>,
-    /// The last record and the newest event of each key and topic. If a key has two
+    /// The last record and the newest event of each key, topic and partition. If a key has two
     /// topics, one may end with a repetition that a relay has not completed: the next one
-    /// judges each topic by itself.
-    ends: BTreeMap<&'static [u8], [End; TOPICS.len()]>,
+    /// judges each topic by itself. A key has two partitions if its topic was given others.
+    ends: BTreeMap<(&'static [u8], usize, i32), End>,
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.
     confirmed_until: usize,
@@ -102,8 +102,8 @@ impl Checker {
                 // Later events of the key wait there, also those that come again; and what comes again
                 // may have become a dead letter.
                 if self.parks || self.published.contains(number) {
-                    let ends = record.key.and_then(|key| self.ends.get_mut(key));
-                    ends.into_iter().flatten().for_each(|end| end.last = end.last.max(number));
+                    let ends = self.ends.iter_mut().filter(|(it, _)| Some(it.0) == record.key);
+                    ends.for_each(|(_, end)| end.last = end.last.max(number));
                 }
                 continue;
             }
@@ -113,14 +113,14 @@ impl Checker {
             let is_first = is_new && !self.again.contains(number);
             let Some(key) = record.key else { continue };
             self.judge_parked(key, number, is_first, is_old.then_some(record.by.1))?;
-            let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            let end = &mut self.ends.entry(key).or_default()[topic];
+            let is_excused = self.excused.contains(number);
+            let end = self.end_of(key, record);
             end.last = number;
-            if !self.excused.contains(number) {
+            if !is_excused {
                 end.newest = end.newest.max(number);
             }
             // Where somebody else has moved the slot, or put the database back, nothing has an order.
-            if self.excused.contains(number) {
+            if is_excused {
                 continue;
             }
             let newest = self.newest.entry(key).or_default();
@@ -134,6 +134,11 @@ impl Checker {
             *newest = (*newest).max(number);
         }
         Ok(())
+    }
+
+    fn end_of(&mut self, key: &'static [u8], record: &Record) -> &mut End {
+        let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
+        self.ends.entry((key, topic, record.partition)).or_default()
     }
 
     fn park(&mut self, record: &Record, number: u64, is_late: bool) {
@@ -243,6 +248,15 @@ impl Checker {
         is_harmed
     }
 
+    /// Excuses the events that are stored and that Postgres sends from this position on: a relay may
+    /// pass over some that another one has published again.
+    pub(crate) fn excuse_published(&mut self, postgres: &Postgres, position: u64) {
+        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
+        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let stored = events.map(|it| it.number).filter(|it| self.published.contains(*it));
+        self.excused.extend(stored.collect::<Vec<_>>());
+    }
+
     /// The topics hold less than they did. What the slot has passed stays lost, and the rest must be
     /// published again.
     pub(crate) fn forget(&mut self, postgres: &Postgres, broker: &Broker) {
@@ -278,8 +292,7 @@ impl Checker {
                 }
                 continue;
             }
-            let topic = TOPICS.iter().position(|topic| *topic == record.topic).unwrap_or_default();
-            let end = &mut self.ends.entry(key).or_default()[topic];
+            let end = self.end_of(key, record);
             (end.last, end.newest) = (number, end.newest.max(number));
         }
     }
@@ -309,8 +322,7 @@ impl Checker {
     /// Everything is quiet.
     pub(crate) fn end(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
         self.look(broker)?;
-        let all = self.ends.iter().flat_map(|(key, ends)| ends.iter().map(move |end| (key, *end)));
-        for (key, End { last, newest }) in all {
+        for (&(key, ..), &End { last, newest }) in &self.ends {
             if last < newest && !self.excused.contains(newest) {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(

@@ -118,6 +118,10 @@ pub(crate) struct Postgres {
     pub(crate) sessions: BTreeSet<usize>,
     /// When each relay has looked at the slot last, and when it has seen another one last.
     looks: BTreeMap<usize, (i64, Option<i64>)>,
+    /// Relays of which a process has ever seen another one.
+    know_peers: BTreeSet<usize>,
+    /// The run of the server in which each relay has had the slot last.
+    last_runs: BTreeMap<usize, u32>,
     /// Relays that have not seen the other one that has taken the slot last.
     unseen_holder: BTreeSet<usize>,
     /// Relays whose last walsender has ended because it did not hear them.
@@ -162,6 +166,8 @@ impl Postgres {
             walsenders: Vec::new(),
             sessions: BTreeSet::new(),
             looks: BTreeMap::new(),
+            know_peers: BTreeSet::new(),
+            last_runs: BTreeMap::new(),
             unseen_holder: BTreeSet::new(),
             unheard: BTreeSet::new(),
             publishes: true,
@@ -196,12 +202,19 @@ impl Postgres {
     /// A relay has seen a peer now.
     fn see_peer(&mut self, relay: usize, now_unix_us: i64) {
         self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
+        self.know_peers.insert(relay);
     }
 
     /// A relay sees that another one has the slot.
     pub(crate) fn see_holder(&mut self, relay: usize, now_unix_us: i64) {
         self.see_peer(relay, now_unix_us);
         self.unseen_holder.remove(&relay);
+    }
+
+    /// A relay has the slot. Whether it has had it before a crash, and knows of no other one.
+    pub(crate) fn has_lost_unseen_peer(&mut self, relay: usize) -> bool {
+        let last = self.last_runs.insert(relay, self.runs_begun);
+        last.is_some_and(|it| it != self.runs_begun) && !self.know_peers.contains(&relay)
     }
 
     pub(crate) fn has_seen_peer(&self, relay: usize) -> bool {

@@ -113,7 +113,7 @@ impl World {
             let records = self.records.iter().filter(|(place, _)| *place == Place::Topic(topic));
             for (_, event) in records {
                 if look == Look::Whole || self.events[*event].key.is_multiple_of(2) {
-                    self.with(*event, |record| found.add(record));
+                    self.with(*event, |record| found.add(record, 0));
                 }
             }
             stored.append(topic.to_owned(), found, look == Look::Whole);

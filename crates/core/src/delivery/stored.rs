@@ -9,7 +9,9 @@
 //! The last record of a key in its topic shows how far the key has come. Records of later events
 //! may stand before it, where an earlier process has repeated events and died. They do not count:
 //! what follows the event of the last record is published again, in order, whatever else is known of
-//! it. So what a topic says that was read is final; only what it cannot say is left to others.
+//! it. So what a topic says that was read is final; only what it cannot say is left to others. Where
+//! the topic was given more partitions, a key has records in two of them, which have no order: its
+//! events are published again.
 
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _};
@@ -61,11 +63,19 @@ pub struct StoredEvents {
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyEnd {
     /// Zero if the record is of another timeline, or of a transaction that is not sent again: then
-    /// the key has gone back behind all that is.
+    /// the key has gone back behind all that is. Zero also for a key with records in two partitions.
     commit_lsn: Lsn,
     record: RecordHash,
+    /// The partition in which all records of the key were found; none if they are in several.
+    partition: Option<i32>,
     /// The event of the record was received, so what follows is not stored behind it.
     passed: bool,
+}
+
+impl KeyEnd {
+    fn of(partition: i32) -> KeyEnd {
+        KeyEnd { partition: Some(partition), ..KeyEnd::default() }
+    }
 }
 
 impl StoredEvents {
@@ -96,19 +106,25 @@ impl StoredEvents {
         self.records.len()
     }
 
-    /// A record of a topic. Those of one partition are added in order. It has a partition if the
-    /// events of its topic ask for one.
-    pub fn add(&mut self, record: &Outbound<'_>) {
+    /// A record of a topic that was `found_in` this partition. Those of one partition are added in
+    /// order. The record itself has a partition if the events of its topic ask for one.
+    pub fn add(&mut self, record: &Outbound<'_>, found_in: i32) {
         let Some(commit_lsn) = position(record) else { return };
         let lane = self.lane(record);
         if !self.transactions.contains(&commit_lsn) {
-            lane.and_then(|lane| self.ends.get_mut(&lane)).map(std::mem::take);
+            if let Some(end) = lane.and_then(|lane| self.ends.get_mut(&lane)) {
+                end.commit_lsn = Lsn::ZERO;
+            }
             return;
         }
         let hash = self.hash(record);
         *self.records.entry(hash).or_default() += 1;
-        let end = KeyEnd { commit_lsn, record: hash, passed: false };
-        lane.map(|lane| self.ends.insert(lane, end));
+        if let Some(lane) = lane {
+            let end = self.ends.entry(lane).or_insert_with(|| KeyEnd::of(found_in));
+            end.partition = end.partition.filter(|earlier| *earlier == found_in);
+            end.commit_lsn = if end.partition.is_some() { commit_lsn } else { Lsn::ZERO };
+            end.record = hash;
+        }
         self.newest = self.newest.max(commit_lsn);
     }
 

@@ -27,7 +27,7 @@ fn with<T>((lsn, key, value): Row, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
 fn stored(records: &[Row]) -> StoredEvents {
     let mut stored = StoredEvents::of(TRANSACTIONS);
     let mut found = stored.another();
-    records.iter().for_each(|row| with(*row, |record| found.add(record)));
+    records.iter().for_each(|row| with(*row, |record| found.add(record, 0)));
     stored.append("orders".to_owned(), found, true);
     stored
 }
@@ -75,6 +75,22 @@ fn an_event_is_stored_if_everything_of_it_is() {
     assert_eq!(differs(|event| event.id = "2"), Stored::Yes);
 }
 
+/// The topic was given more partitions: which record of the key is the last one is not known.
+#[test]
+fn a_key_with_records_in_two_partitions_is_published_again() {
+    let rows = [(150, A, 1), (160, A, 2), (170, A, 3)];
+    for (partitions, is_known) in [([0, 0, 0], true), ([1, 0, 0], false), ([0, 0, 1], false)] {
+        let mut stored = StoredEvents::of(TRANSACTIONS);
+        let mut found = stored.another();
+        for (row, partition) in rows.iter().zip(partitions) {
+            with(*row, |record| found.add(record, partition));
+        }
+        stored.append("orders".to_owned(), found, true);
+        let expected = if is_known { Stored::Yes } else { Stored::No };
+        assert!(rows.iter().all(|row| take(&mut stored, *row) == expected), "{partitions:?}");
+    }
+}
+
 #[test]
 fn a_header_that_is_not_the_position_of_the_transaction_excuses_nothing() {
     let row = (150, None, 1);
@@ -112,7 +128,7 @@ fn transactions_that_are_not_sent_again_are_not_looked_for() {
 fn a_partition_that_was_left_out_says_nothing() {
     let mut stored = StoredEvents::of(TRANSACTIONS);
     let mut found = stored.another();
-    with((150, A, 1), |record| found.add(record));
+    with((150, A, 1), |record| found.add(record, 0));
     stored.append("orders".to_owned(), found, false);
     // Of a key that was found everything is known.
     assert_eq!(take(&mut stored, (150, A, 1)), Stored::Yes);
@@ -166,7 +182,7 @@ proptest! {
         let transactions = Lsn::from_wire(rows[slot].0)..Lsn::from_wire(104);
         let mut stored = StoredEvents::of(transactions);
         let mut found = stored.another();
-        topic.iter().for_each(|row| with(*row, |record| found.add(record)));
+        topic.iter().for_each(|row| with(*row, |record| found.add(record, 0)));
         stored.append("orders".to_owned(), found, true);
         let mut again = std::collections::HashSet::new();
         for row in sent_again {

@@ -76,10 +76,11 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// Takes a record of the topic; false once there is no room for more.
+    /// Takes a record of the topic that was found in its partition; false once there is no room for more.
     pub fn take(&mut self, record: &Outbound<'_>) -> bool {
         let partition = record.partition.filter(|_| self.by_partition);
-        self.stored.add(&Outbound { partition, ..*record });
+        let found_in = record.partition.unwrap_or_default();
+        self.stored.add(&Outbound { partition, ..*record }, found_in);
         self.stored.records() <= self.room
     }
 }

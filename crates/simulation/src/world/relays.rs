@@ -261,7 +261,16 @@ impl World {
     /// Postgres sends again what the slot has not confirmed. A process that has sent it itself knows it,
     /// except what its last sink was not answered; what another has sent may be sent once more.
     pub(super) fn note_session(&mut self, relay: usize, position: u64) {
-        let (postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
+        let (mut postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
+        // A crash may have taken back what shows that another relay has had the slot: one that has never seen
+        // it believes the marks of its state file.
+        let is_after_other = self.last_session.is_some_and(|it| it.0 != relay);
+        if postgres.has_lost_unseen_peer(relay)
+            && is_after_other
+            && self.machines[relay].state_file.is_some()
+        {
+            self.checker.excuse_published(&postgres, position);
+        }
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
         let is_alone = self.machines.len() == 1 && !postgres.has_seen_peer(relay);
