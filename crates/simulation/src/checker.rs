@@ -32,6 +32,8 @@ impl fmt::Display for Violation {
 struct End {
     last: u64,
     newest: u64,
+    /// How many records were looked at before the last one.
+    at: usize,
 }
 
 /// The dead letter that parks a key.
@@ -55,7 +57,8 @@ pub(crate) struct Checker {
     newest: BTreeMap<&'static [u8], u64>,
     /// The last record and the newest event of each key, topic and partition. If a key has two
     /// topics, one may end with a repetition that a relay has not completed: the next one
-    /// judges each topic by itself. A key has two partitions if its topic was given others.
+    /// judges each topic by itself. A key has two partitions if its topic was given others: then
+    /// consumers may read either by itself, or all in the order in which they were stored.
     ends: BTreeMap<(&'static [u8], usize, i32), End>,
     pub(crate) repeats: u64,
     /// Transactions up to which everything must be stored were looked at.
@@ -114,8 +117,9 @@ impl Checker {
             let Some(key) = record.key else { continue };
             self.judge_parked(key, number, is_first, is_old.then_some(record.by.1))?;
             let is_excused = self.excused.contains(number);
+            let at = self.looked;
             let end = self.end_of(key, record);
-            end.last = number;
+            (end.last, end.at) = (number, at);
             if !is_excused {
                 end.newest = end.newest.max(number);
             }
@@ -283,7 +287,7 @@ impl Checker {
         let parked = std::mem::take(&mut self.parked);
         self.letters_are_gone = true;
         self.ends.clear();
-        for record in broker.logs.values().flatten() {
+        for (at, record) in broker.logs.values().flatten().enumerate() {
             let (Some(number), Some(key)) = (number(record), record.key) else { continue };
             if record.is_dead_letter() {
                 if self.parks {
@@ -293,7 +297,7 @@ impl Checker {
                 continue;
             }
             let end = self.end_of(key, record);
-            (end.last, end.newest) = (number, end.newest.max(number));
+            *end = End { last: number, newest: end.newest.max(number), at };
         }
     }
 
@@ -319,11 +323,15 @@ impl Checker {
         slot.confirmed > last && all.into_iter().all(|event| self.is_settled(event.number))
     }
 
-    /// Everything is quiet.
-    pub(crate) fn end(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
-        self.look(broker)?;
-        for (&(key, ..), &End { last, newest }) in &self.ends {
-            if last < newest && !self.excused.contains(newest) {
+    fn judge_ends(&self) -> Result<(), Violation> {
+        let is_stale =
+            |&End { last, newest, .. }: &End| last < newest && !self.excused.contains(newest);
+        for (&(key, topic, _), end) in self.ends.iter().filter(|(_, end)| is_stale(end)) {
+            let partitions = self.ends.range((key, topic, i32::MIN)..=(key, topic, i32::MAX));
+            let ends = partitions.map(|(_, end)| end);
+            let newest = ends.clone().map(|end| end.newest).max().unwrap_or_default();
+            let last = ends.max_by_key(|end| end.at).map_or(end.last, |end| end.last);
+            if is_stale(&End { last, newest, at: 0 }) {
                 let key = String::from_utf8_lossy(key);
                 let what = format!(
                     "stale: the last record of key {key} is event {last}, and its newest is {newest}"
@@ -331,6 +339,13 @@ impl Checker {
                 return Err(Violation { what, events: vec![last, newest] });
             }
         }
+        Ok(())
+    }
+
+    /// Everything is quiet.
+    pub(crate) fn end(&mut self, postgres: &Postgres, broker: &Broker) -> Result<(), Violation> {
+        self.look(broker)?;
+        self.judge_ends()?;
         let all = postgres.wal.iter().flat_map(|transaction| transaction.events());
         let lost: Vec<u64> =
             all.map(|it| it.number).filter(|number| !self.is_settled(*number)).collect();
