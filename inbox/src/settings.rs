@@ -93,8 +93,8 @@ impl Settings {
         self
     }
 
-    /// How often old rows are removed (default 1 min), and how many in one statement (1,000). The
-    /// first time is after ten intervals, but no later than ten minutes after the start.
+    /// How often old rows are removed (default 1 min), and how many in one statement (1,000). For the
+    /// first ten intervals, but no longer than ten minutes, rows are kept for twice [`Settings::retention`].
     pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
         self.retention_interval = interval;
         self.retention_rows_max = rows_max;
@@ -116,7 +116,7 @@ impl Settings {
         self
     }
 
-    /// Where the metrics are registered.
+    /// Where the metrics are registered, in place of those of an earlier inbox of this service.
     pub fn registry(mut self, registry: &Registry) -> Settings {
         self.registry = Some(registry.clone());
         self
