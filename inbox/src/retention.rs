@@ -1,6 +1,6 @@
 //! Removes old rows of `processed_messages`, in batches, so that no statement locks or writes much.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio_postgres::Client;
 
@@ -13,7 +13,7 @@ use crate::time::backoff;
 const REMOVE: &str = "
 WITH old AS MATERIALIZED (
     SELECT ctid AS row_at, message_id, dead_replays FROM processed_messages
-    WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
+    WHERE consumer = $1 AND processed_at < coalesce($4, now()) - make_interval(secs => $2)
     ORDER BY processed_at LIMIT $3
 ), late AS (
     DELETE FROM deferred_messages AS gone USING old
@@ -24,10 +24,15 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
-/// So long after the start, or for ten intervals, whichever is shorter, rows are kept for twice as
-/// long. After a long outage the rows of messages that are delivered again may be old, and must be there
-/// still. A process that always ends sooner must remove some as well.
-const KEEPS_MORE_FOR: Duration = Duration::from_secs(10 * 60);
+/// For so long after the start, or for ten intervals, whichever is shorter, the age of a row counts until
+/// the consumer was last at work: the rows of messages that are delivered again after an outage must be
+/// there still, however long that was. A process that always ends sooner removes some as well.
+const CATCHES_UP_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// Before this process was started, and others that may have been shortly before.
+const LAST_AT_WORK: &str = "
+SELECT max(processed_at) FROM processed_messages
+WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)";
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {
@@ -53,7 +58,7 @@ impl Retention {
         let mut backoff = backoff();
         let began = Instant::now();
         loop {
-            match self.remove_old_rows(self.age_kept(began.elapsed())).await {
+            match self.remove_old_rows(began).await {
                 Ok(()) => {
                     backoff.succeeded();
                     tokio::time::sleep(self.interval).await;
@@ -71,16 +76,21 @@ impl Retention {
         }
     }
 
-    fn age_kept(&self, since_start: Duration) -> Duration {
-        let keeps_more = since_start < self.interval.saturating_mul(10).min(KEEPS_MORE_FOR);
-        self.age.saturating_mul(if keeps_more { 2 } else { 1 })
-    }
-
     /// On a connection that is open only meanwhile.
-    async fn remove_old_rows(&self, age: Duration) -> Result<(), Outage> {
+    pub(crate) async fn remove_old_rows(&self, began: Instant) -> Result<(), Outage> {
         let client = in_time(self.database.connect()).await?;
+        let catches_up_for = self.interval.saturating_mul(10).min(CATCHES_UP_FOR);
+        let mut until = None;
+        if began.elapsed() < catches_up_for {
+            let before = (began.elapsed() + catches_up_for).as_secs_f64();
+            let last = client.query_one(LAST_AT_WORK, &[&self.consumer, &before]).await?;
+            until = last.get::<_, Option<SystemTime>>(0);
+            if until.is_none() {
+                return Ok(());
+            }
+        }
         loop {
-            let removed = self.remove_batch(&client, age).await?;
+            let removed = self.remove_batch(&client, until).await?;
             if removed < u64::from(self.rows_max) {
                 return Ok(());
             }
@@ -88,29 +98,12 @@ impl Retention {
         }
     }
 
-    async fn remove_batch(&self, client: &Client, age: Duration) -> Result<u64, Outage> {
-        let (age, rows_max) = (age.as_secs_f64(), i64::from(self.rows_max));
-        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_new_process_keeps_rows_longer_until_redeliveries_had_time_to_come() {
-        let day = Duration::from_secs(24 * 3600);
-        let kept = |interval, since_start| {
-            let settings = Settings::new("billing", "postgres://app@localhost/app").retention(day);
-            let settings = settings.retention_batches(interval, 1);
-            Retention::new(&settings, Database::new(&settings).unwrap()).age_kept(since_start)
-        };
-        let (second, minute) = (Duration::from_secs(1), Duration::from_secs(60));
-        assert_eq!(kept(minute, Duration::ZERO), 2 * day);
-        assert_eq!(kept(minute, 10 * minute - second), 2 * day);
-        assert_eq!(kept(minute, 10 * minute), day);
-        assert_eq!(kept(second, 10 * second), day);
-        assert_eq!(kept(60 * minute, 10 * minute), day);
+    async fn remove_batch(
+        &self,
+        client: &Client,
+        until: Option<SystemTime>,
+    ) -> Result<u64, Outage> {
+        let (age, rows_max) = (self.age.as_secs_f64(), i64::from(self.rows_max));
+        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max, &until]).await?)
     }
 }

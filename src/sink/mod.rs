@@ -11,9 +11,9 @@ mod memory;
 pub(crate) mod testing;
 
 pub use walrelay_sink::{
-    Broker, Configure, Disposition, ErrorRow, Failure, PublishError, PublishLimits, Requirements,
-    RouteRules, Sink, SinkKind, SinkReport, StartupCheck, UNREACHABLE, bench_target, broker,
-    factory, log, publish, search, settings, topic_reader,
+    Broker, Configure, Disposition, ErrorRow, Failure, PublishError, Requirements, RouteRules,
+    Sink, SinkKind, SinkReport, StartupCheck, UNREACHABLE, bench_target, broker, factory, log,
+    publish, search, settings, topic_reader,
 };
 
 #[cfg(not(any(feature = "file", feature = "kafka", feature = "rabbitmq")))]

@@ -27,7 +27,6 @@ use walrelay_base::clock::unix_now_us;
 use walrelay_base::fingerprint::fingerprint;
 use walrelay_base::readiness::Readiness;
 use walrelay_base::transport::Transport;
-use walrelay_sink::PublishLimits;
 
 /// The bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -157,8 +156,9 @@ impl PublishConnection {
         }
     }
 
-    /// Writes as much as the socket takes and the limits allow.
-    pub(super) fn write(&mut self, limits: Option<PublishLimits>) {
+    /// Writes as much as the socket takes, and after `until` nothing of a message, not even the rest of one
+    /// that is begun: that would publish it.
+    pub(super) fn write(&mut self, until: Option<Instant>) {
         let now = Instant::now();
         self.reads_left = READS_MAX;
         if self.session.is_silent(now) {
@@ -179,16 +179,16 @@ impl PublishConnection {
             }
             Some(_) => {}
             None => {
-                if let Err(error) = self.try_write(limits) {
+                if let Err(error) = self.try_write(until) {
                     self.write_failure = Some((now, tls::loss_of(&error)));
                 }
             }
         }
     }
 
-    fn try_write(&mut self, limits: Option<PublishLimits>) -> io::Result<()> {
+    fn try_write(&mut self, until: Option<Instant>) -> io::Result<()> {
         let mut messages = 0;
-        let outcome = self.write_parts(limits, &mut messages);
+        let outcome = self.write_parts(until, &mut messages);
         if messages > 0 {
             self.push(AmqpEvent::Written(messages));
         }
@@ -196,27 +196,21 @@ impl PublishConnection {
     }
 
     /// Adds how many messages are written to their ends.
-    fn write_parts(
-        &mut self,
-        limits: Option<PublishLimits>,
-        messages: &mut usize,
-    ) -> io::Result<()> {
+    fn write_parts(&mut self, until: Option<Instant>, messages: &mut usize) -> io::Result<()> {
         self.is_full = false;
         loop {
             let now = Instant::now();
             let writes_control = !self.control.is_empty() && !self.messages.has_begun();
-            let is_over = limits.is_some_and(|limits| now >= limits.begin_until);
+            let is_over = until.is_some_and(|until| now >= until);
+            if is_over && (self.messages.has_begun() || self.transport.pending_write()) {
+                return Ok(());
+            }
             let only_begun =
                 self.is_blocked || self.is_closed || is_over || !self.control.is_empty();
             let rest = if writes_control { &self.control } else { self.messages.rest(only_begun) };
             let is_empty = rest.is_empty();
             if is_empty && !self.transport.pending_write() {
                 return Ok(());
-            }
-            let may_publish = limits.is_none_or(|limits| now < limits.finish_until);
-            if !may_publish && (!writes_control || self.transport.pending_write()) {
-                // The rest of a message that was begun would publish it.
-                return Err(io::Error::other("the relay may not publish any more"));
             }
             let count = self.transport.write_some(rest)?;
             if count == 0 {

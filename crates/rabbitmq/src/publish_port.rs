@@ -13,7 +13,6 @@ use super::publish_login;
 use super::settings::RabbitSettings;
 use walrelay_base::readiness::Readiness;
 use walrelay_base::runtime;
-use walrelay_sink::PublishLimits;
 
 pub(super) struct PublishPort {
     settings: RabbitSettings,
@@ -21,7 +20,7 @@ pub(super) struct PublishPort {
     connecting: Option<Receiver<AmqpResult<PublishConnection>>>,
     /// Events of no connection.
     events: VecDeque<AmqpEvent>,
-    limits: Option<PublishLimits>,
+    publish_until: Option<Instant>,
 }
 
 impl PublishPort {
@@ -35,7 +34,7 @@ impl PublishPort {
             connection,
             connecting: None,
             events: VecDeque::new(),
-            limits: None,
+            publish_until: None,
         }
     }
 
@@ -111,13 +110,13 @@ impl AmqpPort for PublishPort {
         event.or_else(|| self.connection.as_mut()?.next_event())
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
-        self.limits = Some(limits);
+    fn publish_until(&mut self, until: Instant) {
+        self.publish_until = Some(until);
     }
 
     fn flush(&mut self, _now: Instant) {
         if let Some(connection) = &mut self.connection {
-            connection.write(self.limits);
+            connection.write(self.publish_until);
         }
     }
 

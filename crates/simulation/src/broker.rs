@@ -13,7 +13,7 @@ use walrelay_core::dead_letter::parse::parse;
 use walrelay_core::dead_letter::record::{LogEntry, LogRecord, PartitionOffset};
 use walrelay_core::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::{Disposition, Failure, PublishError, PublishLimits, Sink, SinkReport};
+use walrelay_core::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 use crate::kafka::Cluster;
 use crate::life::{Life, WorldClock};
@@ -481,8 +481,8 @@ impl Sink for DirectSink {
         }
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
-        self.send_until = Some(limits.begin_until);
+    fn publish_until(&mut self, until: Instant) {
+        self.send_until = Some(until);
     }
 
     fn withdraw(&mut self, _now: Instant, reports: &mut Vec<SinkReport>) {

@@ -68,6 +68,9 @@ pub(crate) struct Checker {
     /// Events that may be lost, because something else than a relay has moved the slot over them, or
     /// because the database has forgotten them.
     pub(crate) excused: Numbers,
+    /// Events that need not be the last of their key, because their relay could not know that another one
+    /// has published earlier ones again.
+    passed_over: Numbers,
     /// Events that a topic has lost, and which must be in it again.
     again: Numbers,
     /// Repetitions that something explains.
@@ -222,6 +225,13 @@ impl Checker {
         Ok(())
     }
 
+    /// A topic was made anew, without records.
+    pub(crate) fn topic_is_anew(&mut self, topic: &str, broker: &Broker) -> Result<(), Violation> {
+        self.look(broker)?;
+        self.ends.retain(|(_, it, _), _| TOPICS[*it] != topic);
+        Ok(())
+    }
+
     /// From here on another cluster counts. What the slot has passed stays in the old one.
     pub(crate) fn other_cluster(&mut self, postgres: &Postgres) {
         let confirmed = postgres.reported();
@@ -252,13 +262,13 @@ impl Checker {
         is_harmed
     }
 
-    /// Excuses the events that are stored and that Postgres sends from this position on: a relay may
-    /// pass over some that another one has published again.
-    pub(crate) fn excuse_published(&mut self, postgres: &Postgres, position: u64) {
+    /// A relay may pass over events that are stored and that Postgres sends from this position on, although
+    /// another one has published some of them again.
+    pub(crate) fn pass_over_published(&mut self, postgres: &Postgres, position: u64) {
         let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
         let events = postgres.wal[from..].iter().flat_map(|it| it.events());
         let stored = events.map(|it| it.number).filter(|it| self.published.contains(*it));
-        self.excused.extend(stored.collect::<Vec<_>>());
+        self.passed_over.extend(stored.collect::<Vec<_>>());
     }
 
     /// The topics hold less than they did. What the slot has passed stays lost, and the rest must be
@@ -324,8 +334,8 @@ impl Checker {
     }
 
     fn judge_ends(&self) -> Result<(), Violation> {
-        let is_stale =
-            |&End { last, newest, .. }: &End| last < newest && !self.excused.contains(newest);
+        let is_explained = |it| self.excused.contains(it) || self.passed_over.contains(it);
+        let is_stale = |&End { last, newest, .. }: &End| last < newest && !is_explained(newest);
         for (&(key, topic, _), end) in self.ends.iter().filter(|(_, end)| is_stale(end)) {
             let partitions = self.ends.range((key, topic, i32::MIN)..=(key, topic, i32::MAX));
             let ends = partitions.map(|(_, end)| end);

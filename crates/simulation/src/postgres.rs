@@ -120,8 +120,8 @@ pub(crate) struct Postgres {
     looks: BTreeMap<usize, (i64, Option<i64>)>,
     /// Relays of which a process has ever seen another one.
     know_peers: BTreeSet<usize>,
-    /// The run of the server in which each relay has had the slot last.
-    last_runs: BTreeMap<usize, u32>,
+    /// Whether a crash has taken back positions since each relay has had the slot last.
+    took_back: BTreeMap<usize, bool>,
     /// Relays that have not seen the other one that has taken the slot last.
     unseen_holder: BTreeSet<usize>,
     /// Relays whose last walsender has ended because it did not hear them.
@@ -167,7 +167,7 @@ impl Postgres {
             sessions: BTreeSet::new(),
             looks: BTreeMap::new(),
             know_peers: BTreeSet::new(),
-            last_runs: BTreeMap::new(),
+            took_back: BTreeMap::new(),
             unseen_holder: BTreeSet::new(),
             unheard: BTreeSet::new(),
             publishes: true,
@@ -211,10 +211,10 @@ impl Postgres {
         self.unseen_holder.remove(&relay);
     }
 
-    /// A relay has the slot. Whether it has had it before a crash, and knows of no other one.
+    /// A relay has the slot. Whether it has had it before a crash that has taken back positions, and knows of
+    /// no other one.
     pub(crate) fn has_lost_unseen_peer(&mut self, relay: usize) -> bool {
-        let last = self.last_runs.insert(relay, self.runs_begun);
-        last.is_some_and(|it| it != self.runs_begun) && !self.know_peers.contains(&relay)
+        self.took_back.insert(relay, false).unwrap_or_default() && !self.know_peers.contains(&relay)
     }
 
     pub(crate) fn has_seen_peer(&self, relay: usize) -> bool {
@@ -421,6 +421,8 @@ impl Postgres {
         self.postmaster_lives = self.next_xid.is_multiple_of(2);
         self.drop_sessions();
         if let Some(slot) = &mut self.slot {
+            let has_lost = slot.confirmed > slot.on_disk;
+            self.took_back.values_mut().for_each(|it| *it |= has_lost);
             (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
             self.synced = self.synced.min(slot.on_disk);
         }

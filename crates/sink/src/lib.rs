@@ -14,5 +14,5 @@ pub use self::broker::{
     Broker, Configure, Requirements, RouteRules, SinkKind, StartupCheck, UNREACHABLE, factory,
 };
 pub use walrelay_core::sink::publish::{
-    self, Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
+    self, Disposition, ErrorRow, Failure, PublishError, Sink, SinkReport,
 };

@@ -59,6 +59,9 @@ pub struct StoredEvents {
     newest: Lsn,
 }
 
+/// No partition has this number.
+const SEVERAL: i32 = -1;
+
 /// The last record of a key in its topic.
 #[derive(Clone, Copy, Debug, Default)]
 struct KeyEnd {
@@ -66,15 +69,15 @@ struct KeyEnd {
     /// the key has gone back behind all that is. Zero also for a key with records in two partitions.
     commit_lsn: Lsn,
     record: RecordHash,
-    /// The partition in which all records of the key were found; none if they are in several.
-    partition: Option<i32>,
+    /// The partition in which all records of the key were found, or [`SEVERAL`].
+    partition: i32,
     /// The event of the record was received, so what follows is not stored behind it.
     passed: bool,
 }
 
 impl KeyEnd {
     fn of(partition: i32) -> KeyEnd {
-        KeyEnd { partition: Some(partition), ..KeyEnd::default() }
+        KeyEnd { partition, ..KeyEnd::default() }
     }
 }
 
@@ -121,8 +124,10 @@ impl StoredEvents {
         *self.records.entry(hash).or_default() += 1;
         if let Some(lane) = lane {
             let end = self.ends.entry(lane).or_insert_with(|| KeyEnd::of(found_in));
-            end.partition = end.partition.filter(|earlier| *earlier == found_in);
-            end.commit_lsn = if end.partition.is_some() { commit_lsn } else { Lsn::ZERO };
+            if end.partition != found_in {
+                end.partition = SEVERAL;
+            }
+            end.commit_lsn = if end.partition == SEVERAL { Lsn::ZERO } else { commit_lsn };
             end.record = hash;
         }
         self.newest = self.newest.max(commit_lsn);
@@ -182,10 +187,11 @@ impl StoredEvents {
         })
     }
 
-    /// Events of one key in one topic.
+    /// Events of one key in one topic. An empty key is in any partition, so its events have no order.
     fn lane(&self, record: &Outbound<'_>) -> Option<u64> {
         let Outbound { topic, key, partition, .. } = record;
-        key.map(|key| self.hashers[0].hash_one((topic, key, partition)))
+        key.filter(|key| !key.is_empty())
+            .map(|key| self.hashers[0].hash_one((topic, key, partition)))
     }
 }
 

@@ -6,9 +6,7 @@ pub mod key_lanes;
 pub mod publish;
 pub mod rabbitmq;
 
-pub use self::publish::{
-    Disposition, ErrorRow, Failure, PublishError, PublishLimits, Sink, SinkReport,
-};
+pub use self::publish::{Disposition, ErrorRow, Failure, PublishError, Sink, SinkReport};
 
 /// The code of a fault that may pass by waiting: the broker does not answer.
 pub const UNREACHABLE: &str = "sink.unreachable";

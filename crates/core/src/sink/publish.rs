@@ -10,15 +10,6 @@ use crate::base::event::{Outbound, Sequence};
 use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
-/// Until when a sink may send, because no other process publishes later events before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PublishLimits {
-    /// The time after which a waiting event is not sent.
-    pub begin_until: Instant,
-    /// The time after which an event that the socket has taken in part is not finished.
-    pub finish_until: Instant,
-}
-
 /// A broker as the relay publishes to it. What keeps its connection alive is done by
 /// [`Sink::poll`], which is to be called at least every 500 ms while the sink is used.
 pub trait Sink {
@@ -68,9 +59,10 @@ pub trait Sink {
         None
     }
 
-    /// Sends nothing after these times, until later ones are given. A sink whose threads the relay cannot
-    /// stop in time ignores them.
-    fn publish_until(&mut self, _limits: PublishLimits) {}
+    /// Sends nothing after this time, until a later one is given, not even the rest of an event that the
+    /// socket has taken in part: another process may publish later events then. A sink whose threads the
+    /// relay cannot stop in time ignores it.
+    fn publish_until(&mut self, _until: Instant) {}
 
     /// Drops everything that is not published, as far as that can still be stopped, and appends what
     /// is confirmed by now. The sink is dropped next.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use walrelay_core::relay::ports::Clock as _;
-use walrelay_core::sink::PublishLimits;
 use walrelay_core::sink::rabbitmq::answer::Answer;
 use walrelay_core::sink::rabbitmq::connection_loss::ConnectionLoss;
 use walrelay_core::sink::rabbitmq::port::AmqpEvent;
@@ -120,7 +119,7 @@ pub(super) struct Connection {
     returns: u64,
     /// The number of messages that were sent on each channel.
     sent: BTreeMap<u16, u64>,
-    pub(super) limits: Option<PublishLimits>,
+    pub(super) publish_until: Option<Instant>,
     /// The relay has been told that the broker takes no messages.
     pub(super) is_blocked: bool,
     /// The broker has said so.
@@ -165,7 +164,7 @@ impl Connection {
             unheard: BTreeMap::new(),
             returns: 0,
             sent: BTreeMap::new(),
-            limits: None,
+            publish_until: None,
             is_blocked: false,
             is_told: false,
             is_heard: false,
@@ -198,15 +197,12 @@ impl Connection {
     /// Returns how many messages were written, and how many are left that the socket has not taken.
     pub(super) fn write(&mut self, now_us: u64, room: usize, begins: bool) -> (usize, usize) {
         let now: Instant = self.life.instant();
-        let is_past = |limit: fn(PublishLimits) -> Instant| {
-            self.limits.is_some_and(|limits| now >= limit(limits))
-        };
-        if self.has_begun && is_past(|limits| limits.finish_until) {
+        let is_over = self.publish_until.is_some_and(|until| now >= until);
+        if self.has_begun && is_over {
             // The rest of the message would publish it.
-            self.lose(ConnectionLoss::of("the relay may not publish any more"));
             return (0, 0);
         }
-        let may_publish = !self.is_blocked && !is_past(|limits| limits.begin_until);
+        let may_publish = !self.is_blocked && !is_over;
         let is_publish = |frame: &Frame| matches!(frame, Frame::Publish(..));
         let mut messages = self.outbox.iter().filter(|frame| is_publish(frame)).count();
         let mut written = 0;

@@ -27,7 +27,7 @@ use walrelay_core::sink::rabbitmq::message::AmqpMessage;
 use walrelay_core::sink::rabbitmq::port::{AmqpEvent, AmqpPort};
 use walrelay_core::sink::rabbitmq::publish::RabbitSink;
 use walrelay_core::sink::rabbitmq::publisher::Publisher;
-use walrelay_core::sink::{PublishError, PublishLimits, Sink, SinkReport};
+use walrelay_core::sink::{PublishError, Sink, SinkReport};
 
 use self::connection::{Frame, Publish};
 pub use self::counts::RabbitCounts;
@@ -65,8 +65,7 @@ pub(crate) fn sink(
     }
     drop(shared);
     let (life, broker) = (Arc::clone(life), Arc::clone(broker));
-    let limits = None;
-    let port = Port { by, life: Arc::clone(&life), broker, connection, limits };
+    let port = Port { by, life: Arc::clone(&life), broker, connection, publish_until: None };
     Box::new(SimulatedSink { life, sink: RabbitSink::new(publisher, port, seed) })
 }
 
@@ -76,7 +75,7 @@ struct Port {
     life: Arc<Life>,
     broker: SharedBroker,
     connection: Option<u64>,
-    limits: Option<PublishLimits>,
+    publish_until: Option<Instant>,
 }
 
 impl Port {
@@ -108,7 +107,7 @@ impl AmqpPort for Port {
         let now_us = broker.now_us();
         let id = broker.rabbitmq.connect(self.by, &self.life, from % HOSTS, now_us);
         if let Some(connection) = broker.rabbitmq.connections.get_mut(&id) {
-            connection.limits = self.limits;
+            connection.publish_until = self.publish_until;
         }
         self.connection = Some(id);
     }
@@ -138,12 +137,12 @@ impl AmqpPort for Port {
         locked(&self.broker).rabbitmq.next(self.connection?)
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
-        self.limits = Some(limits);
+    fn publish_until(&mut self, until: Instant) {
+        self.publish_until = Some(until);
         let mut broker = locked(&self.broker);
         let connections = &mut broker.rabbitmq.connections;
         if let Some(connection) = self.connection.and_then(|id| connections.get_mut(&id)) {
-            connection.limits = Some(limits);
+            connection.publish_until = Some(until);
         }
     }
 }
@@ -193,8 +192,8 @@ impl Sink for SimulatedSink {
         self.sink.has_room_for(event)
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
-        self.sink.publish_until(limits);
+    fn publish_until(&mut self, until: Instant) {
+        self.sink.publish_until(until);
     }
 
     fn withdraw(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {

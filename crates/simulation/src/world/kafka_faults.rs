@@ -54,6 +54,8 @@ impl World {
                 broker.logs.remove(topic);
                 broker.kafka.recreate(topic, both);
                 self.topic_back_us = Some(soon_us);
+                let found = self.checker.topic_is_anew(topic, &broker);
+                self.violation = self.violation.take().or(found.err());
             }
             _ => {}
         }

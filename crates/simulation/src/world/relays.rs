@@ -269,7 +269,7 @@ impl World {
             && is_after_other
             && self.machines[relay].state_file.is_some()
         {
-            self.checker.excuse_published(&postgres, position);
+            self.checker.pass_over_published(&postgres, position);
         }
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.

@@ -15,8 +15,8 @@ use crate::delivery::flight::Flight;
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::prefix::ConfirmedPrefix;
 use crate::health::Pass;
+use crate::sink::Sink;
 use crate::sink::driver::SinkDriver;
-use crate::sink::{PublishLimits, Sink};
 
 /// The parts of the loop behind the feed: they publish candidates and judge failures.
 pub struct Downstream {
@@ -59,7 +59,7 @@ pub trait Feed {
     fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String>;
 
     /// Until when nobody else can publish the same events.
-    fn publish_limits(&self) -> PublishLimits;
+    fn publish_until(&self) -> Instant;
 
     /// Hands events to the sink until it takes no more. True when there is probably more to read.
     /// With `closing`, only the open transaction is read to its end.

@@ -7,7 +7,6 @@ use super::connection_loss::ConnectionLoss;
 use super::exchanges::Existence;
 use super::message::AmqpMessage;
 use crate::base::readiness::Readiness;
-use crate::sink::PublishLimits;
 
 /// The facts that a login has agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +70,9 @@ pub trait AmqpPort {
     /// The next event that has happened by now.
     fn poll(&mut self, now: Instant) -> Option<AmqpEvent>;
 
-    /// Until when what was handed to [`AmqpPort::send`] may go out.
-    fn publish_until(&mut self, limits: PublishLimits);
+    /// Until when what was handed to [`AmqpPort::send`] may go out, and the rest of a message that the socket
+    /// has taken in part.
+    fn publish_until(&mut self, until: Instant);
 
     /// Writes what was handed over, as far as the connection takes it.
     fn flush(&mut self, _now: Instant) {}

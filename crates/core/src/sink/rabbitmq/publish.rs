@@ -11,7 +11,7 @@ use crate::base::readiness::Readiness;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::KeyHasher;
-use crate::sink::{Failure, PublishError, PublishLimits, Sink, SinkReport};
+use crate::sink::{Failure, PublishError, Sink, SinkReport};
 
 pub struct RabbitSink<P: AmqpPort> {
     publisher: Publisher,
@@ -110,12 +110,12 @@ impl<P: AmqpPort> Sink for RabbitSink<P> {
         self.port.readiness()
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
+    fn publish_until(&mut self, until: Instant) {
         if on(Mutant::RabbitSendsAfterLease) {
             return;
         }
-        self.publisher.publish_until(limits);
-        self.port.publish_until(limits);
+        self.publisher.publish_until(until);
+        self.port.publish_until(until);
     }
 
     fn destination(&self, sequence: Sequence) -> Option<String> {
@@ -125,7 +125,7 @@ impl<P: AmqpPort> Sink for RabbitSink<P> {
     }
 
     fn withdraw(&mut self, now: Instant, reports: &mut Vec<SinkReport>) {
-        self.publish_until(PublishLimits { begin_until: now, finish_until: now });
+        self.publish_until(now);
         let mut known = Vec::new();
         self.collect(now, &mut known);
         let is_confirmed = |report: &SinkReport| matches!(report, SinkReport::Confirmed(_));

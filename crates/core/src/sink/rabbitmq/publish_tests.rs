@@ -54,7 +54,7 @@ struct ModelBroker {
     /// In the order in which it came to be there.
     stored: Vec<u64>,
     refused_once: BTreeSet<u64>,
-    limits: Option<PublishLimits>,
+    publish_until: Option<Instant>,
 }
 
 impl ModelBroker {
@@ -203,8 +203,8 @@ impl AmqpPort for ModelBroker {
         self.events.pop_front()
     }
 
-    fn publish_until(&mut self, limits: PublishLimits) {
-        self.limits = Some(limits);
+    fn publish_until(&mut self, until: Instant) {
+        self.publish_until = Some(until);
     }
 }
 
@@ -321,7 +321,7 @@ fn the_sink_says_what_its_publisher_knows() {
     assert_eq!(known, [SinkReport::Confirmed(1)]);
     assert_eq!(poll(&mut sink, 6), []);
     let port = sink.port();
-    assert_eq!(port.limits, Some(PublishLimits { begin_until: at, finish_until: at }));
+    assert_eq!(port.publish_until, Some(at));
     assert!(port.on_the_way.is_empty());
 }
 
@@ -352,7 +352,7 @@ impl AmqpPort for RefusingPort {
         (!self.waited.is_empty() && std::mem::take(&mut self.is_connecting)).then(refused)
     }
 
-    fn publish_until(&mut self, _limits: PublishLimits) {}
+    fn publish_until(&mut self, _until: Instant) {}
 
     fn wait(&mut self, patience: Duration) -> Option<Instant> {
         self.waited.push(patience);

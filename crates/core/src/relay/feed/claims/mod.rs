@@ -25,7 +25,7 @@ use crate::polling::claim_lease::ClaimLease;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::ports::ClaimWorkers;
-use crate::sink::{PublishLimits, Sink};
+use crate::sink::Sink;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
@@ -193,9 +193,8 @@ impl Feed for ClaimFeed {
         self.gives_back.then(|| "its claims were not renewed in time".to_owned())
     }
 
-    fn publish_limits(&self) -> PublishLimits {
-        let until = self.lease.until();
-        PublishLimits { begin_until: until, finish_until: until }
+    fn publish_until(&self) -> Instant {
+        self.lease.until()
     }
 
     fn intake(

@@ -55,8 +55,8 @@ pub(super) struct SessionLease {
     ended_at: Option<Instant>,
     /// The time that the clock has missed since the times above.
     missed: MissedTime,
-    /// The walsender has ended. As after any other end of a session, what is in flight may be published
-    /// until the lease expires.
+    /// The walsender has ended. As after any other end of a session, confirms of what is in flight count until
+    /// the lease expires.
     is_walsender_gone: bool,
     /// When Postgres was asked last, and whether the answer is outstanding.
     asked: Option<(Instant, bool)>,
@@ -98,7 +98,8 @@ impl SessionLease {
         }
     }
 
-    /// The session has ended. What was sent to the broker may be published until the lease expires.
+    /// The session has ended. Nothing more is sent to the broker, and what it has may be confirmed until the
+    /// lease expires.
     pub(super) fn session_ended(&mut self, now: Instant) {
         self.walsender = None;
         self.ended_at.get_or_insert(now);

@@ -36,7 +36,7 @@ use crate::relay::admit::Admission;
 use crate::relay::control::{OpenedSession, SessionNews, SessionRequest, StopFlags};
 use crate::relay::ports::{CatalogLink, Clock, Counter, Database, Meters, SessionLink, StopKeeper};
 use crate::relay::{failure_policy::FailurePolicy, faults};
-use crate::sink::{PublishLimits, Sink};
+use crate::sink::Sink;
 use crate::source::progress::Signature;
 use crate::source::settings::SourceSettings;
 use crate::source::sightings::Sightings;
@@ -304,13 +304,8 @@ impl Feed for SlotFeed {
         })
     }
 
-    fn publish_limits(&self) -> PublishLimits {
-        let (begin_until, until) = (self.lease.send_until(), self.lease.until());
-        // Without a session, a peer that is there may have the slot already: what is finished now would be
-        // stored behind its events.
-        let may_be_late = begin_until < until && self.sightings.has_peer();
-        let finishes = !may_be_late || on(Mutant::FinishesBesidePeer);
-        PublishLimits { begin_until, finish_until: if finishes { until } else { begin_until } }
+    fn publish_until(&self) -> Instant {
+        self.lease.send_until()
     }
 
     fn intake(

@@ -25,7 +25,7 @@ use crate::base::random::{Random, Salt};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::mutants::{Mutant, on};
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
-use crate::sink::{Failure, PublishLimits, SinkReport};
+use crate::sink::{Failure, SinkReport};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -86,7 +86,7 @@ pub struct Publisher {
     /// A question has had no answer for longer than [`patience::ANSWER_WITHIN`].
     overdue: bool,
     status: PublisherStatus,
-    publish_until: Option<PublishLimits>,
+    publish_until: Option<Instant>,
     /// Why events wait, as it was reported last.
     waiting_reason: Option<String>,
     /// How many channels of a connection are published on.
@@ -147,12 +147,12 @@ impl Publisher {
     }
 
     /// Sets the time after which no message is sent, until a later time is given.
-    pub fn publish_until(&mut self, limits: PublishLimits) {
-        self.publish_until = Some(limits);
+    pub fn publish_until(&mut self, until: Instant) {
+        self.publish_until = Some(until);
     }
 
     fn may_not_begin(&self, now: Instant) -> bool {
-        self.publish_until.is_some_and(|limits| now >= limits.begin_until)
+        self.publish_until.is_some_and(|until| now >= until)
     }
 
     pub fn publish(&mut self, sequence: Sequence, message: AmqpMessage) {

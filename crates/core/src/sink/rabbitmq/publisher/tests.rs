@@ -56,7 +56,7 @@ impl AmqpPort for NotedPort {
         None
     }
 
-    fn publish_until(&mut self, _limits: PublishLimits) {}
+    fn publish_until(&mut self, _until: Instant) {}
 }
 
 struct Fixture {
@@ -437,16 +437,14 @@ fn an_answer_to_nothing_ends_the_connection() {
 #[test]
 fn nothing_is_begun_after_the_time_for_it() {
     let mut fixture = Fixture::connected();
-    let begin_until = fixture.now + SECOND;
-    let limits = PublishLimits { begin_until, finish_until: begin_until + SECOND };
-    fixture.publisher.publish_until(limits);
+    fixture.publisher.publish_until(fixture.now + SECOND);
     fixture.publish(&[1]);
     assert_eq!(fixture.sent(), ["1"]);
     fixture.pass(SECOND);
     fixture.publish(&[2]);
     assert_eq!(fixture.sent(), Vec::<String>::new());
     // WHEN it gets more time THEN it goes on
-    fixture.publisher.publish_until(PublishLimits { begin_until: fixture.now + SECOND, ..limits });
+    fixture.publisher.publish_until(fixture.now + SECOND);
     fixture.advance();
     assert_eq!(fixture.sent(), ["2"]);
     assert_eq!(fixture.confirm(3, true), confirmed(1..=2));
@@ -584,10 +582,10 @@ fn messages_flow_unless_the_broker_or_the_relay_forbids_it() {
     assert!(!publisher.flows(began + SECOND));
     assert!(publisher.flows(began + 3 * SECOND));
     // WHEN another relay may have taken over
-    let begin_until = began + 3 * SECOND;
-    publisher.publish_until(PublishLimits { begin_until, finish_until: begin_until });
-    assert!(!publisher.flows(begin_until));
+    let until = began + 3 * SECOND;
+    publisher.publish_until(until);
+    assert!(!publisher.flows(until));
     publisher.publish_until = None;
-    publisher.set_blocked(true, begin_until);
+    publisher.set_blocked(true, until);
     assert!(!publisher.flows(began + 10 * SECOND));
 }
