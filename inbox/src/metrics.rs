@@ -74,23 +74,16 @@ impl Metrics {
         Ok(metrics)
     }
 
-    /// In place of those of an earlier inbox of the consumer in this process.
     fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        for earlier in self.collectors() {
-            let _was_there = registry.unregister(earlier).is_ok();
-        }
-        self.collectors().into_iter().try_for_each(|metric| registry.register(metric))
-    }
-
-    fn collectors(&self) -> [Box<dyn Collector>; 6] {
-        [
+        let all: [Box<dyn Collector>; 6] = [
             Box::new(self.messages.clone()),
             Box::new(self.processing_seconds.clone()),
             Box::new(self.duplicates.clone()),
             Box::new(self.retries.clone()),
             Box::new(self.dead_letters.clone()),
             Box::new(self.held_lanes.clone()),
-        ]
+        ];
+        all.into_iter().try_for_each(|metric| registry.register(metric))
     }
 
     /// A message was settled.
@@ -113,23 +106,5 @@ impl Metrics {
 
     pub(crate) fn processed_in(&self, took: Duration) {
         self.processing_seconds.observe(took.as_secs_f64());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_later_inbox_of_the_consumer_shows_its_own_metrics() {
-        let registry = Registry::new();
-        let settings = Settings::new("billing", "postgres://app@localhost/app").registry(&registry);
-        for duplicates in [3, 1] {
-            let metrics = Metrics::new(&settings).unwrap();
-            metrics.duplicates.inc_by(duplicates);
-            let shown = registry.gather();
-            let found = shown.iter().find(|it| it.name() == "consumer_duplicates_total").unwrap();
-            assert_eq!(found.get_metric()[0].get_counter().get_value(), duplicates as f64);
-        }
     }
 }

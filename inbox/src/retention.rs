@@ -1,6 +1,6 @@
 //! Removes old rows of `processed_messages`, in batches, so that no statement locks or writes much.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tokio_postgres::Client;
 
@@ -13,7 +13,7 @@ use crate::time::backoff;
 const REMOVE: &str = "
 WITH old AS MATERIALIZED (
     SELECT ctid AS row_at, message_id, dead_replays FROM processed_messages
-    WHERE consumer = $1 AND processed_at < coalesce($4, now()) - make_interval(secs => $2)
+    WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)
     ORDER BY processed_at LIMIT $3
 ), late AS (
     DELETE FROM deferred_messages AS gone USING old
@@ -24,15 +24,9 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
-/// For so long after the start, or for ten intervals, whichever is shorter, the age of a row counts until
-/// the consumer was last at work: the rows of messages that are delivered again after an outage must be
-/// there still, however long that was. A process that always ends sooner removes some as well.
-const CATCHES_UP_FOR: Duration = Duration::from_secs(10 * 60);
-
-/// Before this process was started, and others that may have been shortly before.
-const LAST_AT_WORK: &str = "
-SELECT max(processed_at) FROM processed_messages
-WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)";
+/// The first rows are removed so long after the start, or after ten intervals, whichever is shorter. After
+/// a long outage the rows of messages that are delivered again may be old, and must be there still.
+const FIRST_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {
@@ -56,9 +50,9 @@ impl Retention {
 
     pub(crate) async fn run(self) {
         let mut backoff = backoff();
-        let began = Instant::now();
+        tokio::time::sleep(self.interval.saturating_mul(10).min(FIRST_AFTER)).await;
         loop {
-            match self.remove_old_rows(began).await {
+            match self.remove_old_rows().await {
                 Ok(()) => {
                     backoff.succeeded();
                     tokio::time::sleep(self.interval).await;
@@ -77,20 +71,10 @@ impl Retention {
     }
 
     /// On a connection that is open only meanwhile.
-    pub(crate) async fn remove_old_rows(&self, began: Instant) -> Result<(), Outage> {
+    async fn remove_old_rows(&self) -> Result<(), Outage> {
         let client = in_time(self.database.connect()).await?;
-        let catches_up_for = self.interval.saturating_mul(10).min(CATCHES_UP_FOR);
-        let mut until = None;
-        if began.elapsed() < catches_up_for {
-            let before = (began.elapsed() + catches_up_for).as_secs_f64();
-            let last = client.query_one(LAST_AT_WORK, &[&self.consumer, &before]).await?;
-            until = last.get::<_, Option<SystemTime>>(0);
-            if until.is_none() {
-                return Ok(());
-            }
-        }
         loop {
-            let removed = self.remove_batch(&client, until).await?;
+            let removed = self.remove_batch(&client).await?;
             if removed < u64::from(self.rows_max) {
                 return Ok(());
             }
@@ -98,12 +82,33 @@ impl Retention {
         }
     }
 
-    async fn remove_batch(
-        &self,
-        client: &Client,
-        until: Option<SystemTime>,
-    ) -> Result<u64, Outage> {
+    async fn remove_batch(&self, client: &Client) -> Result<u64, Outage> {
         let (age, rows_max) = (self.age.as_secs_f64(), i64::from(self.rows_max));
-        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max, &until]).await?)
+        Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_removed_before_redeliveries_had_time_to_come() {
+        // GIVEN a process that starts, perhaps after a long outage
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://app@{}/app", listener.local_addr().unwrap());
+        let pause = Duration::from_millis(20);
+        let settings = Settings::new("billing", url).retention_batches(pause, 1);
+        let retention = Retention::new(&settings, Database::new(&settings).unwrap());
+        let began = Instant::now();
+        let running = tokio::spawn(retention.run());
+        // WHEN it connects for the first time THEN several intervals have passed
+        listener.accept().await.unwrap();
+        assert!(began.elapsed() >= 10 * pause, "{:?}", began.elapsed());
+        running.abort();
     }
 }

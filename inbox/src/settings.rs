@@ -93,9 +93,8 @@ impl Settings {
         self
     }
 
-    /// How often old rows are removed (default 1 min), and how many in one statement (1,000). For the
-    /// first ten intervals, but no longer than ten minutes, the age of a row counts until the consumer was
-    /// last at work.
+    /// How often old rows are removed (default 1 min), and how many in one statement (1,000). The
+    /// first time is after ten intervals, but no later than ten minutes after the start.
     pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
         self.retention_interval = interval;
         self.retention_rows_max = rows_max;
@@ -117,8 +116,7 @@ impl Settings {
         self
     }
 
-    /// Where the metrics are registered, in place of those of an earlier inbox of this service: two that
-    /// run at the same time need two registries.
+    /// Where the metrics are registered.
     pub fn registry(mut self, registry: &Registry) -> Settings {
         self.registry = Some(registry.clone());
         self

@@ -21,8 +21,6 @@ pub type ConnectAmqp =
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 /// A connection on which nothing was heard for twice as long is taken for dead.
 const HEARTBEAT_S: u16 = 10;
-/// A queue with replicas may need some time for a leader.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Codes of AMQP.
@@ -93,18 +91,8 @@ pub(super) async fn open(
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         Ok(Connection::connect_uri(uri, properties).await?)
     };
-    timeout(CONNECT_WITHIN, connecting).await.map_err(|_| late(CONNECT_WITHIN))?
-}
-
-/// The answer of a broker that has taken the connection.
-pub(super) async fn answered<T>(
-    request: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Loss> {
-    Ok(timeout(ANSWER_WITHIN, request).await.map_err(|_| late(ANSWER_WITHIN))??)
-}
-
-fn late(within: Duration) -> Loss {
-    Loss::of(format!("RabbitMQ did not answer within {} s", within.as_secs()))
+    let late = || Loss::of(format!("no answer within {} s", CONNECT_WITHIN.as_secs()));
+    timeout(CONNECT_WITHIN, connecting).await.map_err(|_| late())?
 }
 
 pub(super) async fn close(connection: &Connection) {

@@ -7,7 +7,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::connection::{Loss, answered, close, open, short};
+use super::connection::{Loss, close, open, short};
 use super::{RabbitMq, dead_letter_exchange, dead_letter_queue, retry_queue};
 use crate::settings::Level;
 use crate::{InboxError, Settings};
@@ -20,12 +20,13 @@ pub(super) async fn make(rabbit: &RabbitMq, settings: &Settings) -> Result<(), I
     let refused = |loss: Loss| InboxError::broker("connecting to RabbitMQ", loss.text);
     let connection = open(rabbit, &settings.service, "init").await.map_err(refused)?;
     let making = async {
-        let channel = made("opening a channel", connection.create_channel()).await?;
+        let opened = connection.create_channel().await;
+        let channel = opened.map_err(|error| InboxError::broker("opening a channel", error))?;
         Setup { rabbit, settings, channel }.make().await
     };
-    let outcome = making.await;
+    let made = making.await;
     close(&connection).await;
-    outcome
+    made
 }
 
 struct Setup<'a> {
@@ -64,7 +65,8 @@ impl Setup<'_> {
                 ExchangeBindOptions::default(),
                 FieldTable::default(),
             );
-            made(&format!("binding exchange {service} to {source} by {pattern:?}"), bind).await?;
+            let what = || format!("binding exchange {service} to {source} by {pattern:?}");
+            bind.await.map_err(|error| InboxError::broker(what(), error))?;
         }
         Ok(())
     }
@@ -76,15 +78,19 @@ impl Setup<'_> {
         let kind = ExchangeKind::Topic;
         let asked =
             self.channel.exchange_declare(short(source), kind, options, FieldTable::default());
-        made(&format!("exchange {source}, which `walrelay init` makes"), asked).await
+        let what = || format!("exchange {source}, which `walrelay init` makes");
+        asked.await.map_err(|error| InboxError::broker(what(), error))
     }
 
     async fn fanout(&self, name: &str) -> Result<(), InboxError> {
         let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let (name, kind) = (short(name), ExchangeKind::Fanout);
-        let what = format!("making exchange {name}");
-        let declare = self.channel.exchange_declare(name, kind, options, FieldTable::default());
-        made(&what, declare).await
+        let made = self.channel.exchange_declare(
+            short(name),
+            ExchangeKind::Fanout,
+            options,
+            FieldTable::default(),
+        );
+        made.await.map_err(|error| InboxError::broker(format!("making exchange {name}"), error))
     }
 
     async fn queue(
@@ -93,21 +99,14 @@ impl Setup<'_> {
         exchange: &str,
         arguments: FieldTable,
     ) -> Result<(), InboxError> {
-        let what = format!("making queue {name}");
+        let failed = |error| InboxError::broker(format!("making queue {name}"), error);
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
-        made(&what, self.channel.queue_declare(short(name), options, arguments)).await?;
+        self.channel.queue_declare(short(name), options, arguments).await.map_err(failed)?;
         let (queue, exchange, any) = (short(name), short(exchange), short(""));
         let options = QueueBindOptions::default();
-        let bind = self.channel.queue_bind(queue, exchange, any, options, FieldTable::default());
-        made(&what, bind).await
+        let bound = self.channel.queue_bind(queue, exchange, any, options, FieldTable::default());
+        bound.await.map_err(failed)
     }
-}
-
-async fn made<T>(
-    what: &str,
-    request: impl Future<Output = Result<T, lapin::Error>>,
-) -> Result<T, InboxError> {
-    answered(request).await.map_err(|loss| InboxError::broker(what, loss.text))
 }
 
 /// A message waits its time, and goes to exchange SERVICE with its routing key. At least once: the

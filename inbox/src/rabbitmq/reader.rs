@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::RabbitMq;
-use super::connection::{Loss, answered, close, open, short};
+use super::connection::{Loss, close, open, short};
 use super::delivery::{AckToken, ChannelState, NO_TAG, message};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
@@ -132,11 +132,11 @@ struct Reader {
 impl Reader {
     async fn open(rabbit: &RabbitMq, settings: &Settings, prefetch: u16) -> Result<Reader, Loss> {
         let connection = ReadConnection(open(rabbit, &settings.service, "inbox").await?);
-        let channel = answered(connection.0.create_channel()).await?;
-        answered(channel.basic_qos(prefetch, BasicQosOptions::default())).await?;
+        let channel = connection.0.create_channel().await?;
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         let (queue, options) = (short(&settings.service), BasicConsumeOptions::default());
         let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
-        let deliveries = answered(consuming).await?;
+        let deliveries = consuming.await?;
         let (acks, settled) = unbounded_channel();
         let state = ChannelState::new(acks);
         let acknowledging = tokio::spawn(acknowledge(channel.clone(), settled));

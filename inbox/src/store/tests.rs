@@ -1,7 +1,6 @@
 //! The statements run against a real Postgres, each test with a consumer of its own.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use bytes::Bytes;
 use tokio_postgres::NoTls;
@@ -11,7 +10,6 @@ use super::*;
 use crate::Settings;
 use crate::connection::Database;
 use crate::message::Received;
-use crate::retention::Retention;
 
 #[test]
 fn a_long_key_is_stored_short_and_distinct() {
@@ -37,33 +35,6 @@ async fn store(consumer: &str) -> Store {
     tokio::spawn(async move { drop(connection.await) });
     client.batch_execute(TABLES).await.unwrap();
     Store::open(client, consumer).await.unwrap()
-}
-
-#[tokio::test]
-#[ignore = "needs PostgreSQL: make test"]
-async fn after_an_outage_rows_are_kept_until_redeliveries_had_time_to_come() {
-    // GIVEN a consumer that was not at work for three days, and another process of it that has begun
-    let store = store("outage").await;
-    let hour = 60 * MINUTE;
-    let ages = [74 * hour, 72 * hour + hour / 2, 72 * hour, MINUTE];
-    for age in ages {
-        let age = age.as_secs();
-        let row = format!("('outage', 'of {age}', now() - interval '{age} s')");
-        let sql = format!("INSERT INTO processed_messages VALUES {row}");
-        store.client.batch_execute(&sql).await.unwrap();
-    }
-    let settings = Settings::new("outage", postgres_url()).retention(hour);
-    let retention = Retention::new(&settings, Database::new(&settings).unwrap());
-    let left = async || {
-        let rows = "SELECT count(*) FROM processed_messages WHERE consumer = 'outage'";
-        store.client.query_one(rows, &[]).await.unwrap().get::<_, i64>(0)
-    };
-    // WHEN a process starts THEN what was old when the consumer was last at work is removed
-    retention.remove_old_rows(Instant::now()).await.unwrap();
-    assert_eq!(left().await, 3);
-    // WHEN redeliveries had time to come THEN the rest of what is old
-    retention.remove_old_rows(Instant::now() - 10 * MINUTE).await.unwrap();
-    assert_eq!(left().await, 1);
 }
 
 /// A message of key `a`; `replays` is how often its dead letter was replayed.
