@@ -30,6 +30,8 @@ mod settings;
 mod source;
 mod span;
 mod store;
+#[cfg(test)]
+mod testing;
 mod time;
 mod waiting;
 

@@ -1,12 +1,13 @@
 //! Removes old rows of `processed_messages`, in batches, so that no statement locks or writes much.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 
 use crate::connection::{Database, Outage, in_time};
 use crate::settings::Settings;
-use crate::time::backoff;
+use crate::time::{backoff, random_below};
 
 /// With the rows of `deferred_messages` that came too late ([`crate::store`]): they would count
 /// again once their message is not known to be processed.
@@ -24,9 +25,18 @@ DELETE FROM processed_messages WHERE ctid = ANY (ARRAY(SELECT row_at FROM old))
     -- Once more: a replay may have renewed the row while this waited for it.
     AND processed_at < now() - make_interval(secs => $2)";
 
-/// The first rows are removed so long after the start, or after ten intervals, whichever is shorter. After
-/// a long outage the rows of messages that are delivered again may be old, and must be there still.
-const FIRST_AFTER: Duration = Duration::from_secs(10 * 60);
+/// The seconds since the last message that was processed more than `$2` seconds ago.
+const SILENCE: &str = "
+SELECT extract(epoch FROM now() - max(processed_at))::float8 FROM processed_messages
+WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)";
+
+/// A process is young for so long, or for ten intervals, whichever is shorter. After a long outage the rows
+/// of messages that are delivered again may be old, and must be there still. So a young process counts the
+/// age of a row from the last message before it. It does remove rows, because it may never be older.
+const YOUNG_FOR: Duration = Duration::from_secs(10 * 60);
+/// The first rows are removed at a random time within this, or within an interval if that is shorter:
+/// processes that start together do not all do it at once.
+const FIRST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs until it is dropped.
 pub(crate) struct Retention {
@@ -50,9 +60,11 @@ impl Retention {
 
     pub(crate) async fn run(self) {
         let mut backoff = backoff();
-        tokio::time::sleep(self.interval.saturating_mul(10).min(FIRST_AFTER)).await;
+        let began = Instant::now();
+        tokio::time::sleep(random_below(self.interval.min(FIRST_WITHIN))).await;
         loop {
-            match self.remove_old_rows().await {
+            let is_young = began.elapsed() < self.young_for();
+            match self.remove_old_rows(is_young).await {
                 Ok(()) => {
                     backoff.succeeded();
                     tokio::time::sleep(self.interval).await;
@@ -70,11 +82,24 @@ impl Retention {
         }
     }
 
+    fn young_for(&self) -> Duration {
+        self.interval.saturating_mul(10).min(YOUNG_FOR)
+    }
+
     /// On a connection that is open only meanwhile.
-    async fn remove_old_rows(&self) -> Result<(), Outage> {
+    async fn remove_old_rows(&self, is_young: bool) -> Result<(), Outage> {
         let client = in_time(self.database.connect()).await?;
+        let mut age = self.age.as_secs_f64();
+        if is_young {
+            let params: [&(dyn ToSql + Sync); 2] =
+                [&self.consumer, &self.young_for().as_secs_f64()];
+            match client.query_one(SILENCE, &params).await?.try_get::<_, Option<f64>>(0)? {
+                Some(silence) => age += silence,
+                None => return Ok(()),
+            }
+        }
         loop {
-            let removed = self.remove_batch(&client).await?;
+            let removed = self.remove_batch(&client, age).await?;
             if removed < u64::from(self.rows_max) {
                 return Ok(());
             }
@@ -82,33 +107,70 @@ impl Retention {
         }
     }
 
-    async fn remove_batch(&self, client: &Client) -> Result<u64, Outage> {
-        let (age, rows_max) = (self.age.as_secs_f64(), i64::from(self.rows_max));
+    async fn remove_batch(&self, client: &Client, age: f64) -> Result<u64, Outage> {
+        let rows_max = i64::from(self.rows_max);
         Ok(client.execute(REMOVE, &[&self.consumer, &age, &rows_max]).await?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::testing;
 
     #[tokio::test]
-    async fn nothing_is_removed_before_redeliveries_had_time_to_come() {
-        // GIVEN a process that starts, perhaps after a long outage
+    async fn the_first_rows_are_removed_soon_after_the_start() {
+        // GIVEN a process that may end before it is ten intervals old
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("postgres://app@{}/app", listener.local_addr().unwrap());
-        let pause = Duration::from_millis(20);
-        let settings = Settings::new("billing", url).retention_batches(pause, 1);
+        let interval = Duration::from_secs(1);
+        let settings = Settings::new("billing", url).retention_batches(interval, 1);
         let retention = Retention::new(&settings, Database::new(&settings).unwrap());
         let began = Instant::now();
         let running = tokio::spawn(retention.run());
-        // WHEN it connects for the first time THEN several intervals have passed
+        // WHEN it starts THEN it connects within an interval
         listener.accept().await.unwrap();
-        assert!(began.elapsed() >= 10 * pause, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 10 * interval, "{:?}", began.elapsed());
         running.abort();
+    }
+
+    #[tokio::test]
+    #[ignore = "needs PostgreSQL: make test"]
+    async fn a_young_process_keeps_the_rows_of_messages_that_come_again_after_an_outage() {
+        let client = testing::client().await;
+        let url = testing::postgres_url();
+        let day = Duration::from_secs(24 * 60 * 60);
+        let settings = Settings::new("away", url).retention(7 * day);
+        let retention = Retention::new(&settings, Database::new(&settings).unwrap());
+        let rows = async || {
+            let sql =
+                "SELECT message_id FROM processed_messages WHERE consumer = 'away' ORDER BY 1";
+            let rows = client.query(sql, &[]).await.unwrap();
+            rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
+        };
+        // GIVEN no row at all THEN there is nothing to remove
+        retention.remove_old_rows(true).await.unwrap();
+        // GIVEN rows from before an outage of eight days, and what was processed since
+        let made = "INSERT INTO processed_messages (consumer, message_id, processed_at) VALUES
+            ('away', 'a-before', now() - interval '15 days 1 hour'),
+            ('away', 'b-before', now() - interval '14 days 23 hours'),
+            ('away', 'c-last', now() - interval '8 days'),
+            ('away', 'd-since', now() - interval '9 minutes')";
+        client.batch_execute(made).await.unwrap();
+        // WHEN a young process removes rows THEN their age is counted from the beginning of the outage
+        retention.remove_old_rows(true).await.unwrap();
+        assert_eq!(rows().await, ["b-before", "c-last", "d-since"]);
+        // WHEN it is older, or messages have been processed for longer, THEN it is counted from now
+        let later =
+            "UPDATE processed_messages SET processed_at = processed_at - interval '2 minutes'
+            WHERE message_id = 'd-since'";
+        client.batch_execute(later).await.unwrap();
+        retention.remove_old_rows(true).await.unwrap();
+        assert_eq!(rows().await, ["d-since"]);
+        client.batch_execute(made.replace("d-since", "e-since").as_str()).await.unwrap();
+        retention.remove_old_rows(false).await.unwrap();
+        assert_eq!(rows().await, ["d-since", "e-since"]);
     }
 }

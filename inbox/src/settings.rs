@@ -94,7 +94,9 @@ impl Settings {
     }
 
     /// How often old rows are removed (default 1 min), and how many in one statement (1,000). The
-    /// first time is after ten intervals, but no later than ten minutes after the start.
+    /// first time is at random within an interval, but no later than a minute after the start. In the
+    /// first ten intervals, but no longer than ten minutes, the age of a row is counted from the last
+    /// message that was processed before so long.
     pub fn retention_batches(mut self, interval: Duration, rows_max: u32) -> Settings {
         self.retention_interval = interval;
         self.retention_rows_max = rows_max;

@@ -50,8 +50,15 @@ impl Reminder {
 
 /// Pauses of 5 s at most. Many processes do not come back at once.
 pub(crate) fn backoff() -> Backoff {
-    let seed = u64::from(unix_now().subsec_nanos());
-    Backoff::seeded(Duration::from_millis(50), Duration::from_secs(5), seed)
+    Backoff::seeded(Duration::from_millis(50), Duration::from_secs(5), seed())
+}
+
+pub(crate) fn random_below(most: Duration) -> Duration {
+    Backoff::seeded(most, most, seed()).next_delay()
+}
+
+fn seed() -> u64 {
+    u64::from(unix_now().subsec_nanos())
 }
 
 #[cfg(test)]

@@ -1,15 +1,12 @@
 //! The statements run against a real Postgres, each test with a consumer of its own.
 
-use std::sync::OnceLock;
-
 use bytes::Bytes;
-use tokio_postgres::NoTls;
-use walrelay_harness::{Postgres, PostgresOptions};
 
 use super::*;
 use crate::Settings;
 use crate::connection::Database;
 use crate::message::Received;
+use crate::testing;
 
 #[test]
 fn a_long_key_is_stored_short_and_distinct() {
@@ -21,20 +18,10 @@ fn a_long_key_is_stored_short_and_distinct() {
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
-const TABLES: &str = include_str!("../../sql/inbox.sql");
 const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
-fn postgres_url() -> String {
-    static POSTGRES: OnceLock<Postgres> = OnceLock::new();
-    let postgres = POSTGRES.get_or_init(|| Postgres::start(PostgresOptions::default()).unwrap());
-    postgres.url("postgres")
-}
-
 async fn store(consumer: &str) -> Store {
-    let (client, connection) = tokio_postgres::connect(&postgres_url(), NoTls).await.unwrap();
-    tokio::spawn(async move { drop(connection.await) });
-    client.batch_execute(TABLES).await.unwrap();
-    Store::open(client, consumer).await.unwrap()
+    Store::open(testing::client().await, consumer).await.unwrap()
 }
 
 /// A message of key `a`; `replays` is how often its dead letter was replayed.
@@ -218,7 +205,7 @@ async fn a_late_confirmation_does_not_count_for_a_further_replay() {
 async fn a_session_does_not_confirm_what_it_may_lose() {
     // GIVEN a database whose sessions do not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
-        let url = format!("{}?options=-csynchronous_commit%3D{set}", postgres_url());
+        let url = format!("{}?options=-csynchronous_commit%3D{set}", testing::postgres_url());
         // WHEN the inbox connects THEN a commit that is reported lasts
         let database = Database::new(&Settings::new("durable", url)).unwrap();
         let client = database.connect().await.unwrap();
