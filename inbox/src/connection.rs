@@ -1,8 +1,11 @@
 //! The connection of a lane to the consumer's database: opened when it is needed, and again after
 //! each loss.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+use tokio::time::sleep;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -13,6 +16,8 @@ use crate::settings::{Connect, Settings};
 use crate::store::Store;
 
 pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A connection whose client is dropped while Postgres has not answered is closed after this.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// The other way round: the server notices after 30 s that this host has vanished, and rolls back.
 /// Until then others wait for the messages that it was handling; by default that is two hours.
 const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
@@ -41,6 +46,56 @@ pub(crate) struct Database {
     config: Config,
     plain: Option<PlainConnector>,
     connect: Option<Connect>,
+}
+
+/// A client whose connection is closed when it is dropped, also if Postgres does not answer. That of
+/// [`Settings::connect`] is driven by a task of the user, which ends when the answer has come.
+pub(crate) struct OwnClient {
+    client: Client,
+    _alive: Option<oneshot::Sender<()>>,
+}
+
+impl OwnClient {
+    fn driven(client: Client, connection: impl Future + Send + 'static) -> OwnClient {
+        let (alive, dropped) = oneshot::channel();
+        tokio::spawn(drive(connection, dropped));
+        OwnClient { client, _alive: Some(alive) }
+    }
+}
+
+impl From<Client> for OwnClient {
+    fn from(client: Client) -> OwnClient {
+        OwnClient { client, _alive: None }
+    }
+}
+
+impl Deref for OwnClient {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl DerefMut for OwnClient {
+    fn deref_mut(&mut self) -> &mut Client {
+        &mut self.client
+    }
+}
+
+/// Exchanges the messages of a connection until it ends, or its client is dropped: otherwise the connection
+/// would stay open until the answer has come, and each new attempt would make another one.
+async fn drive(connection: impl Future, dropped: oneshot::Receiver<()>) {
+    let is_over = async {
+        drop(dropped.await);
+        // For a rollback on its way.
+        sleep(CLOSE_WITHIN).await;
+    };
+    tokio::select! {
+        // Its error reaches the client, whose requests then fail.
+        _ended = connection => {}
+        () = is_over => {}
+    }
 }
 
 /// Why nothing can be done now. It is no failure of a message.
@@ -75,19 +130,16 @@ impl Database {
     }
 
     /// Waits for as long as a server that accepts the connection says nothing.
-    pub(crate) async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
-        // The error of a connection reaches the client, whose requests then fail.
+    pub(crate) async fn connect(&self) -> Result<OwnClient, tokio_postgres::Error> {
         let client = match (&self.connect, &self.plain) {
-            (Some(connect), _) => connect().await?,
+            (Some(connect), _) => connect().await?.into(),
             (None, Some(plain)) => {
                 let (client, connection) = self.config.connect(plain.clone()).await?;
-                tokio::spawn(async move { drop(connection.await) });
-                client
+                OwnClient::driven(client, connection)
             }
             (None, None) => {
                 let (client, connection) = self.config.connect(NoTls).await?;
-                tokio::spawn(async move { drop(connection.await) });
-                client
+                OwnClient::driven(client, connection)
             }
         };
         client.batch_execute(&format!("{NOTICE_LOST_CLIENT}; {COMMIT_DURABLY}")).await?;
@@ -154,6 +206,30 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    #[ignore = "needs PostgreSQL: make test"]
+    async fn a_session_that_is_given_up_unanswered_is_closed() {
+        // GIVEN a server that notices when the other end of a connection is closed
+        let options = "options=-cclient_connection_check_interval%3D50ms";
+        let url = format!("{}?{options}", testing::postgres_url());
+        let database = Database::new(&Settings::new("given-up", url)).unwrap();
+        let admin = testing::client().await;
+        // WHEN the answer of a session is not waited for, and it is dropped
+        let client = database.connect().await.unwrap();
+        let asking = client.batch_execute("SELECT pg_catalog.pg_sleep(600)");
+        assert!(tokio::time::timeout(Duration::from_millis(200), asking).await.is_err());
+        drop(client);
+        // THEN its process ends, and with it what that has locked
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'given-up'";
+        let gone = async {
+            while admin.query_one(count, &[]).await.unwrap().get::<_, i64>(0) > 0 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("the process ends");
+    }
 
     #[test]
     fn a_url_that_leads_nowhere_is_refused() {

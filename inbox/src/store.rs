@@ -20,8 +20,9 @@
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, Error, Statement, Transaction};
+use tokio_postgres::{Error, Statement, Transaction};
 
+use crate::connection::OwnClient;
 use crate::message::{Message, stable_hash};
 
 /// One round trip decides what a delivery is. `$4` is the number of the copy, 0 for an original;
@@ -127,7 +128,7 @@ pub(crate) enum Change {
 
 /// A session with what it has prepared.
 pub(crate) struct Store {
-    client: Client,
+    client: OwnClient,
     consumer: String,
     statements: Statements,
 }
@@ -141,7 +142,7 @@ struct Statements {
 }
 
 impl Store {
-    pub(crate) async fn open(client: Client, consumer: &str) -> Result<Store, Error> {
+    pub(crate) async fn open(client: OwnClient, consumer: &str) -> Result<Store, Error> {
         let statements = Statements {
             claim: client.prepare(CLAIM).await?,
             defer: client.prepare(DEFER).await?,

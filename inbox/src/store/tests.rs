@@ -21,7 +21,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DEFER_FIRST: Change = Change::Defer { level: 1, attempts: 1, wait: MINUTE };
 
 async fn store(consumer: &str) -> Store {
-    Store::open(testing::client().await, consumer).await.unwrap()
+    Store::open(testing::client().await.into(), consumer).await.unwrap()
 }
 
 /// A message of key `a`; `replays` is how often its dead letter was replayed.
