@@ -83,7 +83,7 @@ pub(super) async fn open(
 ) -> Result<Connection, Loss> {
     let connecting = async {
         if let Some(connect) = &rabbit.connect {
-            return Ok(connect().await?);
+            return Ok::<_, Loss>(connect().await?);
         }
         let mut uri: AMQPUri = rabbit.url.parse().map_err(|_| Loss::of(NO_URL))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
@@ -91,8 +91,17 @@ pub(super) async fn open(
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         Ok(Connection::connect_uri(uri, properties).await?)
     };
-    let late = || Loss::of(format!("no answer within {} s", CONNECT_WITHIN.as_secs()));
-    timeout(CONNECT_WITHIN, connecting).await.map_err(|_| late())?
+    in_time(connecting, "no answer").await
+}
+
+/// Waits for an answer of the broker within [`CONNECT_WITHIN`]: a node may send heartbeats and answer
+/// nothing. `missing` is the beginning of the text if there is none.
+pub(super) async fn in_time<T, E: Into<Loss>>(
+    asking: impl Future<Output = Result<T, E>>,
+    missing: &str,
+) -> Result<T, Loss> {
+    let late = |_| Loss::of(format!("{missing} within {} s", CONNECT_WITHIN.as_secs()));
+    timeout(CONNECT_WITHIN, asking).await.map_err(late)?.map_err(Into::into)
 }
 
 pub(super) async fn close(connection: &Connection) {

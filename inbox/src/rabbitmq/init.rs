@@ -7,7 +7,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::connection::{Loss, close, open, short};
+use super::connection::{Loss, close, in_time, open, short};
 use super::{RabbitMq, dead_letter_exchange, dead_letter_queue, retry_queue};
 use crate::settings::Level;
 use crate::{InboxError, Settings};
@@ -20,8 +20,7 @@ pub(super) async fn make(rabbit: &RabbitMq, settings: &Settings) -> Result<(), I
     let refused = |loss: Loss| InboxError::broker("connecting to RabbitMQ", loss.text);
     let connection = open(rabbit, &settings.service, "init").await.map_err(refused)?;
     let making = async {
-        let opened = connection.create_channel().await;
-        let channel = opened.map_err(|error| InboxError::broker("opening a channel", error))?;
+        let channel = answer(connection.create_channel(), || "opening a channel".into()).await?;
         Setup { rabbit, settings, channel }.make().await
     };
     let made = making.await;
@@ -66,7 +65,7 @@ impl Setup<'_> {
                 FieldTable::default(),
             );
             let what = || format!("binding exchange {service} to {source} by {pattern:?}");
-            bind.await.map_err(|error| InboxError::broker(what(), error))?;
+            answer(bind, what).await?;
         }
         Ok(())
     }
@@ -79,7 +78,7 @@ impl Setup<'_> {
         let asked =
             self.channel.exchange_declare(short(source), kind, options, FieldTable::default());
         let what = || format!("exchange {source}, which `walrelay init` makes");
-        asked.await.map_err(|error| InboxError::broker(what(), error))
+        answer(asked, what).await
     }
 
     async fn fanout(&self, name: &str) -> Result<(), InboxError> {
@@ -90,7 +89,7 @@ impl Setup<'_> {
             options,
             FieldTable::default(),
         );
-        made.await.map_err(|error| InboxError::broker(format!("making exchange {name}"), error))
+        answer(made, || format!("making exchange {name}")).await
     }
 
     async fn queue(
@@ -99,14 +98,24 @@ impl Setup<'_> {
         exchange: &str,
         arguments: FieldTable,
     ) -> Result<(), InboxError> {
-        let failed = |error| InboxError::broker(format!("making queue {name}"), error);
+        let what = || format!("making queue {name}");
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
-        self.channel.queue_declare(short(name), options, arguments).await.map_err(failed)?;
+        answer(self.channel.queue_declare(short(name), options, arguments), what).await?;
         let (queue, exchange, any) = (short(name), short(exchange), short(""));
         let options = QueueBindOptions::default();
         let bound = self.channel.queue_bind(queue, exchange, any, options, FieldTable::default());
-        bound.await.map_err(failed)
+        answer(bound, what).await
     }
+}
+
+/// The answer of the broker to one request, which comes in time or is an error.
+async fn answer<T>(
+    asking: impl Future<Output = Result<T, lapin::Error>>,
+    what: impl FnOnce() -> String,
+) -> Result<T, InboxError> {
+    in_time(asking, "RabbitMQ gave no answer")
+        .await
+        .map_err(|loss| InboxError::broker(what(), loss.text))
 }
 
 /// A message waits its time, and goes to exchange SERVICE with its routing key. At least once: the
@@ -132,4 +141,21 @@ fn table<const N: usize>(arguments: [(&'static str, AMQPValue); N]) -> FieldTabl
         table.insert(short(name), value);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::testing::silent_node;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_declaration_that_is_not_answered_is_an_error_that_names_it() {
+        let (node, settings) = (silent_node(), Settings::new("billing", ""));
+        let making = tokio::time::timeout(Duration::from_secs(30), make(&node, &settings));
+        let error = making.await.expect("it ends").unwrap_err().to_string();
+        let told = "exchange outbox.events, which `walrelay init` makes: RabbitMQ gave no answer within 10 s";
+        assert_eq!(error, told);
+    }
 }

@@ -20,6 +20,8 @@ mod copies;
 mod delivery;
 mod init;
 mod reader;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::RabbitMq;
-use super::connection::{Loss, close, open, short};
+use super::connection::{Loss, close, in_time, open, short};
 use super::delivery::{AckToken, ChannelState, NO_TAG, message};
 use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
@@ -132,11 +132,16 @@ struct Reader {
 impl Reader {
     async fn open(rabbit: &RabbitMq, settings: &Settings, prefetch: u16) -> Result<Reader, Loss> {
         let connection = ReadConnection(open(rabbit, &settings.service, "inbox").await?);
-        let channel = connection.0.create_channel().await?;
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        let (queue, options) = (short(&settings.service), BasicConsumeOptions::default());
-        let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
-        let deliveries = consuming.await?;
+        let begin = async {
+            let channel = connection.0.create_channel().await?;
+            channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+            let (queue, options) = (short(&settings.service), BasicConsumeOptions::default());
+            let consuming =
+                channel.basic_consume(queue, short(TAG), options, FieldTable::default());
+            Ok::<_, lapin::Error>((consuming.await?, channel))
+        };
+        let missing = format!("RabbitMQ gave no answer to reading queue {}", settings.service);
+        let (deliveries, channel) = in_time(begin, &missing).await?;
         let (acks, settled) = unbounded_channel();
         let state = ChannelState::new(acks);
         let acknowledging = tokio::spawn(acknowledge(channel.clone(), settled));
@@ -213,5 +218,20 @@ async fn acknowledge(channel: Channel, mut settled: UnboundedReceiver<u64>) {
         if tag == NO_TAG || channel.basic_ack(tag, BasicAckOptions::default()).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::silent_node;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reading_that_does_not_begin_is_a_loss_that_names_the_queue() {
+        let (node, settings) = (silent_node(), Settings::new("billing", ""));
+        let opening = timeout(Duration::from_secs(30), Reader::open(&node, &settings, 1));
+        let loss = opening.await.expect("it ends").err().expect("nothing to read");
+        let told = "RabbitMQ gave no answer to reading queue billing within 10 s";
+        assert_eq!(loss.text, told);
     }
 }
