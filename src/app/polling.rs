@@ -20,6 +20,7 @@ use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::live_claims::LiveClaims;
+use crate::polling::lock_wait;
 use crate::polling::maintenance::{self, Maintenance};
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
@@ -28,6 +29,8 @@ use crate::relay::control::StopFlags;
 use crate::relay::{Relay, Workers};
 use crate::source::connect::ConnectErrorKind;
 use crate::source::facts::system_id;
+use crate::source::faults::query_fault;
+use crate::source::slot_wait::session_pid;
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
@@ -166,6 +169,20 @@ async fn prepare(
     system: &SystemId,
 ) -> Result<Statements, Fault> {
     let sql = connect(config).await?;
+    let pid = session_pid(&sql.client).await;
+    let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
+    tokio::select! {
+        prepared = inspect(&sql, config, polling, system) => prepared,
+        never = lock_wait::explain(&config.source.connection, pid) => match never {},
+    }
+}
+
+async fn inspect(
+    sql: &Sql,
+    config: &Config,
+    polling: &PollingSettings,
+    system: &SystemId,
+) -> Result<Statements, Fault> {
     // Only the dead letters say it: without it they are told apart by the name of the slot alone.
     if let Some(system_id) = system_id(&sql.client).await {
         system.learn(&system_id);

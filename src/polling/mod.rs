@@ -24,6 +24,7 @@ pub(crate) mod admin_rows;
 pub mod batch;
 pub(crate) mod handover;
 pub(crate) mod live_claims;
+pub(crate) mod lock_wait;
 pub(crate) mod maintenance;
 #[cfg(test)]
 mod plan_tests;

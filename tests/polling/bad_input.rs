@@ -1,6 +1,7 @@
 //! Tests with faults of a polled table, each of which is reported before a row moves.
 
 use crate::support::faults::{CliFixture, HALT};
+use crate::support::session::Session;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
@@ -262,4 +263,30 @@ fn a_trigger_that_needs_a_search_path_is_named_with_what_gives_it_one() {
 fn rows_are_only_looked_at_where_the_table_is_polled() {
     let scene = CliFixture::ready("polling_not");
     scene.walrelay(&["outbox", "list"]).assert_fault(2, "config.conflict", &["source.mode"]);
+}
+
+#[test]
+fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
+    let scene = polled("polling_locked");
+    scene.sql(POLLING_SQL);
+    // GIVEN a migration that takes long
+    let migration = Session::open(&scene.url).unwrap();
+    let value = |sql: &str| migration.first_value(sql).unwrap();
+    let pid = value("SELECT pg_backend_pid()").unwrap();
+    value("BEGIN; LOCK TABLE outbox");
+    // WHEN polling starts THEN the log names the table, and finds the migration
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_to_say("polling.table-locked");
+    let said = relay.said();
+    let found = format!("WHERE pid IN ({pid});");
+    assert!(said.contains("has locked public.outbox") && said.contains(&found), "{said}");
+    // WHEN the migration ends THEN polling begins
+    value("COMMIT");
+    relay.wait_to_say("table public.outbox can be polled");
+    relay.stop();
+    // WHEN a signal comes while polling waits for another one THEN it ends
+    value("BEGIN; LOCK TABLE outbox");
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_to_say("polling.table-locked");
+    relay.stop();
 }
