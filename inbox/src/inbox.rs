@@ -130,6 +130,15 @@ impl Inbox {
     }
 }
 
+/// A later inbox of the same consumer can register its own metrics.
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        if let (Some(metrics), Some(registry)) = (self.metrics.get(), &self.settings.registry) {
+            metrics.unregister(registry);
+        }
+    }
+}
+
 /// Lanes end by themselves only when there is no more to come.
 async fn broken_lane(lanes: &mut JoinSet<()>) -> InboxError {
     while let Some(ended) = lanes.join_next().await {
@@ -168,5 +177,35 @@ fn postgres_error(what: &'static str, source: tokio_postgres::Error) -> InboxErr
     match RefusedLogin::among(&source) {
         Some(refused) => InboxError::Settings(refused.to_string()),
         None => InboxError::Postgres { what, source },
+    }
+}
+
+#[cfg(all(test, feature = "rabbitmq"))]
+mod tests {
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::RabbitMq;
+
+    #[test]
+    fn an_inbox_that_is_made_again_has_its_metrics_in_the_same_registry() {
+        let registry = Registry::new();
+        let inbox = || {
+            let settings = Settings::new("billing", "").registry(&registry);
+            Inbox::new(settings, RabbitMq::new("amqp://localhost", ["order.*"]))
+        };
+        // GIVEN an inbox THEN a second one of the same consumer cannot count beside it
+        let first = inbox();
+        first.metrics().unwrap().retried("30s");
+        assert!(inbox().metrics().is_err());
+        // WHEN the first is dropped THEN the second begins to count
+        drop(first);
+        let second = inbox();
+        second.metrics().unwrap().retried("1m");
+        let retries =
+            registry.gather().into_iter().find(|it| it.name() == "consumer_retries_total");
+        let counts = retries.unwrap();
+        let counts = counts.get_metric().iter().map(|metric| metric.get_counter().get_value());
+        assert_eq!(counts.sum::<f64>(), 1.0);
     }
 }

@@ -75,15 +75,24 @@ impl Metrics {
     }
 
     fn register(&self, registry: &Registry) -> prometheus::Result<()> {
-        let all: [Box<dyn Collector>; 6] = [
+        self.collectors().into_iter().try_for_each(|metric| registry.register(metric))
+    }
+
+    pub(crate) fn unregister(&self, registry: &Registry) {
+        for metric in self.collectors() {
+            let _known = registry.unregister(metric).is_ok();
+        }
+    }
+
+    fn collectors(&self) -> [Box<dyn Collector>; 6] {
+        [
             Box::new(self.messages.clone()),
             Box::new(self.processing_seconds.clone()),
             Box::new(self.duplicates.clone()),
             Box::new(self.retries.clone()),
             Box::new(self.dead_letters.clone()),
             Box::new(self.held_lanes.clone()),
-        ];
-        all.into_iter().try_for_each(|metric| registry.register(metric))
+        ]
     }
 
     /// A message was settled.

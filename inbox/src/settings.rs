@@ -118,7 +118,7 @@ impl Settings {
         self
     }
 
-    /// Where the metrics are registered.
+    /// Where the metrics are registered, until the inbox is dropped.
     pub fn registry(mut self, registry: &Registry) -> Settings {
         self.registry = Some(registry.clone());
         self
