@@ -79,6 +79,7 @@ mutants! {
     LeaseByOldBytes: "bytes that have waited in the socket prolong the lease from when they are read",
     LeaseByDeafWalsender: "a relay whose status updates do not arrive believes in its session as long as Postgres has it",
     LeaseByAnyAnswer: "a server that accepts no connection counts as a sign of the session",
+    UnsignedTakenForOwn: "a position without a signature counts as reported by this relay, although it was not seen there and a peer is there",
     SendsAfterSession: "what waits is sent to the broker after the session has ended",
     ClosedUnseen: "a session that the server has closed counts as alive until it is read",
     ConfirmsBehindPeer: "a relay that ends behind a peer confirms what it knows itself",

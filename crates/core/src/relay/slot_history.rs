@@ -246,7 +246,19 @@ impl SlotHistory {
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
         let was_out_of_sight = self.last_sight().judged_at.is_none_or(unseen);
-        slot.confirmed_flush > self.ours || !self.is_same_run(slot) || was_out_of_sight
+        let may_be_a_peers = self.is_unsigned_since_held(slot);
+        slot.confirmed_flush > self.ours
+            || !self.is_same_run(slot)
+            || was_out_of_sight
+            || may_be_a_peers
+    }
+
+    /// Whether the slot has moved since this relay was seen to hold it, to a position that any relay reports
+    /// while nothing is in flight: the last reports of this one may be lost.
+    fn is_unsigned_since_held(&self, slot: &HeldSlot) -> bool {
+        let position = slot.confirmed_flush;
+        let has_moved = self.held.as_ref().is_some_and(|held| position > held.confirmed);
+        has_moved && !progress::is_trace(position) && !on(Mutant::UnsignedTakenForOwn)
     }
 
     /// Whether Postgres has all that it had when this relay held the slot last.

@@ -36,6 +36,12 @@ fn crashed(name: &str) -> ServerRun {
     ServerRun::new(name.into(), Some(5))
 }
 
+/// The slot as this relay held it last.
+fn held(at: Instant, peer_at: Option<Instant>) -> Sighting {
+    let (run, confirmed) = (run("a"), lsn(100));
+    Sighting { at, run, decoded: Some(9), confirmed, peer_at, looked_at: at }
+}
+
 /// A relay that reported 100 and lost its session, at a server that it is connected to.
 fn history() -> (SlotHistory, Instant) {
     let mut history = SlotHistory::default();
@@ -170,15 +176,7 @@ fn a_peer_is_remembered_on_another_timeline() {
         // WHEN it has the slot there while this relay does not look, and a crash takes its trace back
         let second = now + Duration::from_secs(1);
         history.look(&slot(100, None), second);
-        let run_there = run("a");
-        let held = Sighting {
-            at: second,
-            run: run_there,
-            decoded: Some(9),
-            peer_at: None,
-            looked_at: second,
-        };
-        history.begin(lsn(100), Some(held));
+        history.begin(lsn(100), Some(held(second, None)));
         history.look(&HeldSlot { run: crashed("a"), ..slot(100, None) }, second);
         // THEN it may have had the slot
         assert_eq!(history.end(&place(2)).peer_may_have_held, has_peer);
@@ -190,8 +188,7 @@ fn blind(peer_before: Option<Duration>) -> (SlotHistory, Instant) {
     let (mut history, start) = history();
     let at = start + Duration::from_secs(100);
     let peer_at = peer_before.map(|before| at - before);
-    let held = Sighting { at, run: run("a"), decoded: Some(9), peer_at, looked_at: at };
-    history.begin(lsn(100), Some(held));
+    history.begin(lsn(100), Some(held(at, peer_at)));
     (history, at + Duration::from_secs(30))
 }
 
@@ -230,7 +227,7 @@ fn what_was_confirmed_unseen_is_a_peers_if_one_was_there_and_something_was_decod
 
 #[test]
 fn a_peer_that_this_relay_took_over_from_was_there_although_no_look_of_the_session_shows_it() {
-    let held = |at| Sighting { at, run: run("a"), decoded: Some(8), peer_at: None, looked_at: at };
+    let held = |at| Sighting { decoded: Some(8), ..held(at, None) };
     for (looked_after, moved) in [
         (None, Some(200)),
         (Some(PEER_SEEN_WITHIN), Some(200)),
@@ -273,7 +270,7 @@ fn a_peer_that_the_watch_has_seen_without_a_session_counts_until_a_later_look_do
 
 #[test]
 fn a_crash_may_hide_a_peer_that_this_process_has_ever_seen() {
-    for (before, is_same_run, held) in [
+    for (before, is_same_run, has_held) in [
         (Some(3600), false, true),
         (Some(3600), true, false),
         (Some(PEER_REMEMBERED.as_secs() + 3600), false, false),
@@ -282,12 +279,10 @@ fn a_crash_may_hide_a_peer_that_this_process_has_ever_seen() {
         let (mut history, now) = blind(None);
         let (now, before) = (now + PEER_REMEMBERED * 2, before.map(Duration::from_secs));
         let peer_at = before.map(|before| now - before);
-        let held_by =
-            Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
-        history.begin(lsn(100), Some(held_by));
+        history.begin(lsn(100), Some(held(now, peer_at)));
         let run = if is_same_run { run("a") } else { crashed("a") };
         history.look(&HeldSlot { run, ..slot(100, None) }, now);
-        assert_eq!(history.end(&place(1)).peer_may_have_held, held, "{before:?} {is_same_run}");
+        assert_eq!(history.end(&place(1)).peer_may_have_held, has_held, "{before:?} {is_same_run}");
     }
 }
 
@@ -295,11 +290,8 @@ fn a_crash_may_hide_a_peer_that_this_process_has_ever_seen() {
 fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     let peer_at = |confirmed| HeldSlot { has_peer: true, ..slot(confirmed, None) };
     let is_takeover = |run_now: ServerRun, confirmed: u64, blind_for: Duration| {
-        let (mut history, _) = history();
-        let at = Instant::now();
-        let held =
-            Sighting { at, run: run("a"), decoded: Some(9), peer_at: Some(at), looked_at: at };
-        history.begin(lsn(100), Some(held));
+        let (mut history, at) = history();
+        history.begin(lsn(100), Some(held(at, Some(at))));
         history.look(&HeldSlot { run: run_now, ..peer_at(confirmed) }, at + blind_for);
         history.end(&place(1)).peer_may_have_held
     };
@@ -312,13 +304,29 @@ fn a_standby_relay_is_no_reason_to_believe_that_it_had_the_slot() {
     assert!(is_takeover(run("a"), 100, GAP_MAX * 2));
 }
 
+/// All relays report the end of the WAL alike while nothing is in flight.
+#[test]
+fn a_position_without_a_signature_may_be_a_peers_unless_this_relay_was_seen_there() {
+    let is_takeover = |has_peer: bool, seen_at: Lsn, confirmed_flush: Lsn| {
+        let (mut history, at) = history();
+        let held = Sighting { confirmed: seen_at, ..held(at, has_peer.then_some(at)) };
+        history.begin(lsn(100), Some(held));
+        history.look(&HeldSlot { confirmed_flush, ..slot(0, None) }, at);
+        history.end(&place(1)).peer_may_have_held
+    };
+    assert!(is_takeover(true, lsn(90), lsn(100)));
+    assert!(!is_takeover(true, lsn(100), lsn(100)));
+    assert!(!is_takeover(false, lsn(90), lsn(100)));
+    // Another relay's position has another signature.
+    assert!(!is_takeover(true, lsn(90), Lsn::from_wire(8 * 100 - 3)));
+}
+
 #[test]
 fn a_position_at_which_no_record_ends_is_a_relays_although_nobody_saw_it() {
     let beside = |peer: bool, position: u64, decoded: i64| {
         let (mut history, now) = history();
         let peer_at = peer.then_some(now);
-        let held = Sighting { at: now, run: run("a"), decoded: Some(9), peer_at, looked_at: now };
-        history.begin(lsn(100), Some(held));
+        history.begin(lsn(100), Some(held(now, peer_at)));
         let confirmed_flush = Lsn::from_wire(position);
         let look = HeldSlot { confirmed_flush, decoded: Some(decoded), ..slot(0, None) };
         history.look(&look, now);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::server::{ServerRun, ServerStart};
 use super::slot_state::HeldSlot;
+use crate::base::lsn::Lsn;
 
 /// A peer that was seen at most this long before the last look, was there when that was made: it
 /// may be between two sessions, and does not run the statement that shows it all the time.
@@ -39,6 +40,7 @@ pub struct Sighting {
     pub at: Instant,
     pub run: ServerRun,
     pub decoded: Option<i64>,
+    pub confirmed: Lsn,
     /// When another relay of this slot was seen last, at that time or later.
     pub peer_at: Option<Instant>,
     /// When the slot was looked at last, whoever has held it.
@@ -77,8 +79,8 @@ impl Sightings {
         let before = noted.last.as_ref().and_then(|last| last.peer_at);
         let peer_at = slot.has_peer.then_some(at).or(before).filter(|_| !is_program);
         if is_own {
-            let (run, decoded) = (slot.run.clone(), slot.decoded);
-            noted.last = Some(Sighting { at, run, decoded, peer_at, looked_at: at });
+            let (run, decoded, confirmed) = (slot.run.clone(), slot.decoded, slot.confirmed_flush);
+            noted.last = Some(Sighting { at, run, decoded, confirmed, peer_at, looked_at: at });
         } else if let Some(last) = &mut noted.last {
             (last.peer_at, last.looked_at) = (peer_at, at);
         }
