@@ -349,8 +349,9 @@ impl World {
         let Some((topic, since)) = self.script.anew else { return true };
         let broker = locked(&self.broker);
         let mut keys: BTreeMap<&[u8], u32> = BTreeMap::new();
-        let new = broker.stored[since..].iter().filter(|it| it.topic == topic);
-        for key in new.filter_map(|it| it.key) {
+        let (old, new) = broker.stored.split_at(since);
+        let is_again = |it: &&Record| it.topic == topic && old.iter().any(|old| old.id == it.id);
+        for key in new.iter().filter(is_again).filter_map(|it| it.key) {
             *keys.entry(key).or_default() += 1;
         }
         keys.values().any(|count| *count > 2)
