@@ -122,3 +122,7 @@ impl EarlierEvents {
         known.map_or(Earlier::Unknown, Earlier::Published)
     }
 }
+
+#[cfg(test)]
+#[path = "earlier_tests.rs"]
+mod tests;
