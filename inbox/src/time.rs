@@ -53,6 +53,7 @@ pub(crate) fn backoff() -> Backoff {
     Backoff::seeded(Duration::from_millis(50), Duration::from_secs(5), seed())
 }
 
+/// The first pause of a backoff is drawn from all times below its base.
 pub(crate) fn random_below(most: Duration) -> Duration {
     Backoff::seeded(most, most, seed()).next_delay()
 }

@@ -23,7 +23,6 @@ SELECT relation::pg_catalog.regclass::pg_catalog.text,
 FROM pg_catalog.pg_locks WHERE pid = $1 AND locktype = 'relation' AND NOT granted";
 
 /// A session that waits for a lock.
-#[derive(Debug, PartialEq, Eq)]
 struct LockWait {
     relation: String,
     /// The processes that hold the lock, or wait for it in front; 0 is a prepared transaction.

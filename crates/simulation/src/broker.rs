@@ -83,10 +83,10 @@ impl Record {
         }
     }
 
-    /// With the partition in which it was found, where it is read.
+    /// As an event that asks for this partition, or as a record that was found in it.
     pub(crate) fn with_outbound<T>(
         &self,
-        is_found: bool,
+        partition: Option<i32>,
         then: impl FnOnce(&Outbound<'_>) -> T,
     ) -> T {
         let headers: Vec<(&str, &[u8])> = self.headers.iter().collect();
@@ -100,7 +100,7 @@ impl Record {
             content_type: None,
             headers: &headers,
             commit_unix_us: self.commit_unix_us,
-            partition: is_found.then_some(self.partition),
+            partition,
         })
     }
 
@@ -518,7 +518,7 @@ impl Sink for DirectSink {
     ) {
         let Some(item) = self.items.get_mut(&sequence) else { return };
         let compose = |event: &Outbound<'_>| writer.compose(event, cause, Record::copy);
-        item.record = item.record.with_outbound(false, compose);
+        item.record = item.record.with_outbound(None, compose);
         item.state = State::Waiting;
         let key = item.record.key;
         if !cause.parks_key || key.is_none() {

@@ -235,8 +235,7 @@ impl Checker {
     /// From here on another cluster counts. What the slot has passed stays in the old one.
     pub(crate) fn other_cluster(&mut self, postgres: &Postgres) {
         let confirmed = postgres.reported();
-        let again = postgres.wal.iter().filter(|it| it.commit_lsn >= confirmed);
-        for event in again.flat_map(|it| it.events()) {
+        for event in postgres.sent_from(confirmed).iter().flat_map(|it| it.events()) {
             self.published.remove(event.number);
             self.dead.remove(event.number);
         }
@@ -265,8 +264,7 @@ impl Checker {
     /// A relay may pass over events that are stored and that Postgres sends from this position on, although
     /// another one has published some of them again.
     pub(crate) fn pass_over_published(&mut self, postgres: &Postgres, position: u64) {
-        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
-        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let events = postgres.sent_from(position).iter().flat_map(|it| it.events());
         let stored = events.map(|it| it.number).filter(|it| self.published.contains(*it));
         self.passed_over.extend(stored.collect::<Vec<_>>());
     }
@@ -275,8 +273,7 @@ impl Checker {
     /// published again.
     pub(crate) fn forget(&mut self, postgres: &Postgres, broker: &Broker) {
         let reported = postgres.reported();
-        let again = postgres.wal.iter().filter(|it| it.commit_lsn >= reported);
-        for event in again.flat_map(|it| it.events()) {
+        for event in postgres.sent_from(reported).iter().flat_map(|it| it.events()) {
             let id = format!("e{}", event.number);
             let held = |it: &Record| it.id == id;
             let (letters, records): (Vec<_>, Vec<_>) =
@@ -313,8 +310,7 @@ impl Checker {
 
     /// How many of the events that Postgres sends from this position on are stored, or may be.
     pub(crate) fn stored_since(&self, postgres: &Postgres, broker: &Broker, position: u64) -> u64 {
-        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
-        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let events = postgres.sent_from(position).iter().flat_map(|it| it.events());
         let sent = |event| broker.inbox.iter().any(|it| number(&it.record) == Some(event));
         // A dead letter may be followed by its event, once the topic takes that.
         let is_stored = |it: u64| self.published.contains(it) || self.dead.contains(it);

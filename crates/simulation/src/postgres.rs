@@ -194,6 +194,11 @@ impl Postgres {
         self.end = end_lsn;
     }
 
+    /// The transactions that Postgres sends from this position on.
+    pub(crate) fn sent_from(&self, position: u64) -> &[Transaction] {
+        &self.wal[self.wal.partition_point(|it| it.commit_lsn < position)..]
+    }
+
     /// WAL that is no transaction of this database.
     pub(crate) fn write_other(&mut self, bytes: u64) {
         self.end += bytes & !7;
@@ -211,10 +216,14 @@ impl Postgres {
         self.unseen_holder.remove(&relay);
     }
 
-    /// A relay has the slot. Whether it has had it before a crash that has taken back positions, and knows of
-    /// no other one.
-    pub(crate) fn has_lost_unseen_peer(&mut self, relay: usize) -> bool {
-        self.took_back.insert(relay, false).unwrap_or_default() && !self.know_peers.contains(&relay)
+    /// Notes that a relay has the slot. True if a crash has taken back positions since it had it last.
+    pub(crate) fn note_begun(&mut self, relay: usize) -> bool {
+        self.took_back.insert(relay, false).unwrap_or_default()
+    }
+
+    /// Whether a process of the relay has ever seen another relay.
+    pub(crate) fn knows_peer(&self, relay: usize) -> bool {
+        self.know_peers.contains(&relay)
     }
 
     pub(crate) fn has_seen_peer(&self, relay: usize) -> bool {

@@ -344,7 +344,8 @@ impl Process {
                 has_left_out |= !is_in;
                 is_in && record.stored_unix_us >= from
             });
-            let whole = recent.all(|record| record.with_outbound(true, |it| request.take(it)));
+            let whole =
+                recent.all(|it| it.with_outbound(Some(it.partition), |it| request.take(it)));
             Ok(FoundRecords { records: request.stored, whole: whole && !has_left_out })
         };
         end.answers.send(answer).is_ok()

@@ -75,12 +75,6 @@ struct KeyEnd {
     passed: bool,
 }
 
-impl KeyEnd {
-    fn of(partition: i32) -> KeyEnd {
-        KeyEnd { partition, ..KeyEnd::default() }
-    }
-}
-
 impl StoredEvents {
     /// The stored events of the transactions whose commit LSN is in the range.
     pub fn of(transactions: Range<Lsn>) -> StoredEvents {
@@ -123,7 +117,8 @@ impl StoredEvents {
         let hash = self.hash(record);
         *self.records.entry(hash).or_default() += 1;
         if let Some(lane) = lane {
-            let end = self.ends.entry(lane).or_insert_with(|| KeyEnd::of(found_in));
+            let first = KeyEnd { partition: found_in, ..KeyEnd::default() };
+            let end = self.ends.entry(lane).or_insert(first);
             if end.partition != found_in {
                 end.partition = SEVERAL;
             }

@@ -8,8 +8,9 @@ use crate::relay::read_back::{FoundRecords, ReadRequest};
 const AGAIN: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
 const COMMIT: Lsn = Lsn::from_wire(150);
 
-fn with<T>(commit_lsn: Lsn, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
-    let lsn = commit_lsn.to_string();
+/// An event of the transaction that was committed at [`COMMIT`].
+fn with<T>(then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    let lsn = COMMIT.to_string();
     let headers: [(&str, &[u8]); 1] = [("lsn", lsn.as_bytes())];
     then(&Outbound {
         exchange: "",
@@ -34,7 +35,7 @@ struct Topic {
 impl Link<ReadRequest, Result<FoundRecords, String>> for Topic {
     fn request(&self, mut request: ReadRequest) -> bool {
         for _ in 0..self.records {
-            assert!(with(COMMIT, |record| request.take(record)));
+            assert!(with(|record| request.take(record)));
         }
         let found = FoundRecords { records: request.stored, whole: true };
         *self.answer.lock().unwrap() = Some(Ok(found));
@@ -58,7 +59,7 @@ fn session(records: u32) -> EarlierEvents {
 
 fn judge(earlier: &mut EarlierEvents, ordinal: u64) -> Earlier {
     let position = Position { commit_lsn: COMMIT, ordinal };
-    with(COMMIT, |event| earlier.judge(event, position, Fingerprint::of(position, event)))
+    with(|event| earlier.judge(event, position, Fingerprint::of(position, event)))
 }
 
 const PUBLISHED: Earlier = Earlier::Published(KnownFrom::Topic);
@@ -77,7 +78,7 @@ fn the_first_event_of_a_topic_waits_until_that_was_read() {
 /// admitted it before.
 #[test]
 fn an_event_that_was_admitted_before_uses_up_its_record() {
-    let recall = |earlier: &mut EarlierEvents| with(COMMIT, |event| earlier.recalls(event, COMMIT));
+    let recall = |earlier: &mut EarlierEvents| with(|event| earlier.recalls(event, COMMIT));
     for (records, second) in [(1, Earlier::Unknown), (2, PUBLISHED)] {
         let mut earlier = session(records);
         earlier.begin(COMMIT);

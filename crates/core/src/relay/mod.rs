@@ -270,7 +270,7 @@ impl<F: Feed> Relay<F> {
     /// Until when the sink may send.
     fn limit_sink(&mut self) {
         if let Some(sink) = &mut self.down.driver.sink {
-            sink.publish_until(self.feed.publish_until());
+            sink.publish_until(self.feed.send_until());
         }
     }
 
@@ -318,7 +318,7 @@ impl<F: Feed> Relay<F> {
 
     /// Another process may publish later events: nothing that waits may be published now.
     fn is_cut_off(&self, now: Instant) -> bool {
-        now >= self.feed.publish_until()
+        now >= self.feed.send_until()
     }
 
     /// Publishes again the events whose wait is over.
@@ -496,7 +496,7 @@ impl<F: Feed> Relay<F> {
         let has_settled = !has_sink || feed.in_flight() <= down.policy.unpublishable;
         // Events that wait behind a refused event of their key will never settle, nor do those that
         // may not be sent.
-        let is_in_vain = feed.awaits_retries() || now >= feed.publish_until();
+        let is_in_vain = feed.awaits_retries() || now >= feed.send_until();
         let patience = F::LAST_CONFIRM_WITHIN;
         let has_stalled = ending.has_stalled(&down.driver, now, patience, is_in_vain);
         if has_stalled || ending.is_late(now) || has_settled && !reading {

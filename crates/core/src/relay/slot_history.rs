@@ -246,11 +246,10 @@ impl SlotHistory {
     fn may_have_missed(&self, slot: &HeldSlot, now: Instant) -> bool {
         let unseen = |at| now.saturating_duration_since(at) > GAP_MAX;
         let was_out_of_sight = self.last_sight().judged_at.is_none_or(unseen);
-        let may_be_a_peers = self.is_unsigned_since_held(slot);
         slot.confirmed_flush > self.ours
             || !self.is_same_run(slot)
             || was_out_of_sight
-            || may_be_a_peers
+            || self.is_unsigned_since_held(slot)
     }
 
     /// Whether the slot has moved since this relay was seen to hold it, to a position that any relay reports

@@ -441,11 +441,11 @@ impl Broker {
         // In a topic that was made anew, what is behind a batch would be taken for the first.
         let is_known = partition.producers.contains_key(&request.producer);
         let is_new = (batch.first > 0 || topic.is_anew) && !is_known;
-        let numbers = Numbers { first: batch.first, next: batch.first };
+        if is_new {
+            let numbers = Numbers { first: batch.first, next: batch.first };
+            partition.producers.insert(request.producer, numbers);
+        }
         if !is_led || mood.is_unsteady && chance < 2 && !is_new {
-            if is_new {
-                partition.producers.insert(request.producer, numbers);
-            }
             return Outcome::Retriable;
         }
         let poison = batch.messages.iter().any(|it| it.record.is_poison());
@@ -462,13 +462,11 @@ impl Broker {
         };
         if let Some(code) = refusal {
             *has_refused = true;
-            if is_new {
-                partition.producers.insert(request.producer, numbers);
-            }
             return Outcome::Refused(code);
         }
         let end = batch.first + batch.messages.len() as u64;
-        let numbers = partition.producers.entry(request.producer).or_insert(numbers);
+        let known = partition.producers.entry(request.producer);
+        let numbers = known.or_insert(Numbers { first: batch.first, next: batch.first });
         // A producer that is not known here may begin with any number.
         let is_before = end <= numbers.first;
         if batch.first >= numbers.first && end <= numbers.next {

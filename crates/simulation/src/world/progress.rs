@@ -133,8 +133,7 @@ impl World {
             return None;
         }
         let confirmed = postgres.slot.as_ref()?.confirmed;
-        let from = postgres.wal.partition_point(|it| it.commit_lsn < confirmed);
-        let events = postgres.wal[from..].iter().flat_map(|it| it.events());
+        let events = postgres.sent_from(confirmed).iter().flat_map(|it| it.events());
         // What is held may be an event that Postgres has lost since.
         let place_of = |key: &[u8]| KEYS.iter().position(|it| *it == key).map(|it| it as u8);
         let keys = broker.rabbitmq.held().filter_map(|record| record.key);

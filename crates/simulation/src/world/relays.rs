@@ -265,10 +265,9 @@ impl World {
         // A crash may have taken back what shows that another relay has had the slot: one that has never seen
         // it believes the marks of its state file.
         let is_after_other = self.last_session.is_some_and(|it| it.0 != relay);
-        if postgres.has_lost_unseen_peer(relay)
-            && is_after_other
-            && self.machines[relay].state_file.is_some()
-        {
+        let has_lost_trace = postgres.note_begun(relay) && is_after_other;
+        let has_marks = self.machines[relay].state_file.is_some();
+        if has_lost_trace && has_marks && !postgres.knows_peer(relay) {
             self.checker.pass_over_published(&postgres, position);
         }
         let identity = (relay, self.starts[relay], postgres.timeline);

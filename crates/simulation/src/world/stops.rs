@@ -109,13 +109,13 @@ impl World {
             return;
         };
         let (postgres, broker) = (locked(&self.postgres), locked(&self.broker));
-        let from = postgres.wal.partition_point(|it| it.commit_lsn < position);
         let by_it = broker.stored.iter().filter(|it| it.by.0 == relay && it.by.1 >= sink);
         let stored: BTreeSet<&str> = by_it.map(|it| it.id.as_str()).collect();
         let is_stored = |number: u64| stored.contains(format!("e{number}").as_str());
         let is_whole = |it: &&Transaction| it.events().all(|event| is_stored(event.number));
         // Without a session it sends nothing more, and the slot cannot pass a transaction that is not whole.
-        let again = postgres.wal[from..].iter().take_while(|it| had_session || is_whole(it));
+        let sent = postgres.sent_from(position).iter();
+        let again = sent.take_while(|it| had_session || is_whole(it));
         let left = again.flat_map(|it| it.events()).filter(|it| is_stored(it.number)).count();
         drop((postgres, broker));
         if left > 0 {

@@ -59,7 +59,7 @@ pub trait Feed {
     fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String>;
 
     /// Until when nobody else can publish the same events.
-    fn publish_until(&self) -> Instant;
+    fn send_until(&self) -> Instant;
 
     /// Hands events to the sink until it takes no more. True when there is probably more to read.
     /// With `closing`, only the open transaction is read to its end.

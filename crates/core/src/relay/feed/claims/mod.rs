@@ -193,7 +193,7 @@ impl Feed for ClaimFeed {
         self.gives_back.then(|| "its claims were not renewed in time".to_owned())
     }
 
-    fn publish_until(&self) -> Instant {
+    fn send_until(&self) -> Instant {
         self.lease.until()
     }
 

@@ -304,7 +304,7 @@ impl Feed for SlotFeed {
         })
     }
 
-    fn publish_until(&self) -> Instant {
+    fn send_until(&self) -> Instant {
         self.lease.send_until()
     }
 

@@ -151,7 +151,7 @@ impl Publisher {
         self.publish_until = Some(until);
     }
 
-    fn may_not_begin(&self, now: Instant) -> bool {
+    fn may_not_send(&self, now: Instant) -> bool {
         self.publish_until.is_some_and(|until| now >= until)
     }
 
@@ -243,7 +243,7 @@ impl Publisher {
             }
             Connection::Open(_) => {
                 self.check(now, port);
-                if !self.status.is_blocked && !self.may_not_begin(now) {
+                if !self.status.is_blocked && !self.may_not_send(now) {
                     self.send(now, port);
                     self.send_doubtful(now, port);
                 }

@@ -35,7 +35,7 @@ impl Publisher {
     pub(super) fn flows(&self, now: Instant) -> bool {
         let Connection::Open(open) = &self.connection else { return false };
         let flows_for = now.saturating_duration_since(open.flows_since);
-        !self.status.is_blocked && flows_for > UNANSWERED_AFTER && !self.may_not_begin(now)
+        !self.status.is_blocked && flows_for > UNANSWERED_AFTER && !self.may_not_send(now)
     }
 
     /// Takes the broker's answer to a question. What was written before that was asked, and long ago,
