@@ -16,6 +16,7 @@ use crate::base::runtime;
 use crate::config::Config;
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::polled_table;
+use crate::health::Phase;
 use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
@@ -51,7 +52,7 @@ pub(super) fn run(
     let mut signals = runtime.block_on(async { ReceivedSignals::listen(context, on_hangup) })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
-            prepared = prepare(config, polling, &context.system) => prepared.map(Some),
+            prepared = prepare(config, polling, context) => prepared.map(Some),
             _ = signals.next_stop() => Ok(None),
         }
     });
@@ -166,15 +167,23 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
 async fn prepare(
     config: &Config,
     polling: &PollingSettings,
-    system: &SystemId,
+    context: &RunContext,
 ) -> Result<Statements, Fault> {
     let sql = connect(config).await?;
     let pid = session_pid(&sql.client).await;
     let pid = pid.map_err(|error| query_fault(&error, "asking for the session's process"))?;
-    tokio::select! {
-        prepared = inspect(&sql, config, polling, system) => prepared,
-        never = lock_wait::explain(&config.source.connection, pid) => match never {},
-    }
+    // A process that waits for a lock is no process that hangs.
+    let mut recorder = context.facts.recorder(context.now_ms());
+    let report = |sentence: &str| {
+        recorder.note(sentence);
+        recorder.phase(Phase::Starting, context.now_ms());
+    };
+    let prepared = tokio::select! {
+        prepared = inspect(&sql, config, polling, &context.system) => prepared,
+        never = lock_wait::explain(&config.source.connection, pid, report) => match never {},
+    };
+    recorder.note("");
+    prepared
 }
 
 async fn inspect(

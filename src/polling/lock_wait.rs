@@ -1,7 +1,7 @@
 //! Says which table polling waits for at its start: a migration may have locked it for long.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Error;
 use tokio_postgres::types::Type;
@@ -9,10 +9,10 @@ use tokio_postgres::types::Type;
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};
 
-/// How long a wait may last before it is looked at.
-const LOOK_AFTER: Duration = Duration::from_secs(5);
+/// How long a wait may last before it is looked at, and the pause between looks.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Pause after the log has named a table.
-const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// Limit for a look.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
@@ -29,21 +29,25 @@ struct LockWait {
     blockers: String,
 }
 
-/// Looks now and then at what the session of process `pid` waits for, until the future is dropped.
-pub(crate) async fn explain(info: &ConnInfo, pid: i32) -> Infallible {
-    let mut pause = LOOK_AFTER;
+/// Looks regularly at the lock that the session of process `pid` waits for, until the future is dropped.
+/// `report` is told of the wait at each look.
+pub(crate) async fn explain(info: &ConnInfo, pid: i32, mut report: impl FnMut(&str)) -> Infallible {
+    let mut logged_at: Option<Instant> = None;
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(LOOK_EVERY).await;
         let look = async { look(&sql::connect(info).await.ok()?, pid).await.ok().flatten() };
-        let seen = tokio::time::timeout(LOOK_WITHIN, look).await.ok().flatten();
-        pause = if seen.is_some() { AGAIN_AFTER } else { LOOK_AFTER };
-        if let Some(LockWait { relation, blockers }) = seen {
-            tracing::warn!(
-                code = "polling.table-locked",
-                relation,
-                blockers,
-                "another session has locked {relation}, and polling begins after it: SELECT pid, usename, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid IN ({blockers});"
-            );
+        let Ok(Some(LockWait { relation, blockers })) =
+            tokio::time::timeout(LOOK_WITHIN, look).await
+        else {
+            continue;
+        };
+        let sentence = format!(
+            "another session has locked {relation}, and polling begins after it: SELECT pid, usename, state, xact_start, query FROM pg_catalog.pg_stat_activity WHERE pid IN ({blockers});"
+        );
+        report(&sentence);
+        if logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
+            logged_at = Some(Instant::now());
+            tracing::warn!(code = "polling.table-locked", relation, blockers, "{sentence}");
         }
     }
 }

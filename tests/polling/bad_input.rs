@@ -1,5 +1,12 @@
 //! Tests with faults of a polled table, each of which is reported before a row moves.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::Value;
+use walrelay_harness::free_port;
+use walrelay_harness::relay::get;
+
 use crate::support::faults::{CliFixture, HALT};
 use crate::support::session::Session;
 
@@ -267,7 +274,9 @@ fn rows_are_only_looked_at_where_the_table_is_polled() {
 
 #[test]
 fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
-    let scene = polled("polling_table_locked");
+    let mut scene = polled("polling_table_locked");
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    scene.listen = admin.to_string();
     scene.sql(POLLING_SQL);
     // GIVEN a migration that takes long
     let migration = Session::open(&scene.url).unwrap();
@@ -280,9 +289,18 @@ fn a_table_that_is_locked_at_the_start_is_named_with_who_has_locked_it() {
     let said = relay.said();
     let found = format!("WHERE pid IN ({pid});");
     assert!(said.contains("has locked public.outbox") && said.contains(&found), "{said}");
+    // THEN /status tells the same
+    let note = || {
+        let answer = get(admin, "/status", Duration::from_secs(5)).unwrap();
+        let status: Value = serde_json::from_str(&answer.body).unwrap();
+        assert_eq!(status["live"], true);
+        status["note"].as_str().unwrap().to_owned()
+    };
+    assert!(note().contains("has locked public.outbox"), "{}", note());
     // WHEN the migration ends THEN polling begins
     value("COMMIT");
     relay.wait_to_say("table public.outbox can be polled");
+    relay.wait_until("the note to end", || note().is_empty());
     relay.stop();
     // WHEN a signal comes while polling waits for another one THEN it ends
     value("BEGIN; LOCK TABLE outbox");
