@@ -195,9 +195,11 @@ impl Checker {
     }
 
     pub(crate) fn is_settled(&self, number: u64) -> bool {
-        self.published.contains(number)
-            || self.dead.contains(number)
-            || self.excused.contains(number)
+        self.is_stored(number) || self.excused.contains(number)
+    }
+
+    pub(crate) fn is_stored(&self, number: u64) -> bool {
+        self.published.contains(number) || self.dead.contains(number)
     }
 
     /// The slot has moved to a position that a relay has confirmed.
@@ -313,8 +315,7 @@ impl Checker {
         let events = postgres.sent_from(position).iter().flat_map(|it| it.events());
         let sent = |event| broker.inbox.iter().any(|it| number(&it.record) == Some(event));
         // A dead letter may be followed by its event, once the topic takes that.
-        let is_stored = |it: u64| self.published.contains(it) || self.dead.contains(it);
-        let stored = events.filter(|it| is_stored(it.number) || sent(it.number));
+        let stored = events.filter(|it| self.is_stored(it.number) || sent(it.number));
         stored.count() as u64
     }
 

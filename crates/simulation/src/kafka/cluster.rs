@@ -105,6 +105,9 @@ pub(crate) struct Cluster {
     /// because it may not know that a peer has the slot.
     frozen: Vec<bool>,
     muted_until_us: Vec<u64>,
+    /// The relay that has the slot or had it last, and the last client from the time of the one before.
+    holder: Option<usize>,
+    clients_before: u64,
     /// The acts of the cluster, if a story is written.
     pub(crate) story: Option<Vec<String>>,
 }
@@ -161,6 +164,8 @@ impl Cluster {
             forbidden: None,
             frozen: vec![false; RELAYS_MAX],
             muted_until_us: vec![0; RELAYS_MAX],
+            holder: None,
+            clients_before: 0,
             story: None,
             random,
         }
@@ -539,31 +544,56 @@ impl Broker {
     /// after they could have learned of it.
     pub(crate) fn kafka_flush_ended(&mut self, relay: usize) {
         let now_us = self.now_us();
+        if self.kafka.holder.replace(relay).is_some_and(|it| it != relay) {
+            self.kafka.clients_before = self.kafka.ids;
+        }
         for _ in 0..64 {
             self.kafka.work(now_us, self.is_away, |it| it != relay);
-            let is_next = |index: usize| {
-                self.kafka.wire[index].relay != relay && !self.is_away && self.kafka.is_next(index)
-            };
-            let next = (0..self.kafka.wire.len()).find(|index| is_next(*index));
-            let Some(mut index) = next else { break };
-            // All that can be taken now.
-            while index < self.kafka.wire.len() {
-                let is_other = self.kafka.wire[index].relay != relay;
-                if is_other && self.kafka.is_next(index) {
-                    self.handle(index, Mood::default());
-                } else {
-                    index += 1;
-                }
+            if !self.take_sent(|it| it.relay != relay) {
+                break;
             }
         }
-        // A request that a broker does not answer is lost: without transactions nothing fences it off, and
-        // it would be stored behind what the next relay publishes.
-        let left = |it: &&Request| it.relay != relay;
-        while let Some(request) = self.kafka.wire.iter().find(left).filter(|_| !self.is_away) {
-            self.cut_connection(request.client, request.broker);
-        }
+        self.lose_sent(|it| it.relay != relay);
         for (other, until) in self.kafka.muted_until_us.iter_mut().enumerate() {
             *until = if other == relay { 0 } else { now_us + NOTICED_WITHIN_US };
+        }
+    }
+
+    /// A relay withdraws what its client has. If the relay has the slot again, and a peer has had it since the
+    /// client began, what is sent is stored before the relay reads the topics, or never.
+    pub(crate) fn kafka_withdraw(&mut self, client: u64) {
+        self.kafka.purge(client);
+        let relay = self.kafka.clients.get(&client).map(|it| it.relay);
+        if relay.is_some() && relay == self.kafka.holder && client <= self.kafka.clients_before {
+            self.take_sent(|it| it.client == client);
+            self.lose_sent(|it| it.client == client);
+        }
+    }
+
+    /// The brokers take all of these requests that they can take now. False if there is none.
+    fn take_sent(&mut self, is_one: impl Fn(&Request) -> bool) -> bool {
+        if self.is_away {
+            return false;
+        }
+        let (mut index, mut takes) = (0, false);
+        while let Some(request) = self.kafka.wire.get(index) {
+            if is_one(request) && self.kafka.is_next(index) {
+                self.handle(index, Mood::default());
+                takes = true;
+            } else {
+                index += 1;
+            }
+        }
+        takes
+    }
+
+    /// A request that a broker does not answer is lost: without transactions nothing fences it off, and
+    /// it would be stored behind what the next relay publishes.
+    fn lose_sent(&mut self, is_one: impl Fn(&Request) -> bool) {
+        while let Some(request) =
+            self.kafka.wire.iter().find(|it| is_one(it)).filter(|_| !self.is_away)
+        {
+            self.cut_connection(request.client, request.broker);
         }
     }
 }

@@ -120,7 +120,7 @@ impl ProducerPort for Producer {
     }
 
     fn purge(&mut self) {
-        locked(&self.broker).kafka.purge(self.id);
+        locked(&self.broker).kafka_withdraw(self.id);
     }
 
     fn partition_of(&mut self, _: TopicId, key: &[u8], count: i32) -> i32 {

@@ -159,7 +159,7 @@ impl World {
                     _ => postgres.fail_over_behind(back),
                 };
                 drop(postgres);
-                self.tell_gone(&gone);
+                self.note_gone(&gone);
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
                 let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
                 self.checker.excused.extend(events.collect::<Vec<_>>());
@@ -201,7 +201,8 @@ impl World {
         }
     }
 
-    fn tell_gone(&mut self, gone: &[Transaction]) {
+    fn note_gone(&mut self, gone: &[Transaction]) {
+        self.gone.extend(gone.iter().flat_map(Transaction::events).cloned());
         for it in gone {
             let numbers = || it.events().map(|event| event.number).collect::<Vec<_>>();
             self.tell(|| format!("gone: {:?} by {} at {:x}", numbers(), it.xid, it.commit_lsn));

@@ -6,7 +6,7 @@ use super::{SLOW_ROUND_US, World, below};
 use crate::broker::locked;
 use crate::checker::number;
 use crate::options::SinkKind;
-use crate::postgres::{KEYS, TOPICS};
+use crate::postgres::{Event, KEYS, TOPICS};
 
 /// So long and so many rounds an event may wait with nothing in its way: for the sink to see that a
 /// destination is silent, and for its attempts where another one refuses.
@@ -134,15 +134,21 @@ impl World {
         }
         let confirmed = postgres.slot.as_ref()?.confirmed;
         let events = postgres.sent_from(confirmed).iter().flat_map(|it| it.events());
-        // What is held may be an event that Postgres has lost since.
+        // What is held, or waits for its next attempt, may be an event that Postgres has lost since.
         let place_of = |key: &[u8]| KEYS.iter().position(|it| *it == key).map(|it| it as u8);
         let keys = broker.rabbitmq.held().filter_map(|record| record.key);
         let mut held: BTreeSet<u8> = keys.filter_map(place_of).collect();
+        let is_slow =
+            |topic| broker.rabbitmq.is_troubled(topic) || broker.rabbitmq.is_in_doubt(topic);
+        let waits = |it: &&Event| {
+            is_slow(TOPICS[usize::from(it.topic)]) && !self.checker.is_stored(it.number)
+        };
+        held.extend(self.gone.iter().filter(waits).filter_map(|it| it.key));
         for event in events.take((self.machines[relay].window / 2).max(1)) {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
             let rabbitmq = &broker.rabbitmq;
-            if event.poison || rabbitmq.is_troubled(topic) || rabbitmq.is_in_doubt(topic) {
+            if event.poison || is_slow(topic) {
                 held.extend(event.key);
             } else if !self.checker.is_settled(event.number)
                 && event.key.is_none_or(|key| !held.contains(&key))
