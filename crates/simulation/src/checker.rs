@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::broker::{Broker, DEAD_LETTERS, Record};
 use crate::numbers::Numbers;
-use crate::postgres::{Postgres, TOPICS, Transaction};
+use crate::postgres::{Event, Postgres, TOPICS, Transaction};
 
 /// A violation, as a sentence, and the events that it concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,8 @@ pub(crate) struct Checker {
     /// Events that may be lost, because something else than a relay has moved the slot over them, or
     /// because the database has forgotten them.
     pub(crate) excused: Numbers,
+    /// The events that Postgres has lost.
+    pub(crate) gone: Vec<Event>,
     /// Events that need not be the last of their key, because their relay could not know that another one
     /// has published earlier ones again.
     passed_over: Numbers,

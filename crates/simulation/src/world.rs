@@ -171,8 +171,6 @@ pub struct World {
     violation: Option<Violation>,
     /// The first event that should go on.
     standing: Option<Standing>,
-    /// The events that Postgres has lost.
-    gone: Vec<Event>,
     /// The process goes on with events in hand that a timeline before this one had.
     has_other_in_hand: bool,
     /// The request of each relay.
@@ -313,7 +311,6 @@ impl World {
             last_sinks: 0,
             violation: None,
             standing: None,
-            gone: Vec::new(),
             has_other_in_hand: false,
             asked: vec![None; relays],
             clean_end: None,

@@ -202,7 +202,7 @@ impl World {
     }
 
     fn note_gone(&mut self, gone: &[Transaction]) {
-        self.gone.extend(gone.iter().flat_map(Transaction::events).cloned());
+        self.checker.gone.extend(gone.iter().flat_map(Transaction::events).cloned());
         for it in gone {
             let numbers = || it.events().map(|event| event.number).collect::<Vec<_>>();
             self.tell(|| format!("gone: {:?} by {} at {:x}", numbers(), it.xid, it.commit_lsn));

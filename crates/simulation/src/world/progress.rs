@@ -143,7 +143,7 @@ impl World {
         let waits = |it: &&Event| {
             is_slow(TOPICS[usize::from(it.topic)]) && !self.checker.is_stored(it.number)
         };
-        held.extend(self.gone.iter().filter(waits).filter_map(|it| it.key));
+        held.extend(self.checker.gone.iter().filter(waits).filter_map(|it| it.key));
         for event in events.take((self.machines[relay].window / 2).max(1)) {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
