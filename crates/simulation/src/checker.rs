@@ -254,6 +254,12 @@ impl Checker {
         (self.confirmed_until, self.has_gone_back) = (0, true);
     }
 
+    /// Postgres has lost these transactions.
+    pub(crate) fn lost_by_postgres(&mut self, gone: &[Transaction]) {
+        self.gone.extend(gone.iter().flat_map(Transaction::events).cloned());
+        self.excused.extend(gone.iter().flat_map(Transaction::events).map(|it| it.number));
+    }
+
     /// Excuses the events over which another client has moved the slot. True if some of it is
     /// stored nowhere.
     pub(crate) fn excuse_before(&mut self, postgres: &Postgres, position: u64) -> bool {

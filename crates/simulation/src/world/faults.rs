@@ -159,10 +159,9 @@ impl World {
                     _ => postgres.fail_over_behind(back),
                 };
                 drop(postgres);
-                self.note_gone(&gone);
+                self.tell_gone(&gone);
                 self.postgres_back_us = Some(soon_us + DOWN_MIN_US);
-                let events = gone.iter().flat_map(|it| it.events().map(|event| event.number));
-                self.checker.excused.extend(events.collect::<Vec<_>>());
+                self.checker.lost_by_postgres(&gone);
                 self.checker.went_back();
                 if kind == FaultKind::Restore {
                     self.was_restored(&gone);
@@ -201,8 +200,7 @@ impl World {
         }
     }
 
-    fn note_gone(&mut self, gone: &[Transaction]) {
-        self.checker.gone.extend(gone.iter().flat_map(Transaction::events).cloned());
+    fn tell_gone(&mut self, gone: &[Transaction]) {
         for it in gone {
             let numbers = || it.events().map(|event| event.number).collect::<Vec<_>>();
             self.tell(|| format!("gone: {:?} by {} at {:x}", numbers(), it.xid, it.commit_lsn));

@@ -138,17 +138,17 @@ impl World {
         let place_of = |key: &[u8]| KEYS.iter().position(|it| *it == key).map(|it| it as u8);
         let keys = broker.rabbitmq.held().filter_map(|record| record.key);
         let mut held: BTreeSet<u8> = keys.filter_map(place_of).collect();
-        let is_slow =
+        let may_not_store =
             |topic| broker.rabbitmq.is_troubled(topic) || broker.rabbitmq.is_in_doubt(topic);
         let waits = |it: &&Event| {
-            is_slow(TOPICS[usize::from(it.topic)]) && !self.checker.is_stored(it.number)
+            may_not_store(TOPICS[usize::from(it.topic)]) && !self.checker.is_stored(it.number)
         };
         held.extend(self.checker.gone.iter().filter(waits).filter_map(|it| it.key));
         for event in events.take((self.machines[relay].window / 2).max(1)) {
             // What is stored may be in flight again, and what is refused waits for its attempts.
             let topic = TOPICS[usize::from(event.topic)];
             let rabbitmq = &broker.rabbitmq;
-            if event.poison || is_slow(topic) {
+            if event.poison || may_not_store(topic) {
                 held.extend(event.key);
             } else if !self.checker.is_settled(event.number)
                 && event.key.is_none_or(|key| !held.contains(&key))

@@ -296,10 +296,12 @@ impl World {
             // On another timeline everything counts as new, and the sink still has what it had.
             let is_other = self.last_session.is_some_and(|it| it.2 != postgres.timeline);
             let anew = if is_other { self.machines[relay].window as u64 } else { 0 };
-            self.has_other_in_hand = is_other;
+            self.has_earlier_timeline_in_hand = is_other;
             self.checker.stored_since(&postgres, &broker, position) + in_hand + anew
-        } else if self.last_sinks != broker.sinks && std::mem::take(&mut self.has_other_in_hand) {
-            // Behind an event of the timeline before, nothing is remembered without the sink that has it.
+        } else if self.last_sinks != broker.sinks
+            && std::mem::take(&mut self.has_earlier_timeline_in_hand)
+        {
+            // A relay that loses its sink forgets everything behind an unsettled event of an earlier timeline.
             self.checker.stored_since(&postgres, &broker, position)
         } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK
