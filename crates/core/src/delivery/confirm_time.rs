@@ -18,21 +18,20 @@ impl ConfirmTime {
     /// Takes a look at the window: `next` will be admitted next, everything below `settled_below` is
     /// settled.
     pub(super) fn observe(&mut self, now: Instant, next: Sequence, settled_below: Sequence) {
-        if let Some((event, admitted_at)) = self.measured {
-            // After a rewind the event may not have been admitted again.
-            if event >= next {
-                self.measured = None;
-            } else if event < settled_below {
-                let time = now.saturating_duration_since(admitted_at);
-                // The first is all that is known.
-                let weight = if self.usual.is_zero() { 1.0 } else { WEIGHT };
-                self.usual = self.usual.mul_f64(1.0 - weight) + time.mul_f64(weight);
-                self.measured = None;
-            }
+        if let Some((_, admitted_at)) = self.measured.take_if(|(event, _)| *event < settled_below) {
+            let time = now.saturating_duration_since(admitted_at);
+            // The first is all that is known.
+            let weight = if self.usual.is_zero() { 1.0 } else { WEIGHT };
+            self.usual = self.usual.mul_f64(1.0 - weight) + time.mul_f64(weight);
         }
         if self.measured.is_none() && next > settled_below {
             self.measured = Some((next - 1, now));
         }
+    }
+
+    /// The events in flight will be admitted again.
+    pub(super) fn forget(&mut self) {
+        self.measured = None;
     }
 
     pub(super) fn usual(&self) -> Duration {

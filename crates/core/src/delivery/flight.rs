@@ -102,6 +102,12 @@ impl Flight {
         }
     }
 
+    /// The position from which its dead letter parks its key, if it does.
+    #[must_use]
+    pub fn parks_from(&self) -> Option<Position> {
+        self.dead_letter().filter(|cause| cause.parks_key).map(|_| self.position)
+    }
+
     /// Why the event was given up, if its dead letter is still to be written.
     pub fn take_given_up(&mut self) -> Option<Failure> {
         if !matches!(self.state, FlightState::GivenUp(_)) {

@@ -12,6 +12,7 @@
 //! come, with what is known of them.
 
 use std::collections::VecDeque;
+use std::ops::RangeBounds;
 use std::time::{Duration, Instant};
 
 use super::confirm_time::ConfirmTime;
@@ -68,9 +69,7 @@ pub struct Flights {
 pub struct Rewound {
     /// The first event that must be received again.
     pub from: Option<Position>,
-    /// Numbers mean other events from here on.
-    pub is_renumbered: bool,
-    /// The events that were dead letters, of which nothing is known any more.
+    /// The events whose dead letters parked their keys, and of which nothing is known any more.
     pub dropped_letters: Vec<Position>,
 }
 
@@ -261,17 +260,17 @@ impl Flights {
 
     /// Everything that is not settled in order will be admitted again, in the same order and under
     /// the same numbers, for a sink that was rebuilt. What was decided about an event stays decided.
-    /// But if some of it will not be received again, the numbers are reused for other events.
+    /// Events that are forgotten leave the table. If the dead letter of one of them parked its key, and
+    /// may not have been written, other dead letters may follow from it: then what was decided about
+    /// the events behind is dropped as well.
     pub fn rewind(&mut self) -> Rewound {
         let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
-        let from = self.ring.get(forgotten as usize).map(|flight| flight.position);
-        let is_renumbered = forgotten > 0;
-        let dropped_letters = if is_renumbered {
-            self.forgotten_below = self.settled_below;
-            self.truncate(0)
-        } else {
-            Vec::new()
-        };
+        let mut dropped_letters = self.drop_slots(..forgotten as usize);
+        self.settled_below += forgotten;
+        let from = self.ring.front().map(|flight| flight.position);
+        if !dropped_letters.is_empty() {
+            dropped_letters.extend(self.drop_slots(..));
+        }
         for flight in &mut self.ring {
             flight.take_given_up();
             if on(Mutant::SettledRepublished) && flight.state.is_settled() {
@@ -282,29 +281,29 @@ impl Flights {
         self.events = 0;
         self.bytes = 0;
         self.overtaken.forget();
+        self.confirm_time.forget();
         (self.waiting_below, self.waiting) = (0, 0);
-        Rewound { from, is_renumbered, dropped_letters }
+        Rewound { from, dropped_letters }
     }
 
     /// Forgets these events: an event that is received from here on repeats none of them, because
-    /// it is another timeline, or a peer has confirmed events. Returns those that were dead letters and
-    /// that no sink has.
+    /// it is another timeline, or a peer has confirmed events. Returns those whose dead letters parked
+    /// their keys and that no sink has.
     pub fn forget(&mut self) -> Vec<Position> {
         if on(Mutant::NumbersReused) {
             return Vec::new();
         }
-        let dropped_letters = self.truncate(self.admitted);
+        let dropped_letters = self.drop_slots(self.admitted..);
         self.forgotten_below = self.next();
         self.ring.iter_mut().for_each(|flight| flight.fingerprint = Fingerprint::NONE);
         dropped_letters
     }
 
-    /// Drops the events behind so many. Returns those of them that were dead letters.
-    fn truncate(&mut self, slots: usize) -> Vec<Position> {
+    /// Returns those of the events whose dead letters parked their keys.
+    fn drop_slots(&mut self, slots: impl RangeBounds<usize>) -> Vec<Position> {
         let Flights { ring, failing, .. } = self;
         let count = |it: &Flight| *failing -= usize::from(it.attempts.is_some());
-        let letters = ring.drain(slots..).inspect(count).filter(|it| it.dead_letter().is_some());
-        letters.map(|it| it.position).collect()
+        ring.drain(slots).inspect(count).filter_map(|it| it.parks_from()).collect()
     }
 
     fn advance(&mut self) {

@@ -148,39 +148,58 @@ fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
 }
 
 #[test]
-fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed() {
-    let admit_two_confirm_second = |flights: &mut Flights| {
-        let (first, second) = (flights.admit(flight(10)), flights.admit(flight(10)));
-        assert!(flights.settle(second).is_ok());
-        first
-    };
+fn what_was_confirmed_before_a_rewind_is_passed_over() {
     let mut flights = Flights::new(8, 1000);
-    let first = admit_two_confirm_second(&mut flights);
-    assert!(!flights.rewind().is_renumbered);
+    let (first, second) = (flights.admit(flight(10)), flights.admit(flight(10)));
+    assert!(flights.settle(second).is_ok());
+    flights.rewind();
     assert!(!next_is_confirmed(&flights));
     assert_eq!(flights.admit(flight(10)), first);
     assert!(next_is_confirmed(&flights));
     flights.pass_over(Position::default());
     assert!(flights.settle(first).is_ok());
     assert_eq!(flights.settled_below(), 2);
-    // GIVEN an old event in flight when the timeline changes
-    admit_two_confirm_second(&mut flights);
-    flights.forget();
-    admit_two_confirm_second(&mut flights);
-    assert!(flights.rewind().is_renumbered);
-    // THEN the numbers mean other events now, and nothing is passed over
-    for _ in 0..4 {
-        assert!(!next_is_confirmed(&flights));
-        flights.admit(flight(10));
-    }
-    // WHEN it rewinds once more THEN they mean the same again
-    assert!(!flights.rewind().is_renumbered);
-    // GIVEN that all old ones have settled THEN a change of timeline changes no number
-    let old = flights.admit(flight(10));
-    flights.forget();
-    assert!(flights.settle(old).is_ok());
+}
+
+#[test]
+fn a_rewind_drops_the_events_of_another_timeline_alone() {
+    // GIVEN one event in flight, and one that is confirmed, when the timeline changes
+    let mut flights = Flights::new(8, 1000);
     flights.admit(flight(10));
-    assert!(!flights.rewind().is_renumbered);
+    let confirmed = flights.admit(flight(10));
+    assert!(flights.settle(confirmed).is_ok());
+    flights.forget();
+    // WHEN the sink breaks after the second of two events of the new timeline
+    let at = |ordinal| Position { commit_lsn: Lsn::from_wire(1), ordinal };
+    let [first, second] =
+        [0, 1].map(|ordinal| flights.admit(Flight { position: at(ordinal), ..flight(10) }));
+    assert!(flights.settle(second).is_ok());
+    let rewound = flights.rewind();
+    // THEN these are received again under their numbers, and what is known of them is kept
+    assert_eq!((rewound.from, flights.next()), (Some(at(0)), first));
+    assert!(!next_is_confirmed(&flights));
+    assert_eq!(flights.admit(flight(10)), first);
+    assert!(next_is_confirmed(&flights));
+}
+
+#[test]
+fn a_dead_letter_of_another_timeline_that_parked_its_key_takes_with_it_what_was_decided_behind() {
+    let letter = |ordinal, parks_key| {
+        let position = Position { commit_lsn: Lsn::from_wire(1), ordinal };
+        let cause = DeadLetterCause { parks_key, ..cause() };
+        Flight { position, state: FlightState::DeadLetter(Box::new(cause)), ..flight(10) }
+    };
+    for parks_key in [true, false] {
+        let mut flights = Flights::new(8, 1000);
+        flights.admit(letter(0, parks_key));
+        flights.forget();
+        flights.admit(letter(1, true));
+        let Rewound { from, dropped_letters } = flights.rewind();
+        assert_eq!((from.map(|it| it.ordinal), flights.next()), (Some(1), 1));
+        let ordinals: Vec<_> = dropped_letters.iter().map(|it| it.ordinal).collect();
+        assert_eq!(ordinals, if parks_key { vec![0, 1] } else { vec![] });
+        assert_eq!(flights.earlier().is_none(), parks_key);
+    }
 }
 
 #[test]
@@ -238,20 +257,23 @@ fn give_up(flights: &mut Flights, sequence: Sequence) {
     flights.update(sequence, |flight| flight.state = given_up).unwrap();
 }
 
+fn cause() -> DeadLetterCause {
+    DeadLetterCause {
+        class: "kafka.no".to_owned(),
+        reason: String::new(),
+        attempts: 1,
+        first_failed_unix_us: 7,
+        failed_unix_us: 7,
+        position: Position::default(),
+        incomplete: false,
+        parks_key: false,
+    }
+}
+
 #[test]
 fn a_dead_letter_keeps_its_attempts_and_one_that_the_next_sink_gets_counts_anew() {
     for was_dead_letter in [true, false] {
-        let cause = DeadLetterCause {
-            class: "kafka.no".to_owned(),
-            reason: String::new(),
-            attempts: 1,
-            first_failed_unix_us: 7,
-            failed_unix_us: 7,
-            position: Position::default(),
-            incomplete: false,
-            parks_key: false,
-        };
-        let letter = || FlightState::DeadLetter(Box::new(cause.clone()));
+        let letter = || FlightState::DeadLetter(Box::new(cause()));
         let mut earlier = Flight { attempts: Some(Attempts::none(7).failed()), ..flight(10) };
         if was_dead_letter {
             earlier.state = letter();
@@ -271,7 +293,7 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     give_up(&mut flights, 2);
     assert_eq!((flights.failing, flights.given_up()), (1, vec![2]));
     // WHEN there is a new sink THEN it has none of them, and what waited for the topic is sent
-    assert!(!flights.rewind().is_renumbered);
+    flights.rewind();
     assert_eq!(flights.update(1, |_| ()), Err(NotInFlight(1)));
     assert!(flights.given_up().is_empty());
     (0..3).for_each(|_| assert!(flights.admit(flight(10)) < 3));
@@ -283,7 +305,7 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     flights.admit(flight(10));
     flights.pass_over(Position::default());
     assert_eq!(flights.failing, 0);
-    // WHEN the numbers mean other events THEN nothing is known of those
+    // WHEN it is another timeline THEN nothing is known of those
     fail(&mut flights, 0);
     let fingerprint = Fingerprint { event: 1, key: 1 };
     let marked = flights.admit(Flight { fingerprint, ..flight(10) });
@@ -291,7 +313,7 @@ fn what_was_decided_about_an_event_outlives_the_sink_and_ends_with_the_event() {
     // Their places are those of other events in the state file, too.
     assert_eq!(flights.settle(marked).map(|it| it.mark()), Ok(None));
     assert_eq!(flights.failing, 1, "the sink still has it");
-    assert!(flights.rewind().is_renumbered);
+    flights.rewind();
     assert_eq!((flights.failing, flights.earlier().is_none()), (0, true));
 }
 
@@ -320,15 +342,11 @@ proptest! {
                     admitted += 1;
                 }
                 3 if pick < 4 => {
-                    let is_renumbered = flights.rewind().is_renumbered;
-                    prop_assert_eq!(is_renumbered, prefix < forgotten_below);
-                    if is_renumbered {
-                        confirmed.clear();
-                        failing.clear();
-                        forgotten_below = prefix;
-                    }
+                    flights.rewind();
+                    admitted = prefix.max(forgotten_below);
+                    confirmed.retain(|sequence| *sequence >= admitted);
+                    failing.retain(|sequence| *sequence >= admitted);
                     unsettled.clear();
-                    admitted = prefix;
                 }
                 4 if pick == 0 => {
                     flights.forget();

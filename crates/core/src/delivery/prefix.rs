@@ -122,12 +122,6 @@ impl Prefixes {
         }
     }
 
-    /// Numbers from here on mean other events. A claim is still to be verified: events may have been
-    /// passed over for it.
-    pub fn renumbered(&mut self) {
-        self.unconfirmed.clear();
-    }
-
     /// Another broker confirms from here on, which does not have what was confirmed before. A claim is
     /// still to be verified.
     pub fn forget_prefix(&mut self) {

@@ -80,18 +80,6 @@ fn another_transaction_neither_has_the_claim_nor_loses_it() {
 }
 
 #[test]
-fn numbers_that_mean_other_events_confirm_nothing() {
-    let mut open = claimed(2);
-    begin(&mut open, Lsn::from_wire(4));
-    receive(&mut open, 3, STEP).unwrap();
-    open.renumbered();
-    assert_eq!(open.settled(u64::MAX), None);
-    // What was passed over for a claim is still to be verified.
-    begin(&mut open, LSN);
-    assert_eq!(receive(&mut open, 3, 2 * STEP), Err(PrefixRefuted));
-}
-
-#[test]
 fn what_two_brokers_have_confirmed_is_no_prefix() {
     let mut open = claimed(1);
     receive(&mut open, 0, STEP + 5).unwrap();

@@ -300,8 +300,9 @@ impl World {
             self.checker.stored_since(&postgres, &broker, position) + in_hand + anew
         } else if self.last_sinks != broker.sinks
             && std::mem::take(&mut self.has_earlier_timeline_in_hand)
+            && self.machines[relay].policy == OnDeadLetter::ParkKey
         {
-            // A relay that loses its sink forgets everything behind an unsettled event of an earlier timeline.
+            // A dead letter in hand may have parked a key: then nothing behind it counts as decided.
             self.checker.stored_since(&postgres, &broker, position)
         } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK

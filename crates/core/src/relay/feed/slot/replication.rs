@@ -181,9 +181,6 @@ impl Replication {
         let rewound = self.flights.rewind();
         self.transactions.rewind(rewound.from.filter(|_| !on(Mutant::RewindForgotten)));
         policy.gate.forget_letters(&rewound.dropped_letters);
-        if rewound.is_renumbered {
-            self.prefixes.renumbered();
-        }
         policy.retries.rewind();
         policy.forget_suspects(self.progress.reported());
     }
