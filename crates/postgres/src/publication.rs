@@ -228,7 +228,16 @@ SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
 /// In `tgtype` 1 is FOR EACH ROW, 2 is BEFORE, 16 is UPDATE.
 const TABLES_SQL: &str = "
 SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
-  'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind, 'persistence', c.relpersistence,
+  'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind,
+  'unlogged', (WITH RECURSIVE own AS (
+      SELECT c.oid UNION
+      SELECT i.inhrelid FROM own JOIN pg_catalog.pg_inherits i ON i.inhparent = own.oid
+      WHERE c.relkind = 'p')
+      SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(un.nspname, u.relname)
+        ORDER BY un.nspname, u.relname), '[]')
+      FROM own JOIN pg_catalog.pg_class u ON u.oid = own.oid AND u.relpersistence = 'u'
+        AND (u.relkind = 'r' OR u.oid = c.oid)
+      JOIN pg_catalog.pg_namespace un ON un.oid = u.relnamespace),
   'is_partition', coalesce(c.relispartition, false),
   'has_update_trigger', EXISTS (SELECT FROM pg_catalog.pg_trigger t
       WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')

@@ -49,17 +49,27 @@ fn without_order(table: &TableFacts, outbox: &OutboxTable) -> Option<Finding> {
 pub fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
     let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
     let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
-    if by == ReadBy::Slot && table.persistence.as_deref() == Some("u") {
-        faults.push(table_problem(
-            "table.unlogged",
-            format!("{} is unlogged: its rows never reach the WAL", table.shown()),
-            format!("ALTER TABLE {} SET LOGGED;", quote_table(&table.schema, &table.name)),
-        ));
+    if by == ReadBy::Slot {
+        faults.extend(table.unlogged.iter().map(|(schema, name)| unlogged(table, schema, name)));
     }
     let absent = |name: &&str| table.column(name).is_none();
     let needed = outbox.needed_columns().into_iter();
     faults.extend(needed.filter(absent).map(|name| column_missing(table, name)));
     faults
+}
+
+/// The table itself is unlogged, or a partition of it.
+fn unlogged(table: &TableFacts, schema: &str, name: &str) -> Fault {
+    let shown = table.shown();
+    let what = match (schema, name) == (&table.schema, &table.name) {
+        true => shown,
+        false => format!("{schema}.{name}, a partition of {shown},"),
+    };
+    table_problem(
+        "table.unlogged",
+        format!("{what} is unlogged: its rows never reach the WAL"),
+        format!("ALTER TABLE {} SET LOGGED;", quote_table(schema, name)),
+    )
 }
 
 /// Postgres decodes an UPDATE that moves a row to another partition as DELETE and INSERT, and marks

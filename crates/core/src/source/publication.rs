@@ -174,8 +174,9 @@ pub struct TableFacts {
     pub schema_exists: bool,
     /// `pg_class.relkind`; absent when the table does not exist.
     pub kind: Option<String>,
-    /// `pg_class.relpersistence`.
-    pub persistence: Option<String>,
+    /// Schema and name of the table, or of its partitions, whose rows are not written to the WAL.
+    #[serde(default)]
+    pub unlogged: Vec<(String, String)>,
     pub is_partition: bool,
     /// A trigger sees each row before an UPDATE, and may forbid it.
     pub has_update_trigger: bool,

@@ -313,6 +313,20 @@ async fn tables_that_are_not_what_was_meant() {
     let unlogged = find("u").await;
     assert_eq!(unlogged.code, "table.unlogged");
     assert_eq!(unlogged.mend, "ALTER TABLE \"public\".\"u\" SET LOGGED;");
+    // A table may be logged, and a partition of it not.
+    client
+        .batch_execute(
+            "CREATE TABLE parts (LIKE outbox) PARTITION BY RANGE (type);
+             CREATE TABLE most PARTITION OF parts FOR VALUES FROM ('a') TO ('x') PARTITION BY RANGE (type);
+             CREATE TABLE first PARTITION OF most FOR VALUES FROM ('a') TO ('b');
+             CREATE UNLOGGED TABLE fast PARTITION OF most FOR VALUES FROM ('b') TO ('x');",
+        )
+        .await
+        .unwrap();
+    let partition = find("parts").await;
+    assert_eq!(partition.code, "table.unlogged");
+    assert!(partition.what.contains("public.fast, a partition of public.parts,"), "{partition:?}");
+    assert_eq!(partition.mend, "ALTER TABLE \"public\".\"fast\" SET LOGGED;");
 }
 
 #[tokio::test]
