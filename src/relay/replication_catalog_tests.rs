@@ -70,6 +70,38 @@ fn a_fresh_catalog_decides_for_the_table_that_was_looked_up_and_no_other() {
 }
 
 #[test]
+fn a_table_that_has_become_an_outbox_takes_no_place_of_an_event_that_is_known() {
+    for was_published in [true, false] {
+        // GIVEN a transaction with a row of a table that is no outbox, and two events
+        let mut fixture = fixture(Catalog::read_before(101, Vec::new()));
+        let part = described(7, "part", &NEEDED);
+        if was_published {
+            assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::Done);
+            assert_eq!(fixture.give(&row(7)).unwrap(), PacketOutcome::Done);
+        }
+        assert_eq!(fixture.give(&described(9, "outbox", &NEEDED)).unwrap(), PacketOutcome::Done);
+        let first = fixture.replication().flights.next();
+        for _ in 0..2 {
+            assert_eq!(fixture.give(&row(9)).unwrap(), PacketOutcome::Done);
+        }
+        // WHEN only the second is confirmed, the sink is lost, and that table is a partition now
+        fixture.confirmed(first + 1);
+        fixture.rebuild();
+        let mut catalog = Catalog::read_before(102, vec![7]);
+        catalog.outboxes.push((7, "public".to_owned(), "part".to_owned(), 0));
+        fixture.replication().connected(false, catalog, Lsn::ZERO);
+        fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();
+        let other = PacketOutcome::Stopped(IntakeStop::OtherEvent);
+        let taken = if was_published { other } else { PacketOutcome::Done };
+        // THEN the row is not taken for the first event, and the first not for the second
+        assert_eq!(fixture.give(&part).unwrap(), taken);
+        // WHEN nothing is in flight any more THEN the row is an event
+        fixture.forget();
+        assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::Done);
+    }
+}
+
+#[test]
 fn an_outbox_that_had_another_name_is_known_by_its_object_id() {
     let mut catalog = Catalog::read_before(101, vec![7]);
     catalog.outboxes.push((7, "public".to_owned(), "outbox".to_owned(), 0));

@@ -467,7 +467,7 @@ fn suspects_are_published_alone_until_they_are_reported() {
     assert!(fixture.down().policy.suspects.is_empty());
     // GIVEN another timeline, on which the positions mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    let suspect = fixture.position_of(3);
+    let suspect = fixture.position_of(6);
     fixture.down().policy.suspects.insert(suspect);
     fixture.forget();
     fixture.rebuild();

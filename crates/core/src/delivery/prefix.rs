@@ -100,7 +100,10 @@ impl Prefixes {
             events,
             digest,
         });
-        self.unconfirmed.extend(prefix.map(|prefix| (next, prefix)));
+        // After a rewind the same events come again.
+        if self.unconfirmed.back().is_none_or(|last| last.0 < next) {
+            self.unconfirmed.extend(prefix.map(|prefix| (next, prefix)));
+        }
         Ok(())
     }
 

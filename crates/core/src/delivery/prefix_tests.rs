@@ -43,6 +43,17 @@ fn a_prefix_is_confirmed_once_all_of_its_events_are() {
 }
 
 #[test]
+fn events_that_are_admitted_again_take_nothing_from_a_prefix() {
+    let mut open = Prefixes::default();
+    begin(&mut open, LSN);
+    receive(&mut open, 0, 3 * STEP).unwrap();
+    begin(&mut open, LSN);
+    receive(&mut open, 0, 2 * STEP).unwrap();
+    assert_eq!(open.unconfirmed.len(), 3);
+    assert_eq!(open.settled(3 * STEP), Some(prefix_of(0, 3)));
+}
+
+#[test]
 fn a_claim_is_verified_when_as_many_events_were_received() {
     let mut open = claimed(2);
     receive(&mut open, 0, 2 * STEP - 1).unwrap();

@@ -26,6 +26,8 @@ pub use extract::Plan;
 pub use message::MessagePlan;
 pub use transaction::CommitStamp;
 
+use std::collections::BTreeSet;
+
 use crate::base::error::Fault;
 use crate::pgoutput::relation::Relation;
 use compile::COLUMN_MISSING;
@@ -46,12 +48,20 @@ pub struct Outboxes {
     known: Vec<(u32, String, String, usize)>,
     /// The plans by oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
+    /// Object ids of tables whose rows were no events, in earlier sessions too.
+    others: BTreeSet<u32>,
 }
 
 impl Outboxes {
     pub fn new(tables: Vec<OutboxTable>, messages: Option<&Messages>) -> Result<Outboxes, Fault> {
         let messages = messages.map(MessagePlan::compile).transpose()?;
-        Ok(Outboxes { tables, messages, known: Vec::new(), plans: Vec::new() })
+        Ok(Outboxes {
+            tables,
+            messages,
+            known: Vec::new(),
+            plans: Vec::new(),
+            others: BTreeSet::new(),
+        })
     }
 
     /// For a new connection, on which Postgres describes every table again.
@@ -103,6 +113,16 @@ impl Outboxes {
             let plan = Plan::compile(table, index, relation, binary);
             plan.map_or_else(|fault| fault.code != COLUMN_MISSING, |_| true)
         })
+    }
+
+    /// The rows of this table are no events.
+    pub fn note_other(&mut self, oid: u32) {
+        self.others.insert(oid);
+    }
+
+    /// Whether rows of this table were no events before. True once.
+    pub fn take_other(&mut self, oid: u32) -> bool {
+        self.others.remove(&oid)
     }
 
     /// The plan for a row's table; `None` when the table is published but no outbox.

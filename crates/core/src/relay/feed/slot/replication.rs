@@ -146,7 +146,7 @@ impl Replication {
     /// Another relay has held the slot in the meantime, or may have, and everything before `floor` is
     /// confirmed. It may have published again what this relay's broker has confirmed beyond that: so all
     /// of it is received and admitted again, or the key of an event would end with an older one. What
-    /// was in flight has been withdrawn. Numbers from here on mean other events.
+    /// was in flight has been withdrawn.
     pub fn taken_over(&mut self, floor: Lsn, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         policy.gate.forget_letters(&self.flights.forget());
         admitter.forget();
@@ -370,8 +370,21 @@ impl Replication {
     fn learn(&mut self, relation: &Relation) -> Result<PacketOutcome, Fault> {
         let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
         match self.outboxes.learn(relation, self.binary) {
+            // Rows that were no events are events now: those behind them in the transaction are not in
+            // the places where they were admitted before.
+            Ok(true)
+                if self.flights.earlier().is_some() && self.outboxes.take_other(relation.oid) =>
+            {
+                Ok(PacketOutcome::Stopped(IntakeStop::OtherEvent))
+            }
             Ok(true) => Ok(PacketOutcome::Done),
-            Ok(false) => Ok(self.other_table(relation, is_fresh)),
+            Ok(false) => {
+                let outcome = self.other_table(relation, is_fresh);
+                if outcome == PacketOutcome::Done {
+                    self.outboxes.note_other(relation.oid);
+                }
+                Ok(outcome)
+            }
             Err(fault) if fault.code == NEEDS_TEXT => {
                 tracing::info!(reason = fault.what, "reading columns in text form");
                 Ok(PacketOutcome::Stopped(IntakeStop::TextModeNeeded))
