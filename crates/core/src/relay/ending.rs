@@ -44,3 +44,7 @@ impl Ending {
         is_in_vain && driver.silence(self.began, now) > patience
     }
 }
+
+#[cfg(test)]
+#[path = "ending_tests.rs"]
+mod tests;

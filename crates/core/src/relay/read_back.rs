@@ -197,3 +197,7 @@ impl ReadBack {
         true
     }
 }
+
+#[cfg(test)]
+#[path = "read_back_tests.rs"]
+mod tests;

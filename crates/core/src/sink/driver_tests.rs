@@ -2,24 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::base::error::Exit;
-use crate::base::event::{Outbound, Sequence};
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::PublishError;
-
-struct IdleSink;
-
-impl Sink for IdleSink {
-    fn publish(&mut self, _: Sequence, _: &Outbound<'_>) -> Result<(), PublishError> {
-        Ok(())
-    }
-
-    fn poll(&mut self, _: Instant, _: Duration, _: &mut Vec<SinkReport>) {}
-
-    fn retry(&mut self, _: Sequence) {}
-
-    fn replace_with_dead_letter(&mut self, _: Sequence, _: &DeadLetterWriter, _: &DeadLetterCause) {
-    }
-}
+use crate::testing::IdleSink;
 
 #[test]
 fn a_sink_that_cannot_be_built_is_an_outage_only_if_that_may_pass() {

@@ -58,3 +58,7 @@ impl StatusUpdates {
         due.then_some(probe || unheard >= self.interval / 2)
     }
 }
+
+#[cfg(test)]
+#[path = "status_updates_tests.rs"]
+mod tests;
