@@ -68,7 +68,10 @@ fn unlogged(table: &TableFacts, schema: &str, name: &str) -> Fault {
     table_problem(
         "table.unlogged",
         format!("{what} is unlogged: its rows never reach the WAL"),
-        format!("ALTER TABLE {} SET LOGGED;", quote_table(schema, name)),
+        format!(
+            "ALTER TABLE {} SET LOGGED; Rows that were inserted before that are not published: insert those that are to be events once more",
+            quote_table(schema, name)
+        ),
     )
 }
 
