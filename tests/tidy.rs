@@ -274,6 +274,15 @@ fn documents_name_files_that_exist() {
 }
 
 #[test]
+fn documents_name_functions_that_exist() {
+    let mut paths = files("docs", "md");
+    paths.push("ARCHITECTURE.md".to_owned());
+    let found =
+        paths.iter().flat_map(|path| names::missing_functions(path, &read(path), everything()));
+    assert_none(found);
+}
+
+#[test]
 fn rules_and_dashboards_use_metrics_that_exist() {
     let specs = walrelay::metrics::TABLE;
     let paths = ["yml", "json"].iter().flat_map(|extension| files("config", extension));

@@ -107,6 +107,30 @@ pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> boo
     wrong
 }
 
+/// Functions that a document names between backticks, with their types, and that no source has.
+pub(crate) fn missing_functions<'a>(
+    path: &str,
+    text: &str,
+    sources: impl Iterator<Item = &'a Source> + Clone,
+) -> Vec<String> {
+    let is_function = |name: &&str| {
+        let is_lower = |it: &str| it.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+        let parts = name.split_once("::");
+        parts.is_some_and(|(of, name)| of.starts_with(char::is_uppercase) && is_lower(name))
+    };
+    let is_gone = |name: &&str| {
+        let (of, name) = name.split_once("::").unwrap_or_default();
+        let mut with_type = sources.clone().filter(|it| words(&it.code).any(|word| word == of));
+        !with_type.any(|it| it.code.contains(&format!("fn {name}")))
+    };
+    let mut wrong = Vec::new();
+    for (text, line) in text.lines().zip(1..) {
+        let named = text.split('`').skip(1).step_by(2).filter(is_function);
+        wrong.extend(named.filter(is_gone).map(|name| format!("{path}:{line}: no `{name}`")));
+    }
+    wrong
+}
+
 /// The document with what stands between its marks replaced by `table`.
 pub(crate) fn with_table(document: &str, table: &str) -> String {
     let parts = document
@@ -170,6 +194,14 @@ mod tests {
             ["A.md:2: no file `gone.rs`"]
         );
         assert!(check("`src/sink/NAME/mod.rs`, `*ffi.rs` and plain gone.rs").is_empty());
+    }
+
+    #[test]
+    fn a_document_that_names_a_function_that_is_gone_is_caught() {
+        let sources = [Source::new("src/a.rs", "impl Flights { pub fn settle(&mut self) {} }")];
+        let text = "`Flights::settle`, `Flight::settle` and `Flights::gone`, not `Flights::Gone`";
+        let found = missing_functions("A.md", text, sources.iter());
+        assert_eq!(found, ["A.md:1: no `Flight::settle`", "A.md:1: no `Flights::gone`"]);
     }
 
     #[test]

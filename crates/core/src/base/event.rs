@@ -34,6 +34,8 @@ pub struct Outbound<'a> {
     pub key: Option<&'a [u8]>,
     /// Value; `None` is a Kafka tombstone.
     pub value: Option<&'a [u8]>,
+    /// The id that consumers see. It is not unique: a record that resolves a dead letter has the id of its
+    /// event. A broker must not use it to drop duplicates.
     pub id: &'a str,
     /// The type that the row has, if it has one: a property of an AMQP message.
     pub event_type: Option<&'a str>,

@@ -202,8 +202,8 @@ impl DeadLetterGate {
         allowed.map(|()| true).map_err(open)
     }
 
-    /// The sink has taken a dead letter. True when that has parked a key.
-    pub fn taken(
+    /// The sink has taken a dead letter, which is not confirmed yet. True when that has parked a key.
+    pub fn note_dead_letter(
         &mut self,
         key: Option<&[u8]>,
         subject: &str,

@@ -174,7 +174,7 @@ impl FailurePolicy {
     ) -> FlightState {
         if earlier.and_then(Flight::dead_letter).is_none() {
             let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
-            self.gate.taken(event.key, &subject, &cause, trace_id);
+            self.gate.note_dead_letter(event.key, &subject, &cause, trace_id);
         }
         FlightState::DeadLetter(Box::new(cause))
     }
@@ -305,7 +305,7 @@ impl FailurePolicy {
         }
         sink.replace_with_dead_letter(sequence, self.gate.writer(), &cause);
         let trace_id = flight.trace_id();
-        let parks = self.gate.taken(key, &failure.subject, &cause, trace_id.as_deref());
+        let parks = self.gate.note_dead_letter(key, &failure.subject, &cause, trace_id.as_deref());
         (flight.state, flight.attempts) = (FlightState::DeadLetter(Box::new(cause)), None);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }

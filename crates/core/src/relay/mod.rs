@@ -23,9 +23,9 @@
 //!    An event that is refused, returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
-//! 3. [`crate::delivery::transactions`] settles a transaction at its commit end LSN once it and all
-//!    earlier ones are settled; that LSN may be reported. A keepalive's position is reported only
-//!    while nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
+//! 3. [`crate::delivery::transactions`] settles a transaction at a position within its commit record
+//!    once it and all earlier ones are settled; that LSN may be reported. A keepalive's position is reported
+//!    only while nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
 //!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
 //!    ([`crate::delivery::transactions`]).

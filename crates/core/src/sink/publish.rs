@@ -2,6 +2,14 @@
 //!
 //! A sink is called on the data thread and never blocks it. It fails closed: an event that it does
 //! not report as confirmed is unconfirmed.
+//!
+//! If the broker cannot be used, a report says who keeps the events that are in flight:
+//!
+//! | Report | The sink | What follows |
+//! |---|---|---|
+//! | [`SinkReport::Unreachable`], [`SinkReport::LoginRefused`] | keeps them, connects again, and publishes again what may be missing | they wait |
+//! | [`SinkReport::Broken`], [`SinkReport::Failed`] with [`Disposition::Outage`] | is dropped | they are received again, and published to a new sink |
+//! | [`PublishError::Failed`] with [`Disposition::Outage`] | is dropped, and did not accept the event | the same |
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -21,8 +29,8 @@ pub trait Sink {
     /// Appends what there is to report, waiting at most `patience` for the first.
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>);
 
-    /// Publishes an event that was [`SinkReport::Suspect`] in a request of its own, so that the
-    /// answer is about this event alone.
+    /// Publishes an event in a request of its own, so that the answer is about this event alone. The relay
+    /// does so with one that was [`SinkReport::Suspect`], and a replay of dead letters with each.
     fn publish_alone(
         &mut self,
         sequence: Sequence,
@@ -32,7 +40,7 @@ pub trait Sink {
     }
 
     /// Publishes a dead letter or a record that resolves one. It must never be refused for its
-    /// content: what the broker cannot carry is cut.
+    /// content: what the broker cannot carry is cut. If it is refused all the same, the relay stops.
     fn publish_dead_letter(
         &mut self,
         sequence: Sequence,
@@ -61,7 +69,8 @@ pub trait Sink {
 
     /// Sends nothing after this time, until a later one is given, not even the rest of an event that the
     /// socket has taken in part: another process may publish later events then. A sink whose threads the
-    /// relay cannot stop in time ignores it.
+    /// relay cannot stop in time ignores it: what such a sink sends late may stand behind later events of a
+    /// peer, so `withdraw` must stop as much as it can.
     fn publish_until(&mut self, _until: Instant) {}
 
     /// Drops everything that is not published, as far as that can still be stopped, and appends what
@@ -106,10 +115,13 @@ pub enum PublishError {
     Failed(Failure),
 }
 
-/// A report of a sink from [`Sink::poll`].
+/// A report of a sink from [`Sink::poll`]. After `Confirmed`, `Failed` or `Suspect` there is no other report
+/// about the event until it is handed over again: a late answer is dropped. A broker that never answers is
+/// for the sink to recognise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SinkReport {
-    /// The broker has stored this event durably.
+    /// The broker has stored this event durably, or there is no doubt that it has: a later event of its
+    /// partition is stored in a sequence without gaps.
     Confirmed(Sequence),
     /// The broker does not have this event. The sink keeps it for [`Sink::retry`] or
     /// [`Sink::replace_with_dead_letter`].

@@ -334,10 +334,10 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
                 }
-                // One event of the batch is the cause, and it is not known which.
+                // It was refused in a batch, and it is not known which event of the batch is the cause.
                 (_, Some(_)) => self.reports.push(SinkReport::Suspect(sequence)),
+                // The producer goes on, and what waits for this event may be sent.
                 (_, None) => {
-                    // Here alone the sink stays in use, and what waits for this event may be sent.
                     self.isolated.add_failed(sequence, record, failure);
                     self.released.extend(self.key_order.answered(lane));
                 }

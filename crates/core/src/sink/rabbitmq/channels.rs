@@ -188,7 +188,7 @@ impl PublishChannels {
 
     /// Returns the outcomes that the answers decide, and why no more will follow: several channels may be
     /// closed at once.
-    pub(super) fn settle(
+    pub(super) fn take_answers(
         &mut self,
         answers: Vec<(u16, Answer)>,
         now: Instant,
@@ -209,7 +209,7 @@ impl PublishChannels {
             let is_meant =
                 |it: &&mut PublishChannel| it.number == number || on(Mutant::RabbitChannelIgnored);
             let Some(channel) = channels.find(is_meant) else { continue };
-            losses.extend(channel.in_flight.settle(answer, &mut outcomes).err());
+            losses.extend(channel.in_flight.take_answer(answer, &mut outcomes).err());
             // A channel that gives up waiting for a queue nacks.
             let took = |(_, outcome): &_| *outcome != PublishOutcome::Nacked;
             if outcomes[known..].iter().any(took) {

@@ -66,7 +66,7 @@ impl Fixture {
                 (*channel, Answer::Confirm { tag: *tag, multiple: false, acked: true })
             })
             .collect();
-        let (outcomes, losses) = self.channels.settle(answers, self.now);
+        let (outcomes, losses) = self.channels.take_answers(answers, self.now);
         assert_eq!(losses, []);
         for (sequence, _) in &outcomes {
             self.sent.remove(sequence);
@@ -159,7 +159,7 @@ fn a_confirm_counts_on_its_own_channel() {
     let mut fixture = Fixture::with_channels(2);
     assert_eq!((fixture.publish("a"), fixture.publish("b")), (Some(1), Some(2)));
     let ack = |number| (number, Answer::Confirm { tag: 1, multiple: true, acked: true });
-    let (outcomes, losses) = fixture.channels.settle(vec![ack(2)], fixture.now);
+    let (outcomes, losses) = fixture.channels.take_answers(vec![ack(2)], fixture.now);
     assert_eq!((outcomes, losses), (vec![(2, PublishOutcome::Confirmed)], Vec::new()));
     let oldest = fixture.channels.oldest().map(|(sequence, ..)| sequence);
     assert_eq!(oldest, Some(1));

@@ -95,21 +95,21 @@ impl PublishesInFlight {
     }
 
     /// Adds the outcomes that the answer decides, or returns the loss if no more will follow.
-    pub(super) fn settle(
+    pub(super) fn take_answer(
         &mut self,
         answer: Answer,
         outcomes: &mut Vec<(Sequence, PublishOutcome)>,
     ) -> AmqpResult<()> {
         match answer {
             Answer::Confirm { tag, multiple, acked } => {
-                self.confirm(tag, multiple, acked, outcomes)
+                self.take_confirm(tag, multiple, acked, outcomes)
             }
             Answer::Returned(returned) => self.note_returned(returned),
             Answer::Closed(loss) => Err(loss),
         }
     }
 
-    fn confirm(
+    fn take_confirm(
         &mut self,
         tag: u64,
         multiple: bool,

@@ -31,7 +31,7 @@ fn settle(
 ) -> (Vec<(Sequence, PublishOutcome)>, AmqpResult<()>) {
     let mut outcomes = Vec::new();
     let mut answers = answers.into_iter();
-    let end = answers.try_for_each(|answer| in_flight.settle(answer, &mut outcomes));
+    let end = answers.try_for_each(|answer| in_flight.take_answer(answer, &mut outcomes));
     (outcomes, end)
 }
 

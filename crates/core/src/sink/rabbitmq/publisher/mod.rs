@@ -199,7 +199,7 @@ impl Publisher {
         let Connection::Open(open) = &mut self.connection else { return };
         match event {
             AmqpEvent::Connected(_) | AmqpEvent::ConnectFailed(_) => {}
-            AmqpEvent::Answers(answers) => self.settle(answers, now),
+            AmqpEvent::Answers(answers) => self.take_answers(answers, now),
             AmqpEvent::ExchangeAnswered(Ok(existence)) => self.take_existence(existence, now),
             AmqpEvent::ExchangeAnswered(Err(loss)) => self.note_loss(loss),
             AmqpEvent::Written(count) => self.channels.note_written(count, now),
@@ -399,9 +399,9 @@ impl Publisher {
         }
     }
 
-    /// Settles the publishes that the broker has answered.
-    fn settle(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
-        let (outcomes, losses) = self.channels.settle(answers, now);
+    /// The broker has answered publishes: it has confirmed, refused or returned them.
+    fn take_answers(&mut self, answers: Vec<(u16, Answer)>, now: Instant) {
+        let (outcomes, losses) = self.channels.take_answers(answers, now);
         losses.into_iter().for_each(|loss| self.note_loss(loss));
         if outcomes.is_empty() {
             return;
