@@ -121,7 +121,11 @@ pub(crate) fn missing_functions<'a>(
     let is_gone = |name: &&str| {
         let (of, name) = name.split_once("::").unwrap_or_default();
         let mut with_type = sources.clone().filter(|it| words(&it.code).any(|word| word == of));
-        !with_type.any(|it| it.code.contains(&format!("fn {name}")))
+        let declaration = format!("fn {name}");
+        let is_declared = |code: &str| {
+            code.split(&declaration).skip(1).any(|behind| behind.starts_with(['(', '<']))
+        };
+        !with_type.any(|it| is_declared(&it.code))
     };
     let mut wrong = Vec::new();
     for (text, line) in text.lines().zip(1..) {

@@ -13,6 +13,8 @@ use crate::base::time::rfc3339;
 pub const BREAKER_OPEN: &str = "dead-letter.breaker-open";
 /// The publication may have held rows back.
 pub const PUBLICATION_RECREATED: &str = "publication.recreated";
+/// The rows of a table, or of a partition, are not written to the WAL.
+pub const TABLE_UNLOGGED: &str = "table.unlogged";
 /// The database has gone back on its timeline.
 pub const WENT_BACK: &str = "slot.went-back";
 /// The database at the address is another one.
@@ -22,7 +24,7 @@ pub const OTHER_SYSTEM: &str = "slot.other-system";
 pub const RESUME: &str = "walrelay resume";
 
 /// Every code of such a stop. One that is read back must be among them.
-const CODES: [(&str, Exit); 13] = [
+const CODES: [(&str, Exit); 14] = [
     (BREAKER_OPEN, Exit::Halted),
     (PUBLICATION_RECREATED, Exit::Source),
     ("publication.missing", Exit::Source),
@@ -33,6 +35,7 @@ const CODES: [(&str, Exit); 13] = [
     ("publication.generated-column", Exit::Source),
     ("publication.via-root", Exit::Source),
     ("publication.leaf", Exit::Source),
+    (TABLE_UNLOGGED, Exit::Source),
     ("slot.moved", Exit::Slot),
     (WENT_BACK, Exit::Slot),
     (OTHER_SYSTEM, Exit::Slot),

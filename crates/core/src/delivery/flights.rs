@@ -9,7 +9,7 @@
 //!
 //! When the sink breaks, the table keeps its slots, and every event that is not settled in order is
 //! received again under its number: the slots behind `admitted` are those of events that are still to
-//! come, with what is known of them. Only those that do not come again are dropped ([`Flights::forget`]).
+//! come, with what is known of them. Those that do not come again are dropped ([`Flights::forget`]).
 
 use std::collections::VecDeque;
 use std::ops::RangeBounds;

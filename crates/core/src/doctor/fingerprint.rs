@@ -14,7 +14,7 @@ use crate::base::encoding::hex;
 use crate::base::error::{Doubt, Fault};
 use crate::base::finding::faults;
 use crate::base::lsn::Lsn;
-use crate::base::stop::PUBLICATION_RECREATED;
+use crate::base::stop::{PUBLICATION_RECREATED, TABLE_UNLOGGED};
 use crate::source::faults::{publication_problem, republish_sql};
 use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts};
 use crate::source::settings::SourceSettings;
@@ -190,9 +190,9 @@ pub fn compare_and_resume(settings: &SourceSettings) -> String {
     )
 }
 
-/// A gap stays until it is acknowledged. What a table lacks is no gap: its rows are in the stream.
+/// A gap stays until it is acknowledged. What a table lacks is no gap if its rows are in the stream.
 fn gap(fault: Fault, Doubt { from, to }: Doubt, settings: &SourceSettings) -> Fault {
-    if !fault.code.starts_with("publication.") {
+    if !fault.code.starts_with("publication.") && fault.code != TABLE_UNLOGGED {
         return fault;
     }
     let mend = match fault.code {

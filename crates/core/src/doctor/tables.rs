@@ -3,6 +3,7 @@
 
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
+use crate::base::stop::TABLE_UNLOGGED;
 use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
 use crate::source::faults::{table_missing, table_problem};
@@ -66,12 +67,9 @@ fn unlogged(table: &TableFacts, schema: &str, name: &str) -> Fault {
         false => format!("{schema}.{name}, a partition of {shown},"),
     };
     table_problem(
-        "table.unlogged",
+        TABLE_UNLOGGED,
         format!("{what} is unlogged: its rows never reach the WAL"),
-        format!(
-            "ALTER TABLE {} SET LOGGED; Rows that were inserted before that are not published: insert those that are to be events once more",
-            quote_table(schema, name)
-        ),
+        format!("ALTER TABLE {} SET LOGGED;", quote_table(schema, name)),
     )
 }
 

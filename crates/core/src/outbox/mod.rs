@@ -48,7 +48,7 @@ pub struct Outboxes {
     known: Vec<(u32, String, String, usize)>,
     /// The plans by oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
-    /// Object ids of tables whose rows were no events, in earlier sessions too.
+    /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_others`].
     others: BTreeSet<u32>,
 }
 
@@ -120,9 +120,14 @@ impl Outboxes {
         self.others.insert(oid);
     }
 
-    /// Whether rows of this table were no events before. True once.
-    pub fn take_other(&mut self, oid: u32) -> bool {
-        self.others.remove(&oid)
+    /// Whether rows of this table were no events.
+    pub fn was_other(&self, oid: u32) -> bool {
+        self.others.contains(&oid)
+    }
+
+    /// Nothing is known of earlier transactions.
+    pub fn forget_others(&mut self) {
+        self.others.clear();
     }
 
     /// The plan for a row's table; `None` when the table is published but no outbox.

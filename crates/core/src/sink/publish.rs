@@ -8,8 +8,9 @@
 //! | Report | The sink | What follows |
 //! |---|---|---|
 //! | [`SinkReport::Unreachable`], [`SinkReport::LoginRefused`] | keeps them, connects again, and publishes again what may be missing | they wait |
-//! | [`SinkReport::Broken`], [`SinkReport::Failed`] with [`Disposition::Outage`] | is dropped | they are received again, and published to a new sink |
-//! | [`PublishError::Failed`] with [`Disposition::Outage`] | is dropped, and did not accept the event | the same |
+//! | [`SinkReport::Broken`], [`SinkReport::Failed`] of an event with [`Disposition::Outage`] | is dropped | they are received again, and published to a new sink |
+//! | [`PublishError::Failed`] with [`Disposition::Outage`] or [`Disposition::Delayed`] | is dropped, and did not accept the event | the same |
+//! | [`SinkReport::Failed`] of a dead letter with one of these | keeps the dead letter | it is tried again |
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub trait Sink {
     }
 
     /// Publishes a dead letter or a record that resolves one. It must never be refused for its
-    /// content: what the broker cannot carry is cut. If it is refused all the same, the relay stops.
+    /// content: what the broker cannot carry is cut. If it is refused for good all the same, the relay stops.
     fn publish_dead_letter(
         &mut self,
         sequence: Sequence,

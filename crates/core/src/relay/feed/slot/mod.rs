@@ -266,6 +266,7 @@ impl Feed for SlotFeed {
     fn withdrawal(&mut self, now: Instant, missed: Duration) -> Option<String> {
         if !missed.is_zero() && !on(Mutant::FreezeUnnoticed) {
             self.lease.missed(now, missed);
+            self.status_updates.missed(missed);
         }
         if let Connection::Open(stream) = &mut self.connection {
             let is_read = self.hold.is_none() && self.replication.flights.has_room();

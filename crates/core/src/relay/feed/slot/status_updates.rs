@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::clock::earlier;
+
 /// Shortest time between two status updates. It is short because a killed relay repeats what it has
 /// not reported; it is not zero because each update wakes the walsender.
 const GAP: Duration = Duration::from_millis(20);
@@ -36,6 +38,11 @@ impl StatusUpdates {
         let allowed = wal_sender_timeout.map_or(INTERVAL_MAX, |timeout| timeout / 3);
         self.interval = allowed.clamp(INTERVAL_MIN, INTERVAL_MAX);
         self.probed_at = None;
+    }
+
+    /// The clock has missed so much time, in which no update was sent.
+    pub(super) fn missed(&mut self, missed: Duration) {
+        self.sent_at = earlier(self.sent_at, missed);
     }
 
     pub(super) fn sent(&mut self, now: Instant) {

@@ -24,6 +24,15 @@ fn an_update_is_due_after_a_third_of_the_timeout_of_the_server() {
 }
 
 #[test]
+fn an_update_is_due_as_soon_after_a_time_that_the_clock_has_missed() {
+    let (mut updates, start) = connected(None);
+    updates.missed(8_000 * MS);
+    let due = start + 2_000 * MS;
+    assert_eq!(updates.due(due - MS, due, false), None);
+    assert_eq!(updates.due(due, due, false), Some(false));
+}
+
+#[test]
 fn what_is_new_or_was_asked_for_is_reported_soon_and_not_at_once() {
     let (mut updates, start) = connected(None);
     let soon = start + GAP;
