@@ -125,7 +125,7 @@ impl Outboxes {
         self.others.contains(&oid)
     }
 
-    /// Nothing is known of earlier transactions.
+    /// Earlier transactions are not known any more.
     pub fn forget_others(&mut self) {
         self.others.clear();
     }
