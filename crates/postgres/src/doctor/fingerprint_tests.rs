@@ -157,6 +157,34 @@ async fn whatever_could_hold_back_an_event_is_a_fault() {
     }
 }
 
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn an_unlogged_partition_is_a_gap_that_stays() {
+    let (client, mut settings) = testing::logical().database("fp_unlogged").await;
+    testing::prepare(&client, &settings).await;
+    client
+        .batch_execute(
+            "CREATE TABLE parts (LIKE outbox) PARTITION BY RANGE (type);
+             CREATE TABLE a PARTITION OF parts FOR VALUES FROM ('a') TO ('b');
+             ALTER PUBLICATION fp_unlogged ADD TABLE parts",
+        )
+        .await
+        .unwrap();
+    settings.outboxes[0].table = "parts".into();
+    let known = KnownPublication::default();
+    let compared =
+        async |end| known.compare(look("1", end, &client, &settings).await, &settings, true);
+    assert_eq!(compared(1).await, Comparison::First);
+    assert_eq!(compared(2).await, Comparison::InOrder);
+    let add = "CREATE UNLOGGED TABLE b PARTITION OF parts FOR VALUES FROM ('b') TO ('c')";
+    client.batch_execute(add).await.unwrap();
+    let Comparison::Fault(fault) = compared(3).await else { panic!("it is no gap") };
+    let doubt = Doubt { from: Lsn::from_wire(2), to: Lsn::from_wire(3) };
+    assert_eq!((fault.code, fault.doubt.as_deref()), ("table.unlogged", Some(&doubt)));
+    let sql = "ALTER TABLE \"public\".\"b\" SET LOGGED;";
+    assert!(fault.mend.contains(sql) && fault.mend.contains("walrelay resume"), "{}", fault.mend);
+}
+
 /// The fault of a change between two looks.
 async fn fault_of_a_hidden_change(
     client: &Client,
