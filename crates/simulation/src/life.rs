@@ -51,6 +51,8 @@ pub(crate) struct Life {
     was_set_back: AtomicBool,
     /// The clock of its machine stood while that was suspended, so long in all.
     behind_us: AtomicU64,
+    /// How often its clock was read: each time is a nanosecond later than the last.
+    readings: AtomicU64,
     is_dead: AtomicBool,
     /// So many more effects, and the process is dead.
     fuse: AtomicU32,
@@ -66,6 +68,7 @@ impl Life {
             ahead_us: AtomicI64::new(ahead_us),
             was_set_back: AtomicBool::new(false),
             behind_us: AtomicU64::new(0),
+            readings: AtomicU64::new(0),
             is_dead: AtomicBool::new(false),
             fuse: AtomicU32::new(NO_FUSE),
         })
@@ -145,7 +148,8 @@ impl Clock for Life {
 
     fn instant(&self) -> Instant {
         let by_clock = self.now_us() - self.behind_us.load(Ordering::Relaxed);
-        self.origin + Duration::from_micros(by_clock)
+        let readings = self.readings.fetch_add(1, Ordering::Relaxed);
+        self.origin + Duration::from_nanos(by_clock * 1_000 + readings)
     }
 
     fn sleep(&self, length: Duration) {

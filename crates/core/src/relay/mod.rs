@@ -217,7 +217,7 @@ impl<F: Feed> Relay<F> {
         let now = self.clock.instant();
         self.feed.ensure_session(&mut self.down, now)?;
         self.withdraw()?;
-        self.ensure_sink(now)?;
+        self.ensure_sink()?;
         self.read_tail_events()?;
         self.retry_due(now);
         let more = self.feed.intake(&mut self.down, now, false)?;
@@ -274,8 +274,9 @@ impl<F: Feed> Relay<F> {
         }
     }
 
-    /// Builds the next sink when it is due.
-    fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
+    /// Builds the next sink when it is due: after a withdrawal before the session that was found is used.
+    fn ensure_sink(&mut self) -> Result<(), Fault> {
+        let now = self.clock.instant();
         let Downstream { driver, policy, recorder, .. } = &mut self.down;
         if driver.awaits_sink(now) {
             if driver.rebuild(now)? {
