@@ -171,8 +171,6 @@ pub struct World {
     violation: Option<Violation>,
     /// The first event that should go on.
     standing: Option<Standing>,
-    /// The process may have events of an earlier timeline in flight.
-    has_earlier_timeline_in_hand: bool,
     /// The request of each relay.
     asked: Vec<Option<Asked>>,
     /// The last process has ended as it was asked to: its relay, and its last sink.
@@ -311,7 +309,6 @@ impl World {
             last_sinks: 0,
             violation: None,
             standing: None,
-            has_earlier_timeline_in_hand: false,
             asked: vec![None; relays],
             clean_end: None,
             first_sinks: vec![0; relays],

@@ -2,7 +2,7 @@
 
 use super::known::{Fingerprint, Mark};
 use crate::base::event::Position;
-use crate::dead_letter::writer::DeadLetterCause;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::sink::Failure;
 use crate::trace::span::PublishSpan;
 
@@ -106,6 +106,15 @@ impl Flight {
     #[must_use]
     pub fn parks_from(&self) -> Option<Position> {
         self.dead_letter().filter(|cause| cause.parks_key).map(|_| self.position)
+    }
+
+    /// Makes a dead letter of an event whose key was parked an event again. True if it was one.
+    pub(super) fn take_parked(&mut self) -> bool {
+        let is_parked = self.dead_letter().is_some_and(|cause| cause.class == CLASS_PARKED);
+        if is_parked {
+            self.state = FlightState::Sent;
+        }
+        is_parked
     }
 
     /// Why the event was given up, if its dead letter is still to be written.

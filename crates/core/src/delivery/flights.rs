@@ -260,19 +260,19 @@ impl Flights {
 
     /// Everything that is not settled in order will be admitted again, in the same order and under
     /// the same numbers, for a sink that was rebuilt. What was decided about an event stays decided.
-    /// Events that are forgotten leave the table. If the dead letter of one of them parked its key, and
-    /// may not have been written, other dead letters may follow from it: then what was decided about
-    /// the events behind is dropped as well.
+    /// Events that are forgotten leave the table. If the dead letter of one of them parked its key, it may
+    /// not have been written: then it is decided anew which events behind are dead letters because of it. The
+    /// sink holds those back until it is confirmed, so none of them is settled.
     pub fn rewind(&mut self) -> Rewound {
         let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
-        let mut dropped_letters = self.drop_slots(..forgotten as usize);
+        let dropped_letters = self.drop_slots(..forgotten as usize);
         self.settled_below += forgotten;
         let from = self.ring.front().map(|flight| flight.position);
-        if !dropped_letters.is_empty() {
-            dropped_letters.extend(self.drop_slots(..));
-        }
         for flight in &mut self.ring {
             flight.take_given_up();
+            if !dropped_letters.is_empty() && flight.take_parked() {
+                self.failing -= usize::from(flight.attempts.take().is_some());
+            }
             if on(Mutant::SettledRepublished) && flight.state.is_settled() {
                 flight.state = FlightState::Sent;
             }

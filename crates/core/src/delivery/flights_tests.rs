@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dead_letter::writer::DeadLetterCause;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause};
 use crate::delivery::flight::Attempts;
 use crate::sink::{Disposition, Failure};
 
@@ -183,22 +183,26 @@ fn a_rewind_drops_the_events_of_another_timeline_alone() {
 }
 
 #[test]
-fn a_dead_letter_of_another_timeline_that_parked_its_key_takes_with_it_what_was_decided_behind() {
-    let letter = |ordinal, parks_key| {
+fn dead_letters_that_follow_from_one_of_another_timeline_are_decided_anew() {
+    let letter = |ordinal, class: &str, parks_key| {
         let position = Position { commit_lsn: Lsn::from_wire(1), ordinal };
-        let cause = DeadLetterCause { parks_key, ..cause() };
+        let cause = DeadLetterCause { class: class.to_owned(), parks_key, ..cause() };
         Flight { position, state: FlightState::DeadLetter(Box::new(cause)), ..flight(10) }
     };
     for parks_key in [true, false] {
         let mut flights = Flights::new(8, 1000);
-        flights.admit(letter(0, parks_key));
+        flights.admit(letter(0, "kafka.no", parks_key));
         flights.forget();
-        flights.admit(letter(1, true));
+        let (parked, other) = (flights.admit(letter(1, CLASS_PARKED, false)), flights.next());
+        flights.admit(letter(2, "kafka.no", true));
+        fail(&mut flights, parked);
+        fail(&mut flights, other);
         let Rewound { from, dropped_letters } = flights.rewind();
-        assert_eq!((from.map(|it| it.ordinal), flights.next()), (Some(1), 1));
-        let ordinals: Vec<_> = dropped_letters.iter().map(|it| it.ordinal).collect();
-        assert_eq!(ordinals, if parks_key { vec![0, 1] } else { vec![] });
-        assert_eq!(flights.earlier().is_none(), parks_key);
+        assert_eq!((from.map(|it| it.ordinal), flights.next()), (Some(1), parked));
+        assert_eq!(dropped_letters.len(), usize::from(parks_key));
+        let letters: Vec<_> = flights.ring.iter().map(|it| it.dead_letter().is_some()).collect();
+        assert_eq!(letters, [!parks_key, true]);
+        assert_eq!(flights.failing, 2 - usize::from(parks_key));
     }
 }
 

@@ -296,14 +296,7 @@ impl World {
             // On another timeline everything counts as new, and the sink still has what it had.
             let is_other = self.last_session.is_some_and(|it| it.2 != postgres.timeline);
             let anew = if is_other { self.machines[relay].window as u64 } else { 0 };
-            self.has_earlier_timeline_in_hand = is_other;
             self.checker.stored_since(&postgres, &broker, position) + in_hand + anew
-        } else if self.last_sinks != broker.sinks
-            && std::mem::take(&mut self.has_earlier_timeline_in_hand)
-            && self.machines[relay].policy == OnDeadLetter::ParkKey
-        {
-            // A dead letter in hand may have parked a key: then nothing behind it counts as decided.
-            self.checker.stored_since(&postgres, &broker, position)
         } else if self.last_sinks != broker.sinks && self.sink != SinkKind::Rabbitmq {
             self.machines[relay].window as u64 + SLACK
         } else {
