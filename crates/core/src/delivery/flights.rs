@@ -265,7 +265,10 @@ impl Flights {
     /// sink holds those back until it is confirmed, so none of them is settled.
     pub fn rewind(&mut self) -> Rewound {
         let forgotten = self.forgotten_below.saturating_sub(self.settled_below);
-        let dropped_letters = self.drop_slots(..forgotten as usize);
+        let mut dropped_letters = self.drop_slots(..forgotten as usize);
+        // The same event may have come again as a new one, and be such a dead letter as well.
+        let parks = |at: &Position| self.ring.iter().any(|it| it.parks_from() == Some(*at));
+        dropped_letters.retain(|at| !parks(at));
         self.settled_below += forgotten;
         let from = self.ring.front().map(|flight| flight.position);
         for flight in &mut self.ring {

@@ -204,6 +204,14 @@ fn dead_letters_that_follow_from_one_of_another_timeline_are_decided_anew() {
         assert_eq!(letters, [!parks_key, true]);
         assert_eq!(flights.failing, 2 - usize::from(parks_key));
     }
+    // GIVEN that the same event has come again, and parks its key once more THEN that stands
+    let mut flights = Flights::new(8, 1000);
+    flights.admit(letter(0, "event.unreadable", true));
+    flights.forget();
+    flights.admit(letter(0, "event.unreadable", true));
+    flights.admit(letter(1, CLASS_PARKED, false));
+    assert_eq!(flights.rewind().dropped_letters, []);
+    assert!(flights.ring.iter().all(|it| it.dead_letter().is_some()));
 }
 
 #[test]

@@ -185,7 +185,7 @@ pub fn compare_and_resume(settings: &SourceSettings) -> String {
         "compare the outbox rows of that time with the broker and publish by hand what is missing \
          (docs/operations.md, \"A gap in the publication\"): {}\nthen acknowledge it: walrelay \
          resume. Until then every start ends with this; if INSERT was let through all the time, \
-         nothing is missing",
+         and no table was unlogged, nothing is missing",
         republish_sql(settings)
     )
 }
@@ -197,6 +197,11 @@ fn gap(fault: Fault, Doubt { from, to }: Doubt, settings: &SourceSettings) -> Fa
     }
     let mend = match fault.code {
         PUBLICATION_RECREATED => fault.mend.clone(),
+        TABLE_UNLOGGED => format!(
+            "{}\nrows that were inserted while it was unlogged are not published\n{}",
+            fault.mend,
+            compare_and_resume(settings)
+        ),
         _ => format!("{}\n{}", fault.mend, compare_and_resume(settings)),
     };
     Fault { mend, ..fault }.standing(from, to)
