@@ -99,12 +99,15 @@ pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> boo
             && !exists(name)
             && !CRATES.iter().any(|it| exists(&format!("{}{name}", it.folder)))
     };
-    let mut wrong = Vec::new();
-    for (text, line) in text.lines().zip(1..) {
-        let gone = text.split('`').skip(1).step_by(2).filter(is_gone);
-        wrong.extend(gone.map(|name| format!("{path}:{line}: no file `{name}`")));
-    }
-    wrong
+    let gone = quoted(text).filter(|(name, _)| is_gone(name));
+    gone.map(|(name, line)| format!("{path}:{line}: no file `{name}`")).collect()
+}
+
+/// Returns the names between backticks, with their lines.
+fn quoted(text: &str) -> impl Iterator<Item = (&str, usize)> {
+    text.lines()
+        .zip(1..)
+        .flat_map(|(text, line)| text.split('`').skip(1).step_by(2).map(move |name| (name, line)))
 }
 
 /// Functions that a document names between backticks, with their types, and that no source has.
@@ -127,12 +130,8 @@ pub(crate) fn missing_functions<'a>(
         };
         !with_type.any(|it| is_declared(&it.code))
     };
-    let mut wrong = Vec::new();
-    for (text, line) in text.lines().zip(1..) {
-        let named = text.split('`').skip(1).step_by(2).filter(is_function);
-        wrong.extend(named.filter(is_gone).map(|name| format!("{path}:{line}: no `{name}`")));
-    }
-    wrong
+    let gone = quoted(text).filter(|(name, _)| is_function(name) && is_gone(name));
+    gone.map(|(name, line)| format!("{path}:{line}: no `{name}`")).collect()
 }
 
 /// The document with what stands between its marks replaced by `table`.

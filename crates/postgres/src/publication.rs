@@ -226,13 +226,13 @@ SELECT coalesce(pg_catalog.json_agg(t), '[]')::pg_catalog.text FROM (
 );
 
 /// In `tgtype` 1 is FOR EACH ROW, 2 is BEFORE, 16 is UPDATE.
-const TABLES_SQL: &str = "
+const TABLES_SQL: &str = concat!(
+    "
 SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
   'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind,
-  'unlogged', (WITH RECURSIVE own AS (
-      SELECT c.oid UNION
-      SELECT i.inhrelid FROM own JOIN pg_catalog.pg_inherits i ON i.inhparent = own.oid
-      WHERE c.relkind = 'p')
+  'unlogged', (WITH RECURSIVE outbox AS (SELECT c.oid), ",
+    partitions!(),
+    "
       SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_array(un.nspname, u.relname)
         ORDER BY un.nspname, u.relname), '[]')
       FROM own JOIN pg_catalog.pg_class u ON u.oid = own.oid AND u.relpersistence = 'u'
@@ -261,4 +261,5 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
   ) ORDER BY w.ord), '[]')::pg_catalog.text
 FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) WITH ORDINALITY AS w (schema, name, ord)
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
-LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name";
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name"
+);

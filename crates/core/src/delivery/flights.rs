@@ -302,7 +302,7 @@ impl Flights {
         dropped_letters
     }
 
-    /// Returns those of the events whose dead letters parked their keys.
+    /// Drops these slots. Returns the positions of the events whose dead letters parked their keys.
     fn drop_slots(&mut self, slots: impl RangeBounds<usize>) -> Vec<Position> {
         let Flights { ring, failing, .. } = self;
         let count = |it: &Flight| *failing -= usize::from(it.attempts.is_some());

@@ -48,8 +48,8 @@ pub struct Outboxes {
     known: Vec<(u32, String, String, usize)>,
     /// The plans by oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
-    /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_others`].
-    others: BTreeSet<u32>,
+    /// Object ids of tables whose rows were no events, since the last [`Outboxes::forget_ignored`].
+    ignored: BTreeSet<u32>,
 }
 
 impl Outboxes {
@@ -60,7 +60,7 @@ impl Outboxes {
             messages,
             known: Vec::new(),
             plans: Vec::new(),
-            others: BTreeSet::new(),
+            ignored: BTreeSet::new(),
         })
     }
 
@@ -116,18 +116,18 @@ impl Outboxes {
     }
 
     /// The rows of this table are no events.
-    pub fn note_other(&mut self, oid: u32) {
-        self.others.insert(oid);
+    pub fn note_ignored(&mut self, oid: u32) {
+        self.ignored.insert(oid);
     }
 
     /// Whether rows of this table were no events.
-    pub fn was_other(&self, oid: u32) -> bool {
-        self.others.contains(&oid)
+    pub fn was_ignored(&self, oid: u32) -> bool {
+        self.ignored.contains(&oid)
     }
 
     /// Earlier transactions are not known any more.
-    pub fn forget_others(&mut self) {
-        self.others.clear();
+    pub fn forget_ignored(&mut self) {
+        self.ignored.clear();
     }
 
     /// The plan for a row's table; `None` when the table is published but no outbox.

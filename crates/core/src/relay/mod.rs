@@ -274,7 +274,7 @@ impl<F: Feed> Relay<F> {
         }
     }
 
-    /// Builds the next sink when it is due: after a withdrawal before the session that was found is used.
+    /// Builds the next sink when it is due; after a withdrawal, before a session that was found is used.
     fn ensure_sink(&mut self) -> Result<(), Fault> {
         let now = self.clock.instant();
         let Downstream { driver, policy, recorder, .. } = &mut self.down;

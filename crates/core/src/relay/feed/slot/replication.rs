@@ -151,7 +151,7 @@ impl Replication {
         policy.gate.forget_letters(&self.flights.forget());
         admitter.forget();
         policy.retries.forget(self.flights.next());
-        self.outboxes.forget_others();
+        self.outboxes.forget_ignored();
         self.transactions.taken_over(floor);
         self.prefixes.forget();
         self.progress.taken_over(floor);
@@ -167,7 +167,7 @@ impl Replication {
     /// Another timeline: its positions cannot be compared with those known here.
     pub fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
         admitter.forget();
-        self.outboxes.forget_others();
+        self.outboxes.forget_ignored();
         self.transactions.forget();
         policy.gate.forget_letters(&self.flights.forget());
         policy.retries.forget(self.flights.next());
@@ -375,7 +375,7 @@ impl Replication {
             // Rows that were no events are events now: those behind them in the transaction are not in
             // the places where they were admitted before.
             Ok(true)
-                if self.flights.earlier().is_some() && self.outboxes.was_other(relation.oid) =>
+                if self.flights.earlier().is_some() && self.outboxes.was_ignored(relation.oid) =>
             {
                 // Or it is another transaction, of a Postgres that has gone back.
                 self.transactions.check().map_err(|other| self.went_back(&other))?;
@@ -385,7 +385,7 @@ impl Replication {
             Ok(false) => {
                 let outcome = self.other_table(relation, is_fresh);
                 if outcome == PacketOutcome::Done {
-                    self.outboxes.note_other(relation.oid);
+                    self.outboxes.note_ignored(relation.oid);
                 }
                 Ok(outcome)
             }
