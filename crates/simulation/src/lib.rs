@@ -29,6 +29,8 @@ mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use mimalloc::MiMalloc;
+
 pub use self::checker::Violation;
 pub use self::faults::{FAULTS, FaultKind};
 pub use self::fleet::{Fleet, Progress, Totals};
@@ -39,6 +41,9 @@ pub use self::sometimes::Sometimes;
 pub use self::story::{About, Line};
 pub use self::surroundings::Counts;
 pub use self::world::{Report, World};
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Plays one schedule. A panic of the core is a violation.
 #[must_use]

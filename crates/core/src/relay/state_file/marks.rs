@@ -86,16 +86,14 @@ impl MarkRing {
         let prefix = ring.prefix();
         ring.words.store(BOOT, successor.boot.unwrap_or_default());
         ring.words.store(BROKER, self.broker);
-        let session = successor.session;
-        ring.hold(session);
-        Reports(&ring.words).begin(session.confirmed, self.signature);
+        ring.hold(successor.session, self.signature);
         self.ring = Some(ring);
         (left, prefix)
     }
 
     /// This process holds the slot in a further session from here on.
     pub fn hold_again(&mut self, session: SlotSession) {
-        self.ring.iter_mut().for_each(|ring| ring.hold(session));
+        self.ring.iter_mut().for_each(|ring| ring.hold(session, self.signature));
     }
 
     /// Another relay of the slot was seen beside this one.
@@ -200,7 +198,7 @@ impl MarkRing {
 
 impl Ring {
     /// This process holds the slot in this session from here on.
-    fn hold(&mut self, session: SlotSession) {
+    fn hold(&mut self, session: SlotSession, signature: Signature) {
         if self.may_have_lost_a_peer(session) {
             self.clear();
         }
@@ -208,6 +206,7 @@ impl Ring {
             self.words.store(PEER_SEEN, seconds(session.unix_us));
         }
         self.words.store(SERVER_RUN, session.run.unwrap_or_default());
+        Reports(&self.words).begin(session.confirmed, signature);
     }
 
     /// Whether Postgres may have lost the position by which another relay has shown that it had the slot.

@@ -97,7 +97,6 @@ impl StateFile {
                 }
             }
         } else if let Some(session) = session {
-            self.marks.reported(session.confirmed);
             self.marks.hold_again(session);
         }
         if let Some(words) = &self.words {

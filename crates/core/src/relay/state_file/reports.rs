@@ -1,13 +1,13 @@
-//! Which positions this file's processes have reported to Postgres, to tell whether another relay has
-//! had the slot since.
+//! Which positions the last session of this file has reported to Postgres, to tell whether another
+//! relay has had the slot since.
 //!
 //! Another relay may have repeated events and confirmed none of them. So whoever takes the slot
 //! leaves a trace in it before it publishes, and reports positions of its own
-//! ([`crate::source::progress::Signature`]). The slot is as this file's processes have left it if it
-//! stands at one of their last reports, or at an earlier one that has their signature: Postgres may not
-//! have read the last ones. A Postgres that was restarted sets the slot back to an older position: to one
-//! that no other relay has signed. A crash may have undone what another relay has reported: so after
-//! a crash no marks count where another relay was seen ([`super::marks`]).
+//! ([`crate::source::progress::Signature`]). The slot is as the session has left it if it stands where
+//! the session has found it, at one of its last reports, or at an earlier one that has its signature: Postgres
+//! may not have read the last ones. A Postgres that was restarted sets the slot back to an older
+//! position: to one that no other relay has signed. A crash may have undone what another relay has
+//! reported: so after a crash no marks count where another relay was seen ([`super::marks`]).
 
 use super::header::{REPORTS, REPORTS_MADE, SIGNATURE, Words};
 use crate::base::lsn::Lsn;
@@ -16,7 +16,9 @@ use crate::source::progress::{self, Signature};
 pub struct Reports<'a>(pub &'a Words);
 
 impl Reports<'_> {
-    /// A process takes the slot, which stands at `confirmed`.
+    /// A session takes the slot, which stands at `confirmed`. The reports of earlier sessions do not count any
+    /// more: Postgres has read them or never will. Where a crash has undone them, another relay may report
+    /// the same positions.
     pub fn begin(&self, confirmed: Lsn, signature: Signature) {
         self.0.store(REPORTS_MADE, 0);
         self.sign(signature);

@@ -182,6 +182,27 @@ fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
 }
 
 #[test]
+fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() {
+    for (confirmed, is_left) in [(0x414f, true), (0x4164, false)] {
+        // GIVEN a session in which the slot stood at 4164, where another relay had left it, and a crash
+        // that has taken that back
+        let file = MemoryFile::default();
+        file.set_boot(BOOT);
+        let mut process = file.open();
+        process.take_over_at(PLACE, at(0x4164));
+        process.marks.reported(lsn(0x416d));
+        process.take_over_at(PLACE, at(0x414d));
+        process.marks.reported(lsn(0x414f));
+        process.marks.push(mark(0x4200, 0));
+        process.marks.write();
+        drop(process);
+        // WHEN the other relay leaves the slot there again THEN the marks are from before that
+        let left = file.open().take_over_at(PLACE, at(confirmed));
+        assert_eq!(left.iter().count() == 1, is_left, "{confirmed:x}");
+    }
+}
+
+#[test]
 fn a_timeline_change_forgets_what_this_process_has_marked() {
     let file = MemoryFile::default();
     let mut process = file.open();
