@@ -217,7 +217,7 @@ fn a_lane_whose_commit_takes_long_is_held_until_its_outcome_is_known() {
     // WHEN the inbox stops, and the commit ends meanwhile THEN the message is acknowledged
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_secs(2));
+            std::thread::sleep(Duration::from_millis(500));
             other.execute("COMMIT");
         });
         inbox.stop();
