@@ -332,3 +332,7 @@ impl DeadLetterGate {
         self.meters.set(Gauge::ParkedKeys, self.parked.len() as u64);
     }
 }
+
+#[cfg(test)]
+#[path = "dead_letter_gate_tests.rs"]
+mod tests;
