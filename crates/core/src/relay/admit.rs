@@ -124,6 +124,15 @@ impl Admitter {
         self.state_file.marks.forget();
     }
 
+    /// Another relay may have had the slot since the marks were made, and nothing would show it: they are
+    /// forgotten if there is another relay.
+    pub fn forget_marks_beside_peer(&mut self, unix_us: i64) {
+        if self.state_file.marks.remembers_peer(unix_us) {
+            self.earlier.forget_marks();
+            self.state_file.marks.forget();
+        }
+    }
+
     /// The events that follow are of this transaction.
     #[inline]
     pub fn begin(&mut self, commit_lsn: Lsn) {

@@ -59,6 +59,11 @@ impl EarlierEvents {
         self.topics.stop();
     }
 
+    /// Forgets the marks. The topics still show what was published.
+    pub fn forget_marks(&mut self) {
+        self.marked.forget();
+    }
+
     /// Whether marks were overruled, so that the next process must not believe them. Asked before the event
     /// is published, and true once.
     pub fn take_overruled(&mut self) -> bool {

@@ -347,7 +347,7 @@ impl<F: Feed> Relay<F> {
             }
             marks.write();
         }
-        if let Some(prefix) = self.feed.confirmed_prefix() {
+        if let Some(prefix) = self.feed.confirmed_prefix().filter(|_| driver.broker() != 0) {
             marks.prefix(prefix);
         }
         outcome

@@ -111,6 +111,11 @@ impl MarkRing {
         self.peer_held = !on(Mutant::MarksAfterPeer);
     }
 
+    /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
+    pub fn remembers_peer(&self, unix_us: i64) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.remembers_peer(unix_us))
+    }
+
     /// The process reports with this signature from here on.
     pub fn signature(&mut self, signature: Signature) {
         self.signature = signature;
@@ -120,8 +125,11 @@ impl MarkRing {
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
-    /// any more: true then.
+    /// any more: true then. What one has confirmed that is not known, 0, is not marked either.
     pub fn broker(&mut self, broker: u64) -> bool {
+        if broker == 0 && !on(Mutant::MarksOfOtherBroker) {
+            self.ring.iter_mut().for_each(|ring| ring.unwritten.clear());
+        }
         if broker == self.broker || broker == 0 {
             return false;
         }
@@ -215,10 +223,14 @@ impl Ring {
         SlotSession { run, peer_seen, unix_us, .. }: SlotSession,
     ) -> bool {
         let is_same_run = run.is_some_and(|run| run == self.words.load(SERVER_RUN));
-        let seen = self.words.load(PEER_SEEN);
-        let is_remembered = seconds(unix_us).saturating_sub(seen) <= PEER_REMEMBERED.as_secs();
-        let has_peer = peer_seen || seen != 0 && is_remembered;
+        let has_peer = peer_seen || self.remembers_peer(unix_us);
         !is_same_run && has_peer && !on(Mutant::MarksAfterCrash)
+    }
+
+    fn remembers_peer(&self, unix_us: i64) -> bool {
+        let seen = self.words.load(PEER_SEEN);
+        let age = seconds(unix_us).saturating_sub(seen);
+        seen != 0 && age <= PEER_REMEMBERED.as_secs()
     }
 
     fn clear(&mut self) {

@@ -203,6 +203,41 @@ fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() 
 }
 
 #[test]
+fn what_a_broker_has_confirmed_that_is_not_known_is_not_marked() {
+    const BROKER: u64 = 9;
+    // GIVEN a process whose sink knows its broker, does not know it, and knows it again
+    let file = MemoryFile::default();
+    file.set_boot(BOOT);
+    let mut process = file.open();
+    process.take_over_at(PLACE, at(40));
+    for (broker, commit) in [(BROKER, 100), (0, 200), (BROKER, 300)] {
+        process.marks.push(mark(commit, 0));
+        assert!(!process.marks.broker(broker));
+        process.marks.write();
+    }
+    drop(process);
+    // THEN the next one believes what is known to be of that broker
+    for (broker, believed) in [(BROKER, vec![mark(100, 0), mark(300, 0)]), (0, Vec::new())] {
+        let mut process = file.open();
+        process.marks.broker(broker);
+        let left: Vec<Mark> = process.take_over_at(PLACE, at(40)).iter().collect();
+        assert_eq!(left, believed, "{broker}");
+    }
+}
+
+#[test]
+fn another_relay_is_remembered_for_a_day() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    assert!(!process.marks.remembers_peer(DAY_US), "there is no file");
+    process.take_over_at(PLACE, at(40));
+    assert!(!process.marks.remembers_peer(DAY_US));
+    process.marks.peer_seen(5 * DAY_US);
+    assert!(process.marks.remembers_peer(6 * DAY_US));
+    assert!(!process.marks.remembers_peer(6 * DAY_US + 1_000_000));
+}
+
+#[test]
 fn a_timeline_change_forgets_what_this_process_has_marked() {
     let file = MemoryFile::default();
     let mut process = file.open();

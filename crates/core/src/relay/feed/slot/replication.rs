@@ -280,7 +280,7 @@ impl Replication {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
             Message::Begin { final_lsn, commit_ts, xid } => {
                 self.transactions.check_sent(final_lsn).map_err(|other| self.went_back(&other))?;
-                if let Some(trace) = self.trace_before(final_lsn) {
+                if let Some(trace) = self.trace_before(final_lsn, admission) {
                     return Ok(PacketOutcome::TraceDue(trace));
                 }
                 // A Postgres that has gone back before this position has lost the transaction.
@@ -342,9 +342,9 @@ impl Replication {
 
     /// The first transaction that this relay receives of a slot that it has taken: before anything of
     /// it is published, the slot must show that, or a relay that had the slot before could believe
-    /// that nothing was published since. Where no trace fits in between, that remains possible until
-    /// the transaction is confirmed.
-    fn trace_before(&mut self, commit_lsn: Lsn) -> Option<Lsn> {
+    /// that nothing was published since. Where no trace fits in between, a relay that had the slot before
+    /// this one could leave none either, so the marks of an earlier process do not count beside a peer.
+    fn trace_before(&mut self, commit_lsn: Lsn, admission: &mut Admission<'_>) -> Option<Lsn> {
         let reported = self.progress.reported();
         // A Postgres that has gone back may have other transactions before what was reported.
         let waits = commit_lsn < reported && !on(Mutant::TraceAhead);
@@ -353,7 +353,14 @@ impl Replication {
             return None;
         }
         // What was reported since shows it too.
-        if reported == floor { self.signature.trace(floor, commit_lsn) } else { Some(reported) }
+        if reported != floor {
+            return Some(reported);
+        }
+        let trace = self.signature.trace(floor, commit_lsn);
+        if trace.is_none() {
+            admission.admitter.forget_marks_beside_peer(admission.clock.now().unix_us);
+        }
+        trace
     }
 
     /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
