@@ -347,7 +347,7 @@ impl<F: Feed> Relay<F> {
             }
             marks.write();
         }
-        if let Some(prefix) = self.feed.confirmed_prefix().filter(|_| driver.broker() != 0) {
+        if let Some(prefix) = self.feed.confirmed_prefix() {
             marks.prefix(prefix);
         }
         outcome

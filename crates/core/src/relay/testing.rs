@@ -63,6 +63,9 @@ impl<Q: Send, A: Send> Link<Q, A> for MemoryLink<Q, A> {
     }
 }
 
+/// The broker of a process that opens a [`MemoryFile`].
+pub const BROKER: u64 = 7;
+
 /// A state file in memory: what outlives the processes that use it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFile(Arc<Mutex<Content>>);
@@ -94,7 +97,15 @@ impl MemoryFile {
     /// A process that has not held the slot yet.
     #[must_use]
     pub fn open(&self) -> StateFile {
-        StateFile::new(Some(Box::new(self.clone())))
+        self.open_at(BROKER)
+    }
+
+    /// The same, of a relay that publishes to this broker; 0 if it does not know which one.
+    #[must_use]
+    pub fn open_at(&self, broker: u64) -> StateFile {
+        let mut process = StateFile::new(Some(Box::new(self.clone())));
+        process.marks.broker(broker);
+        process
     }
 
     /// A process that has taken over the slot.

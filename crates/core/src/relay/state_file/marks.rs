@@ -125,15 +125,13 @@ impl MarkRing {
     }
 
     /// Events are confirmed by this broker from here on. What another one has confirmed is not marked
-    /// any more: true then. What one has confirmed that is not known, 0, is not marked either.
+    /// any more: true then. What was marked before the broker was known may be of another one.
     pub fn broker(&mut self, broker: u64) -> bool {
-        if broker == 0 && !on(Mutant::MarksOfOtherBroker) {
-            self.ring.iter_mut().for_each(|ring| ring.unwritten.clear());
-        }
         if broker == self.broker || broker == 0 {
             return false;
         }
-        let is_another = self.broker != 0;
+        let has_marked = self.ring.as_ref().is_some_and(|ring| ring.words.load(WRITTEN) > 0);
+        let is_another = self.broker != 0 || has_marked;
         if is_another {
             self.forget();
         }
@@ -259,7 +257,8 @@ impl Ring {
         if !successor.same_place {
             return Err("they are of another system, timeline or slot, or of another version");
         }
-        if broker != self.words.load(BROKER) && !on(Mutant::MarksOfOtherBroker) {
+        let is_same_broker = broker != 0 && broker == self.words.load(BROKER);
+        if !is_same_broker && !on(Mutant::MarksOfOtherBroker) {
             return Err("they are of another broker");
         }
         let is_same_boot = successor.boot == Some(self.words.load(BOOT));

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::delivery::known::Fingerprint;
-use crate::relay::testing::MemoryFile;
+use crate::relay::testing::{BROKER, MemoryFile};
 
 const PLACE: u64 = 7;
 const BOOT: Option<u64> = Some(1);
@@ -203,25 +203,28 @@ fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() 
 }
 
 #[test]
-fn what_a_broker_has_confirmed_that_is_not_known_is_not_marked() {
-    const BROKER: u64 = 9;
-    // GIVEN a process whose sink knows its broker, does not know it, and knows it again
-    let file = MemoryFile::default();
-    file.set_boot(BOOT);
-    let mut process = file.open();
-    process.take_over_at(PLACE, at(40));
-    for (broker, commit) in [(BROKER, 100), (0, 200), (BROKER, 300)] {
-        process.marks.push(mark(commit, 0));
-        assert!(!process.marks.broker(broker));
+fn marks_of_a_broker_that_was_not_known_are_never_believed() {
+    for (at_confirm, at_end, at_start, believed) in [
+        (BROKER, BROKER, BROKER, true),
+        (0, 0, 0, false),
+        (0, 0, BROKER, false),
+        (BROKER, BROKER, 0, false),
+        (BROKER, 0, BROKER, true),
+        // It became known later, and may be another one.
+        (0, BROKER, BROKER, false),
+    ] {
+        let file = MemoryFile::default();
+        file.set_boot(BOOT);
+        let mut process = file.open_at(0);
+        process.take_over_at(PLACE, at(40));
+        process.marks.push(mark(100, 0));
+        process.marks.broker(at_confirm);
         process.marks.write();
-    }
-    drop(process);
-    // THEN the next one believes what is known to be of that broker
-    for (broker, believed) in [(BROKER, vec![mark(100, 0), mark(300, 0)]), (0, Vec::new())] {
-        let mut process = file.open();
-        process.marks.broker(broker);
-        let left: Vec<Mark> = process.take_over_at(PLACE, at(40)).iter().collect();
-        assert_eq!(left, believed, "{broker}");
+        assert_eq!(process.marks.broker(at_end), at_confirm != at_end && at_end != 0);
+        drop(process);
+        let left = file.open_at(at_start).take_over_at(PLACE, at(40));
+        let case = (at_confirm, at_end, at_start);
+        assert_eq!(left.iter().count() == 1, believed, "{case:?}");
     }
 }
 
