@@ -148,6 +148,7 @@ impl Fixture {
         };
         let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (feed, down) = relay.inside();
+        down.admitter.state_file.marks.broker(1);
         let claim = down.admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
         claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
@@ -229,7 +230,14 @@ impl Fixture {
 
     pub(crate) fn restart_state_file(&mut self) {
         self.reopen_state_file();
-        self.down().admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
+        self.take_over();
+    }
+
+    /// This process takes the slot, and knows its broker.
+    pub(crate) fn take_over(&mut self) {
+        let down = self.down();
+        down.admitter.state_file.marks.broker(1);
+        down.admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
     }
 
     /// The process is killed; the next one has its state file and its broker.

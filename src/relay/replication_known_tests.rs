@@ -1,7 +1,6 @@
 //! Tests with events that a process has marked as confirmed, and that the next one receives again.
 
 use walrelay_core::relay::feed::slot::replication::{IntakeStop, PacketOutcome};
-use walrelay_core::relay::state_file::marks::SlotSession;
 
 use super::fixture::{Fixture, failure, held, pairs};
 use crate::base::event::Position;
@@ -176,12 +175,11 @@ fn marks_are_not_believed_when_another_relay_was_seen_to_hold_the_slot() {
         fixture.settle().unwrap();
         // WHEN another process begins, and the slot shows no trace of that relay
         fixture.reopen_state_file();
-        let admitter = &mut fixture.down().admitter;
         if peer_held {
-            admitter.state_file.marks.peer_held();
+            fixture.down().admitter.state_file.marks.peer_held();
         }
-        admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
-        assert_eq!(admitter.earlier.is_active(), !peer_held);
+        fixture.take_over();
+        assert_eq!(fixture.down().admitter.earlier.is_active(), !peer_held);
     }
 }
 

@@ -17,7 +17,9 @@ impl OwnPath {
     }
 
     pub(super) fn open(&self) -> StateFile {
-        open(Some(&self.0), "slot").unwrap()
+        let mut process = open(Some(&self.0), "slot").unwrap();
+        process.marks.broker(1);
+        process
     }
 
     pub(super) fn refusal(&self) -> String {
