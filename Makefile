@@ -43,7 +43,7 @@ soak: setup ## Run every test, in full volume: 100,000 events, 20 kills (80 minu
 matrix: setup ## Run the same tests on every version, and write docs/versions.md (half an hour; ROWS="rabbitmq kafka-4.4.0": some)
 	@scripts/matrix $(ROWS)
 
-simulate: ## Play seeded schedules to the core, and check what consumers see (96,000 seeds a minute on two cores, a minute to build; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
+simulate: ## Play seeded schedules to the core, and check what consumers see (110,000 seeds a minute on two cores, a minute to build; SEEDS=10000000 SEED=1 SIMULATE_ARGS="--first")
 	@cargo run --quiet --profile simulation -p walrelay-simulation -- $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(SIMULATE_ARGS)
 
 lint: ## Check formatting, lints, the builds with one sink, and links of the documentation

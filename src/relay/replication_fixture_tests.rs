@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use walrelay_core::base::clock::Moment;
 use walrelay_core::base::random::Random;
+use walrelay_core::delivery::prefix::ConfirmedPrefix;
 use walrelay_core::delivery::settings::DeliverySettings;
 use walrelay_core::pgoutput::message::Message;
 use walrelay_core::relay::admit::{self, Admission};
@@ -17,6 +18,7 @@ use walrelay_core::relay::feed::{Downstream, Feed as _};
 use walrelay_core::relay::ports::{Clock as _, Meters, StopKeeper};
 use walrelay_core::relay::state_file::StateFile;
 use walrelay_core::relay::state_file::marks::SlotSession;
+use walrelay_core::relay::testing::BROKER;
 use walrelay_core::source::progress::Signature;
 use walrelay_core::trace::event_spans::EventSpans;
 
@@ -146,13 +148,14 @@ impl Fixture {
             clock: Arc::new(SystemClock),
             random: Random::new(2),
         };
-        let mut relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
-        let (feed, down) = relay.inside();
-        down.admitter.state_file.marks.broker(1);
-        let claim = down.admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
-        claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
+        let relay = Relay::new(parts, SlotFeed::new(feed).unwrap()).unwrap();
         let (now, source, delivery) = (SystemClock.now(), config.source, config.delivery);
-        Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file }
+        let mut fixture =
+            Fixture { relay, broker, metrics, now, next: 1, source, delivery, state_file };
+        let claim = fixture.take_over();
+        let (feed, _) = fixture.relay.inside();
+        claim.into_iter().for_each(|it| feed.replication().prefixes.claim(it));
+        fixture
     }
 
     /// Reads these tables, and no messages.
@@ -233,11 +236,11 @@ impl Fixture {
         self.take_over();
     }
 
-    /// This process takes the slot, and knows its broker.
-    pub(crate) fn take_over(&mut self) {
-        let down = self.down();
-        down.admitter.state_file.marks.broker(1);
-        down.admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default());
+    /// This process takes the slot, and knows its broker. Returns what the last one claims of a transaction.
+    pub(crate) fn take_over(&mut self) -> Option<ConfirmedPrefix> {
+        let Downstream { admitter, .. } = self.down();
+        admitter.state_file.marks.broker(BROKER);
+        admitter.take_over(("1", 1), "walrelay", 0, SlotSession::default())
     }
 
     /// The process is killed; the next one has its state file and its broker.

@@ -186,10 +186,6 @@ impl Arrived {
 }
 
 impl Sink for MemorySink {
-    fn broker(&mut self) -> u64 {
-        1
-    }
-
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         if self.broker.state().full {
             return Err(PublishError::QueueFull);

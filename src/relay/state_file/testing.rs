@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use walrelay_core::relay::testing::BROKER;
+
 use super::*;
 
 /// A path of its own, gone with the value.
@@ -18,7 +20,7 @@ impl OwnPath {
 
     pub(super) fn open(&self) -> StateFile {
         let mut process = open(Some(&self.0), "slot").unwrap();
-        process.marks.broker(1);
+        process.marks.broker(BROKER);
         process
     }
 

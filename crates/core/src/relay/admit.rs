@@ -124,8 +124,8 @@ impl Admitter {
         self.state_file.marks.forget();
     }
 
-    /// Another relay may have had the slot since the marks were made, and nothing would show it: they are
-    /// forgotten if there is another relay.
+    /// Forgets the marks if another relay was seen in the last day: the slot would not show whether that one
+    /// has had it since they were made.
     pub fn forget_marks_beside_peer(&mut self, unix_us: i64) {
         if self.state_file.marks.remembers_peer(unix_us) {
             self.earlier.forget_marks();

@@ -124,6 +124,11 @@ fn stop(kind: StopRecordKind, code: &str, unix_us: i64) -> TailEvent {
     )))
 }
 
+/// The topic cannot be read.
+fn forbidden() -> TailEvent {
+    TailEvent::Unreadable("not authorized".to_owned())
+}
+
 fn silent() -> TailEvent {
     TailEvent::Silent("it has no leader".to_owned())
 }
@@ -249,7 +254,7 @@ fn what_was_read_once_acknowledges_nothing_that_this_process_has_written_since()
     gate.read_again();
     // WHEN a record of the earlier reading comes THEN they count further
     gate.on_tail_event(stop(StopRecordKind::Resumed, BREAKER_OPEN, 70), 100).unwrap();
-    gate.on_tail_event(TailEvent::Unreadable("not authorized".to_owned()), 100).unwrap();
+    gate.on_tail_event(forbidden(), 100).unwrap();
     assert_eq!(code(gate.allow(&cause(60), true)), Err(BREAKER_OPEN));
 }
 
@@ -267,12 +272,11 @@ fn a_stop_in_the_topic_stops_this_process_and_an_open_breaker_stays_open() {
 
 #[test]
 fn a_topic_that_cannot_be_read_stops_only_a_relay_that_parks_keys() {
-    let unreadable = || TailEvent::Unreadable("not authorized".to_owned());
     let (mut gate, _) = Scene { on_dead_letter: OnDeadLetter::ParkKey, ..SCENE }.gate();
-    let fault = gate.on_tail_event(unreadable(), 0).unwrap_err();
+    let fault = gate.on_tail_event(forbidden(), 0).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unreadable");
     let (mut gate, _) = Scene { waits_for_topic: true, ..SCENE }.gate();
-    gate.on_tail_event(unreadable(), 0).unwrap();
+    gate.on_tail_event(forbidden(), 0).unwrap();
     assert!(gate.admits());
     assert_eq!(code(gate.allow(&cause(10), true)), Ok(true));
 }
@@ -326,7 +330,7 @@ fn a_relay_that_halts_reads_nothing_and_publishes_also_to_the_topic() {
     let (mut gate, stops) = Scene { on_dead_letter: OnDeadLetter::Halt, ..SCENE }.gate();
     assert!(gate.halts());
     gate.on_tail_event(stop(StopRecordKind::Stopped, "slot.moved", 10), 0).unwrap();
-    gate.on_tail_event(TailEvent::Unreadable("not authorized".to_owned()), 0).unwrap();
+    gate.on_tail_event(forbidden(), 0).unwrap();
     gate.on_tail_event(TailEvent::CaughtUp, 0).unwrap();
     assert_eq!(*stops.found.lock().unwrap(), [""; 0]);
     let topic = gate.writer().settings.address.topic.clone();
@@ -365,7 +369,7 @@ fn a_publication_in_doubt_stops_unless_somebody_has_acknowledged_its_state() {
     for (digest, last, expected) in [
         ("d1", TailEvent::CaughtUp, Ok(())),
         ("d2", TailEvent::CaughtUp, stops),
-        ("d2", TailEvent::Unreadable("not authorized".to_owned()), Ok(())),
+        ("d2", forbidden(), Ok(())),
     ] {
         // GIVEN a topic in which the first state is acknowledged
         let (mut gate, _) = SCENE.gate();

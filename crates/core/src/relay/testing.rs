@@ -63,7 +63,7 @@ impl<Q: Send, A: Send> Link<Q, A> for MemoryLink<Q, A> {
     }
 }
 
-/// The broker of a process that opens a [`MemoryFile`].
+/// The broker of a process that opens a state file of a test.
 pub const BROKER: u64 = 7;
 
 /// A state file in memory: what outlives the processes that use it.

@@ -259,7 +259,7 @@ impl Ring {
         }
         let is_same_broker = broker != 0 && broker == self.words.load(BROKER);
         if !is_same_broker && !on(Mutant::MarksOfOtherBroker) {
-            return Err("they are of another broker");
+            return Err("they are of another broker, or it is not known which one confirms");
         }
         let is_same_boot = successor.boot == Some(self.words.load(BOOT));
         if !is_same_boot && !on(Mutant::MarksAfterReboot) {

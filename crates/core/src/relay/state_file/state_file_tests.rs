@@ -196,7 +196,7 @@ fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() 
         process.marks.push(mark(0x4200, 0));
         process.marks.write();
         drop(process);
-        // WHEN the other relay leaves the slot there again THEN the marks are from before that
+        // WHEN the other relay leaves the slot there again THEN the marks are not believed
         let left = file.open().take_over_at(PLACE, at(confirmed));
         assert_eq!(left.iter().count() == 1, is_left, "{confirmed:x}");
     }
