@@ -164,6 +164,7 @@ impl Progress {
     /// this relay has reported.
     pub fn taken_over(&mut self, floor: Lsn) {
         (self.settled, self.keepalive, self.reported) = (Lsn::ZERO, Lsn::ZERO, floor);
+        self.traced = Lsn::ZERO;
         self.on_wal(floor);
     }
 

@@ -53,7 +53,7 @@ pub struct Successor {
 /// A session that holds the slot.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SlotSession {
-    /// Everything committed before this position is confirmed.
+    /// Where the slot stands. It may be before what this process has reported: those reports were lost.
     pub confirmed: Lsn,
     /// Fingerprint of the run of the server, if it is known.
     pub run: Option<u64>,

@@ -203,6 +203,27 @@ fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() 
 }
 
 #[test]
+fn a_session_whose_slot_stands_before_what_was_reported_knows_another_relay_in_between() {
+    for (confirmed, is_left) in [(0x4100, true), (0x4128, false), (0x4141, true), (0x4140, false)] {
+        // GIVEN reports that were lost with the connection, so that the next session finds the slot at 4100
+        let file = MemoryFile::default();
+        file.set_boot(BOOT);
+        let mut process = file.open();
+        process.take_over_at(PLACE, at(0x4100));
+        process.marks.reported(lsn(0x4141));
+        process.take_over_at(PLACE, at(0x4100));
+        process.marks.reported(lsn(0x4141));
+        process.marks.push(mark(0x4200, 0));
+        process.marks.write();
+        drop(process);
+        // WHEN the next process finds the slot at a position without a signature in between THEN another relay
+        // has confirmed what is before it
+        let left = file.open().take_over_at(PLACE, at(confirmed));
+        assert_eq!(left.iter().count() == 1, is_left, "{confirmed:x}");
+    }
+}
+
+#[test]
 fn marks_of_a_broker_that_was_not_known_are_never_believed() {
     for (at_confirm, at_end, at_start, believed) in [
         (BROKER, BROKER, BROKER, true),

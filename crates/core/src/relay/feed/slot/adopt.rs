@@ -81,7 +81,7 @@ impl SlotFeed {
         let (server, wal_sender_timeout) = (walsender.server.clone(), opened.wal_sender_timeout);
         let sighting = self.sightings.last();
         let session = SlotSession {
-            confirmed: floor,
+            confirmed: slot_confirmed,
             run: sighting.as_ref().and_then(|it| it.run.fingerprint()),
             peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
             unix_us: self.clock.unix_us(),
