@@ -262,3 +262,7 @@ pub fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> 
     let mend = "walrelay check";
     Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))
 }
+
+#[cfg(test)]
+#[path = "faults_tests.rs"]
+mod tests;

@@ -137,3 +137,13 @@ fn a_peer_that_only_the_slot_watch_has_seen_may_have_moved_the_slot() {
     let (seen, _) = opened(&mut findings, 150);
     assert_eq!(seen.peers.map(|peers| peers.confirmed), Some(lsn(150)));
 }
+
+#[test]
+fn a_new_connection_is_checked_once_more() {
+    let mut findings = findings();
+    assert!(!findings.is_checked());
+    findings.checked(place());
+    assert!(findings.is_checked());
+    findings.reconnected();
+    assert!(!findings.is_checked());
+}

@@ -87,3 +87,21 @@ fn a_process_that_waits_takes_over_only_a_newer_copy_that_is_whole() {
     }
     assert_eq!(memory.reload(), None);
 }
+
+#[test]
+fn a_copy_has_room_for_a_mebibyte_with_its_head() {
+    let remembered =
+        |length| Remembered { publication: Some("x".repeat(length).into()), ..stopped("slot.moved") };
+    let others = serde_json::to_vec(&remembered(0)).unwrap().len();
+    let length = COPY_BYTES as usize - HEAD_BYTES - others;
+    let file = MemoryFile::default();
+    let (mut memory, _) = open(&file);
+    for length in [length, length - 1] {
+        memory.write(&remembered(length)).unwrap();
+        assert!(open(&file).1 == remembered(length));
+    }
+    assert!(memory.write(&remembered(length + 1)).is_err());
+    // No copy reaches into the other one, nor is before the position that was seen last.
+    let places = [REGION + 8, place_of(0), place_of(1)];
+    assert!(places.is_sorted() && places[2] - places[1] == COPY_BYTES, "{places:?}");
+}

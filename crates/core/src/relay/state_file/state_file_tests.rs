@@ -1,8 +1,11 @@
+use super::header::{PREFIX_COPY, PREFIXES};
 use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::delivery::known::Fingerprint;
+use crate::delivery::prefix::ConfirmedPrefix;
 use crate::relay::testing::{BROKER, MemoryFile};
+use crate::source::progress::Signature;
 
 const PLACE: u64 = 7;
 const BOOT: Option<u64> = Some(1);
@@ -292,4 +295,60 @@ fn marks_that_a_full_disk_does_not_take_are_gone_with_all_before_them() {
     assert!(!process.marks.is_on());
     drop(process);
     assert!(left(&file, PLACE, BOOT, 0).is_empty());
+}
+
+#[test]
+fn positions_with_the_signature_of_the_process_are_known_after_many_reports() {
+    let file = MemoryFile::default();
+    file.set_boot(BOOT);
+    let mut process = file.open();
+    process.take_over_at(PLACE, at(40));
+    let signature = Signature::drawn(0);
+    process.marks.signature(signature);
+    let signed = |number: u64| lsn(32 * number + signature.to_word());
+    for number in 10..60 {
+        process.marks.reported(signed(number));
+    }
+    process.marks.push(mark(3_000, 0));
+    process.marks.write();
+    drop(process);
+    assert_eq!(left(&file, PLACE, BOOT, signed(10).to_wire()).len(), 1);
+}
+
+#[test]
+fn what_is_confirmed_of_a_transaction_is_written_beside_what_was_confirmed_before() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    process.take_over_at(PLACE, at(40));
+    let words = file.bytes();
+    let copy = |of: usize| [0, 1, 2].map(|word| words.load(PREFIXES[of] + word));
+    let used = || words.load(PREFIX_COPY) as usize - 1;
+    for events in [3, 4, 5] {
+        let prefix = ConfirmedPrefix { commit_lsn: lsn(80), events, digest: 7 };
+        let before = (events > 3).then(|| (used(), copy(used())));
+        process.marks.prefix(prefix);
+        assert_eq!(copy(used()), [80, events, 7]);
+        // The process may die before the other copy is whole.
+        assert!(before.is_none_or(|(of, words)| of != used() && copy(of) == words));
+    }
+}
+
+#[test]
+fn what_was_pushed_is_unwritten_until_it_is_written() {
+    let file = MemoryFile::default();
+    let mut process = file.open();
+    process.take_over_at(PLACE, at(40));
+    assert!(!process.marks.has_unwritten());
+    process.marks.push(mark(100, 0));
+    assert!(process.marks.has_unwritten());
+    process.marks.write();
+    assert!(!process.marks.has_unwritten());
+}
+
+#[test]
+fn another_broker_is_one_also_before_anything_is_marked() {
+    let mut process = MemoryFile::default().open();
+    process.take_over_at(PLACE, at(40));
+    let is_another = [BROKER, 0, BROKER + 1, BROKER + 1].map(|it| process.marks.broker(it));
+    assert_eq!(is_another, [false, false, true, false]);
 }

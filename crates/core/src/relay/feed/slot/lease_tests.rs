@@ -211,3 +211,28 @@ fn without_a_session_nobody_is_asked() {
     lease.begin(walsender(8), Some(TIMEOUT), began + 2 * SECOND, began + 2 * SECOND);
     assert_eq!(lease.send_until(), began + 6 * SECOND);
 }
+
+#[test]
+fn one_question_is_asked_at_a_time_and_the_next_one_later() {
+    let (mut lease, end, began) = lease();
+    let mut asks_after = |millis| {
+        lease.observe(began + Duration::from_millis(millis), began, None, true);
+        end.requests.try_recv().is_ok()
+    };
+    assert_eq!([2_999, 3_000, 3_900].map(&mut asks_after), [false, true, false]);
+    // WHEN the answer says nothing THEN it asks again, an eighth of the lease after it asked last
+    let says_nothing =
+        WalsenderAnswer { pid: 7, activity: Ok(Activity::Unasked), confirmed: Lsn::ZERO };
+    end.answers.send(says_nothing.clone()).unwrap();
+    assert_eq!([3_901, 4_000].map(&mut asks_after), [true, false]);
+    end.answers.send(says_nothing).unwrap();
+    assert_eq!([4_100, 4_400, 4_401].map(&mut asks_after), [false, false, true]);
+}
+
+#[test]
+fn updates_are_undelivered_since_the_last_that_arrived() {
+    let (mut lease, _end, began) = lease();
+    assert_eq!(lease.undelivered_for(began + 2 * SECOND), 2 * SECOND);
+    lives(&mut lease, began + 3 * SECOND, Some(began + SECOND));
+    assert_eq!(lease.undelivered_for(began + 3 * SECOND), 2 * SECOND);
+}

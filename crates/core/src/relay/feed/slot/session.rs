@@ -226,3 +226,7 @@ pub(super) fn confirm_over_sql(
         ),
     }
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;

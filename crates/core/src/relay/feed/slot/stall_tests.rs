@@ -179,3 +179,47 @@ fn what_was_not_read_on_purpose_and_what_is_known_of_another_stream_do_not_count
     assert_eq!(stage.after(LIMIT + LOOK), None);
     assert_eq!(stage.walsender_worker.answer(busy()), Some(8));
 }
+
+#[test]
+fn idle_looks_before_something_was_heard_do_not_count() {
+    let mut stage = stage();
+    stage.after(LIMIT + LOOK);
+    for _ in 1..IDLE_LOOKS {
+        assert_eq!(stage.told(Ok(Activity::Waiting)), None);
+    }
+    // WHEN bytes arrive, and then none again
+    stage.state.heard = stage.state.now;
+    stage.after(Duration::ZERO);
+    stage.after(LIMIT + LOOK);
+    // THEN the looks are counted anew
+    for _ in 1..IDLE_LOOKS {
+        assert_eq!(stage.told(Ok(Activity::Waiting)), None);
+    }
+    assert!(stage.told(Ok(Activity::Waiting)).is_some());
+}
+
+#[test]
+fn a_position_that_does_not_move_behind_the_wal_is_looked_at_while_keepalives_arrive() {
+    let mut stage = stage();
+    stage.state.server = Lsn::from_wire(200);
+    stage.after(Duration::ZERO);
+    stage.state.heard += LIMIT + LOOK;
+    stage.after(LIMIT + LOOK);
+    assert_eq!(stage.told(busy()), None);
+    assert!(stage.decodes());
+    // WHEN another session begins THEN nothing is known of its walsender
+    stage.stall.connected(walsender(8));
+    assert!(!stage.decodes());
+}
+
+#[test]
+fn looks_follow_each_other_after_a_while() {
+    let mut stage = stage();
+    stage.after(LIMIT + LOOK);
+    assert_eq!(stage.walsender_worker.answer(busy()), Some(7));
+    stage.after(Duration::ZERO);
+    stage.after(LOOK / 2);
+    assert_eq!(stage.walsender_worker.answer(busy()), None);
+    stage.after(LOOK / 2);
+    assert_eq!(stage.walsender_worker.answer(busy()), Some(7));
+}

@@ -1,0 +1,275 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::*;
+use crate::base::clock::Moment;
+use crate::base::readiness::Readiness;
+use crate::relay::control::{Mover, Walsender};
+use crate::relay::ports::{CatalogLink, SessionLink, WalsenderLink};
+use crate::source::catalog::Catalog;
+use crate::source::settings::PostgresHost;
+use crate::source::stream::{SentBytes, Wire};
+
+fn lsn(number: u64) -> Lsn {
+    Lsn::from_wire(number)
+}
+
+fn place(system_id: &str, timeline: u32) -> SystemTimeline {
+    SystemTimeline { system_id: system_id.to_owned(), timeline }
+}
+
+/// A server that answers the end of the stream, or sends nothing.
+struct Server {
+    answer: &'static [u8],
+}
+
+impl Wire for Server {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let answer = std::mem::take(&mut self.answer);
+        buffer[..answer.len()].copy_from_slice(answer);
+        if answer.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(answer.len()) }
+    }
+
+    fn has_buffered(&self) -> bool {
+        false
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+
+    fn reads_all(&self) -> bool {
+        true
+    }
+
+    fn report(&mut self, _: Lsn, _: i64, _: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sent(&self) -> SentBytes {
+        SentBytes::default()
+    }
+
+    fn send_copy_done(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn wait(&mut self, _: Duration, _: Option<Readiness<'_>>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn pause(&mut self, _: Duration, _: Option<Readiness<'_>>) {}
+}
+
+/// A session of system 7 on timeline 1, whose slot stands at a position, and where the WAL ends at 800.
+fn opened(slot_confirmed: u64) -> OpenedSession {
+    let now = Instant::now();
+    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
+    let seen =
+        Seen { peers: None, mover: Mover::Unseen, peer_may_have_held: false, peer_held: false };
+    OpenedSession {
+        wire: Box::new(Server { answer: b"" }),
+        walsender: Walsender { host, server: ServerStart::default(), pid: 1 },
+        place: place("7", 1),
+        slot_confirmed: lsn(slot_confirmed),
+        looked_unix_us: 70,
+        wal_end: lsn(800),
+        seen,
+        in_doubt: None,
+        wal_sender_timeout: None,
+        catalog: Catalog::default(),
+        heard_at: now,
+        opened_at: now,
+    }
+}
+
+/// The same, after peers that were seen to confirm up to a position.
+fn after_peers(slot_confirmed: u64, confirmed: u64) -> OpenedSession {
+    let mut opened = opened(slot_confirmed);
+    let peers = PeerProgress { confirmed: lsn(confirmed), seen_unix_us: 60, gap: None };
+    opened.seen.peers = Some(peers);
+    opened.seen.peer_may_have_held = true;
+    opened
+}
+
+fn known_slot() -> KnownSlot {
+    KnownSlot {
+        place: place("7", 1),
+        server: ServerStart::default(),
+        own_pid: 1,
+        floor: lsn(80),
+        found: lsn(40),
+        peer_held: false,
+    }
+}
+
+/// Judges a session of a relay that has reported a position, or the first one of a process if there is none.
+/// Returns the floor, up to where all is known to be confirmed, and the kind; or the code of the fault.
+fn judged(
+    ours: Option<u64>,
+    opened: &OpenedSession,
+) -> Result<(u64, u64, Continuation), &'static str> {
+    let known = known_slot();
+    let known = ours.map(|ours| (&known, lsn(ours)));
+    let start = judge(&SourceSettings::default(), known, lsn(400), opened, None);
+    let start = start.map_err(|fault| fault.code)?;
+    Ok((start.floor.to_wire(), start.known.to_wire(), start.continuation))
+}
+
+#[test]
+fn the_first_session_begins_where_the_slot_stands() {
+    assert_eq!(judged(None, &opened(80)), Ok((80, 80, Continuation::First)));
+    assert_eq!(judged(None, &after_peers(80, 160)), Ok((80, 160, Continuation::First)));
+    let judged_at = |wal_end| judged(None, &OpenedSession { wal_end, ..after_peers(80, 160) });
+    assert_eq!(judged_at(lsn(160)), Ok((80, 160, Continuation::First)));
+    assert_eq!(judged_at(lsn(152)), Err("slot.went-back"));
+}
+
+#[test]
+fn a_session_goes_on_after_what_was_reported() {
+    assert_eq!(judged(Some(80), &opened(80)), Ok((80, 80, Continuation::Same)));
+    // The last reports were lost.
+    assert_eq!(judged(Some(80), &opened(40)), Ok((80, 80, Continuation::Same)));
+    // A peer that has begun there may have published again what comes.
+    let mut lost = opened(40);
+    lost.seen.peer_may_have_held = true;
+    assert_eq!(judged(Some(80), &lost), Ok((40, 40, Continuation::Same)));
+    assert_eq!(judged(Some(80), &after_peers(160, 160)), Ok((160, 160, Continuation::AfterPeers)));
+    assert_eq!(judged(Some(80), &after_peers(120, 160)), Ok((120, 120, Continuation::AfterPeers)));
+}
+
+#[test]
+fn a_slot_beyond_what_relays_have_confirmed_was_moved_unless_it_has_a_trace() {
+    let after = |position| Ok((position, position, Continuation::AfterPeers));
+    for (ours, slot_confirmed, judgement) in [
+        (80, 160, Err("slot.moved")),
+        (80, 111, after(111)),
+        // A record ends there.
+        (81, 112, Err("slot.moved")),
+        // As far as a trace is behind the position of a slot at most, and farther.
+        (81, 113, after(113)),
+        (81, 114, Err("slot.moved")),
+    ] {
+        assert_eq!(judged(Some(ours), &opened(slot_confirmed)), judgement, "{slot_confirmed}");
+    }
+    assert_eq!(judged(Some(80), &after_peers(168, 160)), Err("slot.moved"));
+}
+
+#[test]
+fn a_wal_that_ends_before_what_was_received_has_gone_back() {
+    let judged_at = |wal_end| judged(Some(80), &OpenedSession { wal_end, ..opened(80) });
+    assert_eq!(judged_at(lsn(400)), Ok((80, 80, Continuation::Same)));
+    assert_eq!(judged_at(lsn(399)), Err("slot.went-back"));
+}
+
+#[test]
+fn positions_of_another_system_or_timeline_mean_nothing() {
+    let judged_at = |place| judged(Some(160), &OpenedSession { place, ..opened(80) });
+    assert_eq!(judged_at(place("8", 1)), Err("slot.other-system"));
+    assert_eq!(judged_at(place("7", 2)), Ok((80, 80, Continuation::OtherTimeline)));
+}
+
+#[test]
+fn the_first_session_is_compared_with_the_last_of_an_earlier_process() {
+    let judged = |place, seen| {
+        let last = (place, lsn(seen));
+        let start = judge(&SourceSettings::default(), None, Lsn::ZERO, &opened(80), Some(&last));
+        start.map(|start| start.continuation).map_err(|fault| fault.code)
+    };
+    assert_eq!(judged(place("7", 1), 800), Ok(Continuation::First));
+    assert_eq!(judged(place("7", 1), 801), Err("slot.went-back"));
+    assert_eq!(judged(place("7", 2), 801), Ok(Continuation::First));
+    assert_eq!(judged(place("8", 1), 80), Err("slot.other-system"));
+}
+
+#[test]
+fn topics_are_read_where_another_process_may_have_published() {
+    for (continuation, is_takeover, beside_peer, read, read_beside_peer) in [
+        (Continuation::First, false, false, true, true),
+        (Continuation::OtherTimeline, false, true, false, false),
+        (Continuation::Same, false, true, false, true),
+        (Continuation::AfterPeers, true, true, true, true),
+    ] {
+        let start = SessionStart { floor: lsn(80), known: lsn(80), continuation };
+        let takeovers = [opened(80), after_peers(80, 80)].map(|it| start.is_takeover(&it));
+        assert_eq!(takeovers, [is_takeover, beside_peer], "{continuation:?}");
+        let reads = takeovers.map(|takeover| start.reads_topics(takeover));
+        assert_eq!(reads, [read, read_beside_peer], "{continuation:?}");
+    }
+}
+
+#[test]
+fn what_is_known_to_be_confirmed_was_committed_before_that_was_seen() {
+    let until = |known, opened: &OpenedSession| {
+        let start =
+            SessionStart { floor: lsn(80), known: lsn(known), continuation: Continuation::First };
+        start.committed_until_us(opened)
+    };
+    assert_eq!(until(80, &opened(80)), 70);
+    assert_eq!(until(88, &opened(80)), i64::MIN, "nothing says when");
+    assert_eq!(until(88, &after_peers(80, 88)), 60);
+    assert_eq!(until(88, &after_peers(80, 87)), i64::MIN);
+}
+
+/// A clock that goes on by half a second at every look.
+struct Looks {
+    began: Instant,
+    looks: Mutex<u32>,
+}
+
+impl Clock for Looks {
+    fn now(&self) -> Moment {
+        let mut looks = self.looks.lock().unwrap();
+        *looks += 1;
+        Moment { instant: self.began + Duration::from_millis(500) * *looks, unix_us: 0 }
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+#[test]
+fn the_end_of_a_stream_is_awaited_for_two_seconds() {
+    for (answer, is_read) in [(&b"c\0\0\0\x04"[..], true), (b"", false)] {
+        let clock = Looks { began: Instant::now(), looks: Mutex::default() };
+        let stream = Stream::new(Box::new(Server { answer }), clock.began);
+        assert_eq!(end(stream, &clock), is_read);
+        assert!(*clock.looks.lock().unwrap() < 20);
+    }
+}
+
+#[derive(Clone, Default)]
+struct Confirms(Arc<Mutex<Vec<Lsn>>>);
+
+impl Database for Confirms {
+    fn sessions(&self) -> SessionLink {
+        unreachable!("no session is asked for")
+    }
+
+    fn walsender(&self) -> WalsenderLink {
+        unreachable!("no walsender is asked about")
+    }
+
+    fn read_catalog(&self) -> CatalogLink {
+        unreachable!("no catalog is asked for")
+    }
+
+    fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
+        self.0.lock().unwrap().push(position.lsn);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_final_position_is_confirmed_over_sql_if_it_is_ahead_and_no_peer_has_had_the_slot() {
+    for (position, peer_held, is_confirmed) in
+        [(81, false, true), (80, false, false), (79, false, false), (81, true, false)]
+    {
+        let database = Confirms::default();
+        let slot = KnownSlot { peer_held, ..known_slot() };
+        confirm_over_sql(&database, &slot, lsn(position), OwnPositions::default());
+        let confirmed = std::mem::take(&mut *database.0.lock().unwrap());
+        let expected: &[Lsn] = if is_confirmed { &[lsn(position)] } else { &[] };
+        assert_eq!(confirmed, expected, "{position} {peer_held}");
+    }
+}
