@@ -40,7 +40,7 @@ fn origin() -> Instant {
 
 #[derive(Debug)]
 pub(crate) struct Life {
-    world: WorldClock,
+    pub(crate) world: WorldClock,
     origin: Instant,
     /// How far the process has waited within its present step.
     waited_us: AtomicU64,

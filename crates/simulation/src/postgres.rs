@@ -120,6 +120,11 @@ pub(crate) struct Postgres {
     looks: BTreeMap<usize, (i64, Option<i64>)>,
     /// Relays of which a process has ever seen another one.
     know_peers: BTreeSet<usize>,
+    /// Relays whose process has seen one, and has made no step since.
+    see_peers: BTreeSet<usize>,
+    /// A relay that does not know its peer has confirmed a position over SQL, behind what a crash has taken
+    /// back: the slot stood there.
+    pub(crate) confirmed_unknowing: Option<u64>,
     /// Whether a crash has taken back positions since each relay has had the slot last.
     took_back: BTreeMap<usize, bool>,
     /// Relays that have not seen the other one that has taken the slot last.
@@ -167,6 +172,8 @@ impl Postgres {
             sessions: BTreeSet::new(),
             looks: BTreeMap::new(),
             know_peers: BTreeSet::new(),
+            see_peers: BTreeSet::new(),
+            confirmed_unknowing: None,
             took_back: BTreeMap::new(),
             unseen_holder: BTreeSet::new(),
             unheard: BTreeSet::new(),
@@ -207,7 +214,7 @@ impl Postgres {
     /// A relay has seen a peer now.
     fn see_peer(&mut self, relay: usize, now_unix_us: i64) {
         self.looks.insert(relay, (now_unix_us, Some(now_unix_us)));
-        self.know_peers.insert(relay);
+        self.see_peers.insert(relay);
     }
 
     /// A relay sees that another one has the slot.
@@ -221,7 +228,14 @@ impl Postgres {
         self.took_back.insert(relay, false).unwrap_or_default()
     }
 
-    /// Whether a process of the relay has ever seen another relay.
+    /// The process of a relay has made a step: it has noted what it has seen.
+    pub(crate) fn remember_peers(&mut self, relay: usize) {
+        if self.see_peers.remove(&relay) {
+            self.know_peers.insert(relay);
+        }
+    }
+
+    /// Whether a process of the relay has ever noted that there is another relay.
     pub(crate) fn knows_peer(&self, relay: usize) -> bool {
         self.know_peers.contains(&relay)
     }
@@ -243,16 +257,26 @@ impl Postgres {
 
     /// The process of a relay is gone.
     pub(crate) fn forget_peers(&mut self, relay: usize) {
+        self.see_peers.remove(&relay);
         self.looks.remove(&relay);
     }
 
+    fn has_peer(&self, relay: usize) -> bool {
+        self.sessions.iter().any(|it| *it != relay)
+    }
+
+    /// A relay looks at the slot.
     pub(crate) fn held(&mut self, relay: usize, now_unix_us: i64) -> Option<HeldSlot> {
-        let has_peer = self.sessions.iter().any(|it| *it != relay);
-        if has_peer {
+        if self.has_peer(relay) {
             self.see_peer(relay, now_unix_us);
         } else {
             self.looks.entry(relay).or_insert((now_unix_us, None)).0 = now_unix_us;
         }
+        self.slot_state(relay, now_unix_us)
+    }
+
+    /// The slot as a relay sees it that does not remember what it sees.
+    pub(crate) fn slot_state(&self, relay: usize, now_unix_us: i64) -> Option<HeldSlot> {
         let slot = self.slot.as_ref()?;
         let holder = slot.active.map(|pid| {
             let walsender = self.walsenders.iter().find(|it| it.pid == pid);
@@ -265,7 +289,7 @@ impl Postgres {
             holder,
             decoded: Some(slot.decoded),
             run: ServerRun::new(self.started.clone(), Some(i64::from(self.runs_begun))),
-            has_peer,
+            has_peer: self.has_peer(relay),
             at_unix_us: now_unix_us + self.clock_ahead_us,
         })
     }
@@ -368,6 +392,16 @@ impl Postgres {
     }
 
     /// The slot moves to this position, if it is not farther.
+    /// A relay confirms a position over SQL.
+    pub(crate) fn confirm(&mut self, relay: usize, lsn: u64) {
+        let has_lost_trace = self.took_back.get(&relay) == Some(&true);
+        let stood_at = self.slot.as_ref().map(|slot| slot.confirmed);
+        if has_lost_trace && !self.knows_peer(relay) {
+            self.confirmed_unknowing = self.confirmed_unknowing.or(stood_at);
+        }
+        self.advance(lsn);
+    }
+
     pub(crate) fn advance(&mut self, lsn: u64) {
         if let Some(slot) = &mut self.slot {
             slot.confirmed = slot.confirmed.max(lsn);

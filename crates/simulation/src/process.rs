@@ -189,12 +189,13 @@ fn host() -> PostgresHost {
 }
 
 fn database(
+    relay: usize,
     site: &Site<'_>,
     life: &Arc<Life>,
     ends: &Arc<Mutex<Option<Ends>>>,
 ) -> SimulatedDatabase {
     let postgres = Arc::clone(site.postgres);
-    SimulatedDatabase { life: Arc::clone(life), postgres, ends: Arc::clone(ends) }
+    SimulatedDatabase { relay, life: Arc::clone(life), postgres, ends: Arc::clone(ends) }
 }
 
 impl Process {
@@ -221,7 +222,7 @@ impl Process {
         let feed = SlotFeed::new(SlotParts {
             source: Arc::clone(source),
             delivery: delivery.clone(),
-            database: Box::new(database(site, &life, &ends)),
+            database: Box::new(database(machine.index, site, &life, &ends)),
             sightings: Arc::clone(&sightings),
             stops: stops.clone(),
             flags: Arc::clone(&flags),

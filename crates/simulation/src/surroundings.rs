@@ -119,6 +119,7 @@ pub(crate) struct Ends {
 }
 
 pub(crate) struct SimulatedDatabase {
+    pub(crate) relay: usize,
     pub(crate) life: Arc<Life>,
     pub(crate) postgres: SharedPostgres,
     pub(crate) ends: Arc<Mutex<Option<Ends>>>,
@@ -158,9 +159,12 @@ impl Database for SimulatedDatabase {
             return Err("the process is dead".to_owned());
         }
         let mut postgres = locked(&self.postgres);
-        let same = postgres.runs && postgres.started == position.server;
-        if !same {
-            return Err("this is another server".to_owned());
+        if !postgres.runs {
+            return Err("postgres does not run".to_owned());
+        }
+        let slot = postgres.slot_state(self.relay, self.life.world.unix_us()).ok_or("there is no slot")?;
+        if let Some(why) = position.refusal(&slot) {
+            return Err(why.to_owned());
         }
         let own = position.own_pid;
         let active = postgres.slot.as_ref().and_then(|slot| slot.active);
@@ -169,11 +173,7 @@ impl Database for SimulatedDatabase {
             Some(_) => postgres.end_walsender(own),
             None => {}
         }
-        let confirmed = postgres.slot.as_ref().map_or(0, |slot| slot.confirmed);
-        if position.own.exclude(Lsn::from_wire(confirmed)) {
-            return Err("another relay has had the slot".to_owned());
-        }
-        postgres.advance(position.lsn.to_wire());
+        postgres.confirm(self.relay, position.lsn.to_wire());
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use walrelay_core::relay::control::{ConfirmedPosition, SystemTimeline};
+use walrelay_core::relay::control::ConfirmedPosition;
 
 use crate::base::random;
 use crate::source::catalog::{self, Catalog};
@@ -71,26 +71,19 @@ pub(super) async fn confirm_in_time(
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let ConfirmedPosition { lsn, place, server, own_pid, own } = position;
-    let SystemTimeline { system_id, timeline } = place;
-    // A data folder that was put back has the same system and timeline, and other transactions.
-    if sql.started != *server {
-        return Err("this is another server, or it was started anew since the session".to_owned());
-    }
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
     let began = Instant::now();
     let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
-        let advance =
-            slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline, *own).await;
+        let advance = slot::advance(&sql.client, &settings.slot, &sql.started, position).await;
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),
             // A relay that has taken the slot over reports positions of its own.
             Advance::Active(Some(pid))
-                if pid != *own_pid && began.elapsed() > UNKNOWN_WALSENDER_WITHIN =>
+                if pid != position.own_pid && began.elapsed() > UNKNOWN_WALSENDER_WITHIN =>
             {
                 return Err(format!("another process reads the slot, pid {pid}"));
             }

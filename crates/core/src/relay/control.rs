@@ -8,10 +8,12 @@ pub use super::slot_history::{Mover, PeerProgress, Seen, SystemTimeline};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::health::Phase;
+use crate::mutants::{Mutant, on};
 use crate::source::catalog::Catalog;
 use crate::source::progress::OwnPositions;
-use crate::source::server::ServerStart;
+use crate::source::server::{ServerRun, ServerStart};
 use crate::source::settings::PostgresHost;
+use crate::source::slot_state::HeldSlot;
 use crate::source::stream::Wire;
 use crate::source::walsender::Activity;
 
@@ -89,11 +91,33 @@ pub struct ConfirmedPosition {
     /// Everything before it is confirmed.
     pub lsn: Lsn,
     pub place: SystemTimeline,
-    /// The server of this relay's last session.
-    pub server: ServerStart,
+    /// The run of the server in which this relay had its last session.
+    pub run: ServerRun,
     /// The walsender of that session.
     pub own_pid: i32,
-    /// A slot that another relay has left elsewhere is not advanced: it may have published again what
-    /// is before the position.
     pub own: OwnPositions,
+    /// Another relay of the slot was seen in the last day.
+    pub peer_seen: bool,
 }
+
+impl ConfirmedPosition {
+    /// Why the slot, as it is seen now, must not be advanced: another relay may have published again what is
+    /// before the position. That relay has left its trace in the slot, unless a crash of Postgres has taken
+    /// the trace back.
+    pub fn refusal(&self, slot: &HeldSlot) -> Option<&'static str> {
+        if slot.run.start != self.run.start {
+            return Some("this is another server, or it was started anew since the session");
+        }
+        let has_peer = self.peer_seen || slot.has_peer;
+        let may_have_crashed = !slot.run.is_certainly(&self.run);
+        if has_peer && may_have_crashed && !on(Mutant::ConfirmsAfterCrash) {
+            return Some("postgres may have crashed since the session, and there is another relay");
+        }
+        let is_left = self.own.exclude(slot.confirmed_flush);
+        is_left.then_some("another relay has had the slot")
+    }
+}
+
+#[cfg(test)]
+#[path = "control_tests.rs"]
+mod tests;

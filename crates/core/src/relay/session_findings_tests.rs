@@ -147,3 +147,16 @@ fn a_new_connection_is_checked_once_more() {
     findings.reconnected();
     assert!(!findings.is_checked());
 }
+
+#[test]
+fn a_peer_that_a_process_has_seen_before_it_had_the_slot_is_there() {
+    let sightings = Sightings::default();
+    sightings.look(&slot(100, None), Instant::now());
+    assert!(!sightings.has_peer());
+    sightings.look(&HeldSlot { has_peer: true, ..slot(100, None) }, Instant::now());
+    assert!(sightings.has_peer());
+    // WHEN it has the slot THEN the last look counts
+    sightings.opened(OwnHolder { pid: OWN, server: "a".into() });
+    sightings.look(&slot(100, Some(OWN)), Instant::now());
+    assert!(!sightings.has_peer());
+}

@@ -168,9 +168,9 @@ impl Progress {
         self.on_wal(floor);
     }
 
-    /// A transaction was received that ends at `end_lsn`.
-    pub fn on_committed(&mut self, end_lsn: Lsn) {
-        self.sent = self.sent.max(end_lsn);
+    /// A transaction was received to its end, and is reported at this position.
+    pub fn on_committed(&mut self, reported_as: Lsn) {
+        self.sent = self.sent.max(reported_as);
     }
 
     pub fn on_wal(&mut self, wal_end: Lsn) {

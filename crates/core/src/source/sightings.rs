@@ -25,6 +25,8 @@ pub struct Sightings(Mutex<Noted>);
 struct Noted {
     holder: Option<OwnHolder>,
     last: Option<Sighting>,
+    /// Another relay was there before this process had the slot.
+    peer_before: bool,
 }
 
 /// The walsender of this process that holds the slot, or held it last.
@@ -52,6 +54,12 @@ impl Sighting {
     pub fn has_peer(&self) -> bool {
         let age = |seen_at| self.looked_at.saturating_duration_since(seen_at);
         self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_SEEN_WITHIN)
+    }
+
+    /// Another relay of this slot was seen, and may have come back.
+    pub fn remembers_peer(&self, now: Instant) -> bool {
+        let age = |seen_at| now.saturating_duration_since(seen_at);
+        self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_REMEMBERED)
     }
 }
 
@@ -83,12 +91,15 @@ impl Sightings {
             noted.last = Some(Sighting { at, run, decoded, confirmed, peer_at, looked_at: at });
         } else if let Some(last) = &mut noted.last {
             (last.peer_at, last.looked_at) = (peer_at, at);
+        } else {
+            noted.peer_before |= slot.has_peer;
         }
     }
 
     /// Another relay of this slot was there at the last look.
     pub fn has_peer(&self) -> bool {
-        self.noted().last.as_ref().is_some_and(Sighting::has_peer)
+        let noted = self.noted();
+        noted.last.as_ref().map_or(noted.peer_before, Sighting::has_peer)
     }
 
     pub fn last(&self) -> Option<Sighting> {

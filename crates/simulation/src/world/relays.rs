@@ -56,6 +56,18 @@ impl World {
         self.note_holder();
     }
 
+    /// A process has noted whom it has seen; or confirmed over SQL what it has published, and does not know that
+    /// a peer may have published it again.
+    fn note_step(&mut self, index: usize, died: bool) {
+        let mut postgres = locked(&self.postgres);
+        if !died {
+            postgres.remember_peers(index);
+        }
+        if let Some(position) = postgres.confirmed_unknowing.take() {
+            self.checker.pass_over_published(&postgres, position);
+        }
+    }
+
     fn step(&mut self, index: usize) {
         let is_cut_off = self.script.cut_host == Some(index);
         let is_followed = is_cut_off && self.last_holder != Some(index);
@@ -85,6 +97,7 @@ impl World {
             };
             self.violate_fence(why);
         }
+        self.note_step(index, died);
         self.judge_window(index, shown.in_flight_events);
         if blocks && shown.sink_reachable && !died {
             let what = "status: the broker takes no messages, and is shown as one that does";
@@ -264,8 +277,7 @@ impl World {
         let (mut postgres, mut broker) = (locked(&self.postgres), locked(&self.broker));
         // A crash may have taken back what shows that another relay has had the slot: one that has never seen
         // it believes the marks of its state file.
-        let is_after_other = self.last_session.is_some_and(|it| it.0 != relay);
-        let has_lost_trace = postgres.note_begun(relay) && is_after_other;
+        let has_lost_trace = postgres.note_begun(relay) && self.machines.len() > 1;
         let has_marks = self.machines[relay].state_file.is_some();
         if has_lost_trace && has_marks && !postgres.knows_peer(relay) {
             self.checker.pass_over_published(&postgres, position);

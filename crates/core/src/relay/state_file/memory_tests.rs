@@ -90,8 +90,10 @@ fn a_process_that_waits_takes_over_only_a_newer_copy_that_is_whole() {
 
 #[test]
 fn a_copy_has_room_for_a_mebibyte_with_its_head() {
-    let remembered =
-        |length| Remembered { publication: Some("x".repeat(length).into()), ..stopped("slot.moved") };
+    let remembered = |length| Remembered {
+        publication: Some("x".repeat(length).into()),
+        ..stopped("slot.moved")
+    };
     let others = serde_json::to_vec(&remembered(0)).unwrap().len();
     let length = COPY_BYTES as usize - HEAD_BYTES - others;
     let file = MemoryFile::default();

@@ -184,24 +184,29 @@ fn a_session_after_a_crash_begins_without_marks_if_another_relay_was_seen() {
     }
 }
 
+/// A process whose sessions found the slot at the first of each two positions and reported the second one, and
+/// that marked an event in the last of them and died.
+fn marked_in_sessions(sessions: [(u64, u64); 2]) -> MemoryFile {
+    let file = MemoryFile::default();
+    file.set_boot(BOOT);
+    let mut process = file.open();
+    for (found, reported) in sessions {
+        process.take_over_at(PLACE, at(found));
+        process.marks.reported(lsn(reported));
+    }
+    process.marks.push(mark(0x4200, 0));
+    process.marks.write();
+    file
+}
+
 #[test]
 fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() {
     for (confirmed, is_left) in [(0x414f, true), (0x4164, false)] {
         // GIVEN a session in which the slot stood at 4164, where another relay had left it, and a crash
         // that has taken that back
-        let file = MemoryFile::default();
-        file.set_boot(BOOT);
-        let mut process = file.open();
-        process.take_over_at(PLACE, at(0x4164));
-        process.marks.reported(lsn(0x416d));
-        process.take_over_at(PLACE, at(0x414d));
-        process.marks.reported(lsn(0x414f));
-        process.marks.push(mark(0x4200, 0));
-        process.marks.write();
-        drop(process);
+        let file = marked_in_sessions([(0x4164, 0x416d), (0x414d, 0x414f)]);
         // WHEN the other relay leaves the slot there again THEN the marks are not believed
-        let left = file.open().take_over_at(PLACE, at(confirmed));
-        assert_eq!(left.iter().count() == 1, is_left, "{confirmed:x}");
+        assert_eq!(left(&file, PLACE, BOOT, confirmed).len() == 1, is_left, "{confirmed:x}");
     }
 }
 
@@ -209,20 +214,10 @@ fn what_was_reported_before_a_crash_may_be_another_relays_in_the_next_session() 
 fn a_session_whose_slot_stands_before_what_was_reported_knows_another_relay_in_between() {
     for (confirmed, is_left) in [(0x4100, true), (0x4128, false), (0x4141, true), (0x4140, false)] {
         // GIVEN reports that were lost with the connection, so that the next session finds the slot at 4100
-        let file = MemoryFile::default();
-        file.set_boot(BOOT);
-        let mut process = file.open();
-        process.take_over_at(PLACE, at(0x4100));
-        process.marks.reported(lsn(0x4141));
-        process.take_over_at(PLACE, at(0x4100));
-        process.marks.reported(lsn(0x4141));
-        process.marks.push(mark(0x4200, 0));
-        process.marks.write();
-        drop(process);
+        let file = marked_in_sessions([(0x4100, 0x4141), (0x4100, 0x4141)]);
         // WHEN the next process finds the slot at a position without a signature in between THEN another relay
         // has confirmed what is before it
-        let left = file.open().take_over_at(PLACE, at(confirmed));
-        assert_eq!(left.iter().count() == 1, is_left, "{confirmed:x}");
+        assert_eq!(left(&file, PLACE, BOOT, confirmed).len() == 1, is_left, "{confirmed:x}");
     }
 }
 

@@ -14,6 +14,7 @@ use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::feed::Downstream;
 use crate::relay::state_file::marks::SlotSession;
+use crate::source::server::ServerRun;
 use crate::source::stream::Stream;
 
 impl SlotFeed {
@@ -78,11 +79,13 @@ impl SlotFeed {
         }
         let OpenedSession { wire, walsender, place, slot_confirmed, heard_at, opened_at, .. } =
             opened;
-        let (server, wal_sender_timeout) = (walsender.server.clone(), opened.wal_sender_timeout);
+        let wal_sender_timeout = opened.wal_sender_timeout;
         let sighting = self.sightings.last();
+        let run = sighting.as_ref().map(|it| it.run.clone());
+        let run = run.unwrap_or_else(|| ServerRun::new(walsender.server.clone(), None));
         let session = SlotSession {
             confirmed: slot_confirmed,
-            run: sighting.as_ref().and_then(|it| it.run.fingerprint()),
+            run: run.fingerprint(),
             peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
             unix_us: self.clock.unix_us(),
         };
@@ -90,8 +93,10 @@ impl SlotFeed {
         down.policy.gate.learn_system(&place.system_id);
         let (own_pid, timeline) = (walsender.pid, place.timeline);
         let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
+        // A crash of Postgres may have set the slot back.
+        let found = found.filter(|it| *it <= slot_confirmed || on(Mutant::FoundBeforeCrash));
         let found = found.unwrap_or(slot_confirmed);
-        self.slot = Some(KnownSlot { place, server, own_pid, floor, found, peer_held: false });
+        self.slot = Some(KnownSlot { place, run, own_pid, floor, found, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
         self.lease.begin(walsender.clone(), wal_sender_timeout, heard_at, opened_at);
@@ -136,6 +141,33 @@ impl SlotFeed {
         known.is_some_and(|slot| {
             self.replication.own_positions(slot.found).exclude(opened.slot_confirmed)
         })
+    }
+
+    /// Whether Postgres may have crashed since the last session and have lost the trace of a peer, which this
+    /// process or an earlier one has seen.
+    pub(super) fn may_have_lost_a_peer(&self, opened: &OpenedSession, down: &Downstream) -> bool {
+        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
+        let may_have_crashed = |slot: &KnownSlot| {
+            self.sightings.last().is_none_or(|sighting| !sighting.run.is_certainly(&slot.run))
+        };
+        known.is_some_and(may_have_crashed)
+            && self.remembers_peer(down)
+            && !on(Mutant::PeerForgottenInCrash)
+    }
+
+    /// The next process must know a peer that is there.
+    pub(super) fn note_peer(&self, down: &Downstream) {
+        if self.sightings.has_peer() {
+            down.admitter.state_file.peer_seen(self.clock.unix_us());
+        }
+    }
+
+    /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
+    pub(super) fn remembers_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
+        let now = self.clock.now();
+        let sighting = self.sightings.last();
+        admitter.state_file.marks.remembers_peer(now.unix_us)
+            || sighting.is_some_and(|it| it.remembers_peer(now.instant))
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that

@@ -237,7 +237,8 @@ impl Feed for SlotFeed {
         }
         match self.sessions.answer() {
             Some(SessionNews::Opened(mut opened)) => {
-                opened.seen.peer_may_have_held |= self.is_left_by_another(&opened);
+                opened.seen.peer_may_have_held |=
+                    self.is_left_by_another(&opened) || self.may_have_lost_a_peer(&opened, down);
                 if !self.follows_a_peer(&opened) {
                     return self.adopt(*opened, down, now);
                 }
@@ -427,9 +428,7 @@ impl Feed for SlotFeed {
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         self.replication.flights.set_reachable(down.driver.is_reachable());
         self.replication.flights.adapt(now);
-        if self.sightings.has_peer() {
-            down.admitter.state_file.peer_seen(self.clock.unix_us());
-        }
+        self.note_peer(down);
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
@@ -493,6 +492,7 @@ impl Feed for SlotFeed {
         if on(Mutant::StopUnreported) {
             return self.replication.flights.events();
         }
+        self.note_peer(down);
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Closed);
         let reported = if let Connection::Open(stream) = ending {
@@ -503,10 +503,11 @@ impl Feed for SlotFeed {
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted =
             fault.is_none_or(|fault| fault.exit != Exit::Slot) || on(Mutant::ReportsAfterFault);
-        let lsn = self.replication.final_position();
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
+            let lsn = self.replication.final_position(slot.floor);
             let own = self.replication.own_positions(slot.found);
-            session::confirm_over_sql(&*self.database, slot, lsn, own);
+            let peer_seen = self.remembers_peer(down);
+            session::confirm_over_sql(&*self.database, slot, lsn, own, peer_seen);
             down.admitter.state_file.marks.reported(lsn);
         }
         self.replication.flights.events()

@@ -209,10 +209,12 @@ impl Replication {
     }
 
     /// The position to leave in the slot without a session. A relay that has lost the slot to this one and
-    /// sees it move, while nothing is decoded, knows from the signature that a relay has moved it.
-    pub fn final_position(&mut self) -> Lsn {
+    /// sees it move, while nothing is decoded, knows from the signature that a relay has moved it. So it is
+    /// also signed where the position of a keepalive was reported, and that report may be lost. Everything before
+    /// `floor` was confirmed when the last session began.
+    pub fn final_position(&mut self, floor: Lsn) -> Lsn {
         let reportable = self.reportable();
-        let before = self.progress.settled().max(self.progress.reported());
+        let before = self.progress.settled().max(self.progress.traced()).max(floor);
         self.signature.sign_keepalive(before, reportable)
     }
 
@@ -314,7 +316,7 @@ impl Replication {
                 if self.transactions.commit(reported, self.flights.next()) {
                     self.sent_lsn = end_lsn;
                 }
-                self.progress.on_committed(end_lsn);
+                self.progress.on_committed(reported);
             }
             Message::Relation(relation) => return self.learn(&relation),
             Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,

@@ -10,7 +10,7 @@ use crate::relay::control::{ConfirmedPosition, OpenedSession, PeerProgress, Seen
 use crate::relay::faults;
 use crate::relay::ports::{Clock, Database};
 use crate::source::progress::{self, OwnPositions, TRACE_BYTES_MAX};
-use crate::source::server::ServerStart;
+use crate::source::server::ServerRun;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -21,13 +21,13 @@ const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(super) struct KnownSlot {
     pub(super) place: SystemTimeline,
-    /// The server of the last session.
-    pub(super) server: ServerStart,
+    /// The run of the server in which the last session began.
+    pub(super) run: ServerRun,
     /// The walsender of the last session.
     pub(super) own_pid: i32,
     /// Everything before this position was confirmed when the last session began.
     pub(super) floor: Lsn,
-    /// Where this process has found the slot. What stands before it is from earlier processes.
+    /// Where this process has found the slot at the lowest. What stands before it is from earlier processes.
     pub(super) found: Lsn,
     /// A peer was seen to hold the slot since: it may have published again what this relay knows.
     pub(super) peer_held: bool,
@@ -213,12 +213,13 @@ pub(super) fn confirm_over_sql(
     slot: &KnownSlot,
     lsn: Lsn,
     own: OwnPositions,
+    peer_seen: bool,
 ) {
-    let KnownSlot { place, server, own_pid, floor, peer_held, .. } = slot.clone();
+    let KnownSlot { place, run, own_pid, floor, peer_held, .. } = slot.clone();
     if lsn <= floor || peer_held && !on(Mutant::ConfirmsBehindPeer) {
         return;
     }
-    match database.confirm(ConfirmedPosition { lsn, place, server, own_pid, own }) {
+    match database.confirm(ConfirmedPosition { lsn, place, run, own_pid, own, peer_seen }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             code = "slot.position-unreported", confirmed = %lsn, why,

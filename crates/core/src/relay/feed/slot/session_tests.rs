@@ -8,6 +8,7 @@ use crate::base::readiness::Readiness;
 use crate::relay::control::{Mover, Walsender};
 use crate::relay::ports::{CatalogLink, SessionLink, WalsenderLink};
 use crate::source::catalog::Catalog;
+use crate::source::server::ServerStart;
 use crate::source::settings::PostgresHost;
 use crate::source::stream::{SentBytes, Wire};
 
@@ -96,7 +97,7 @@ fn after_peers(slot_confirmed: u64, confirmed: u64) -> OpenedSession {
 fn known_slot() -> KnownSlot {
     KnownSlot {
         place: place("7", 1),
-        server: ServerStart::default(),
+        run: ServerRun::default(),
         own_pid: 1,
         floor: lsn(80),
         found: lsn(40),
@@ -267,7 +268,7 @@ fn a_final_position_is_confirmed_over_sql_if_it_is_ahead_and_no_peer_has_had_the
     {
         let database = Confirms::default();
         let slot = KnownSlot { peer_held, ..known_slot() };
-        confirm_over_sql(&database, &slot, lsn(position), OwnPositions::default());
+        confirm_over_sql(&database, &slot, lsn(position), OwnPositions::default(), false);
         let confirmed = std::mem::take(&mut *database.0.lock().unwrap());
         let expected: &[Lsn] = if is_confirmed { &[lsn(position)] } else { &[] };
         assert_eq!(confirmed, expected, "{position} {peer_held}");
