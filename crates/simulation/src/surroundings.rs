@@ -162,7 +162,8 @@ impl Database for SimulatedDatabase {
         if !postgres.runs {
             return Err("postgres does not run".to_owned());
         }
-        let slot = postgres.slot_state(self.relay, self.life.world.unix_us()).ok_or("there is no slot")?;
+        let slot =
+            postgres.slot_state(self.relay, self.life.world.unix_us()).ok_or("there is no slot")?;
         if let Some(why) = position.refusal(&slot) {
             return Err(why.to_owned());
         }
