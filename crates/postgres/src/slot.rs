@@ -15,6 +15,7 @@ use super::server::ServerStart;
 use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
 use walrelay_base::error::{Exit, Fault};
+use walrelay_base::lsn::Lsn;
 use walrelay_core::relay::control::ConfirmedPosition;
 
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
