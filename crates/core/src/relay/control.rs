@@ -109,9 +109,8 @@ impl ConfirmedPosition {
             return Some("this is another server, or it was started anew since the session");
         }
         let has_peer = self.peer_seen || slot.has_peer;
-        let may_have_crashed = !slot.run.is_certainly(&self.run);
-        if has_peer && may_have_crashed && !on(Mutant::ConfirmsAfterCrash) {
-            return Some("postgres may have crashed since the session, and there is another relay");
+        if has_peer && slot.run != self.run && !on(Mutant::ConfirmsAfterCrash) {
+            return Some("postgres has crashed since the session, and there is another relay");
         }
         let is_left = self.own.exclude(slot.confirmed_flush);
         is_left.then_some("another relay has had the slot")

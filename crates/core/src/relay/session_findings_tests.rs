@@ -2,6 +2,7 @@ use super::*;
 use crate::base::error::Exit;
 use crate::relay::stops::tests::look;
 use crate::source::server::ServerRun;
+use crate::source::sightings::{PEER_REMEMBERED, PEER_SEEN_WITHIN};
 
 const OWN: i32 = 1;
 const PEER: i32 = 2;
@@ -155,8 +156,12 @@ fn a_peer_that_a_process_has_seen_before_it_had_the_slot_is_there() {
     assert!(!sightings.has_peer());
     sightings.look(&HeldSlot { has_peer: true, ..slot(100, None) }, Instant::now());
     assert!(sightings.has_peer());
-    // WHEN it has the slot THEN the last look counts
-    sightings.opened(OwnHolder { pid: OWN, server: "a".into() });
+    // WHEN it has the slot, also on another server THEN the peer is there for some seconds, and remembered
+    sightings.opened(OwnHolder { pid: OWN, server: "b".into() });
     sightings.look(&slot(100, Some(OWN)), Instant::now());
-    assert!(!sightings.has_peer());
+    assert!(sightings.has_peer());
+    let later = Instant::now() + 2 * PEER_SEEN_WITHIN;
+    sightings.look(&slot(100, Some(OWN)), later);
+    assert!(!sightings.has_peer() && sightings.remembers_peer(later));
+    assert!(!sightings.remembers_peer(later + PEER_REMEMBERED));
 }

@@ -96,7 +96,7 @@ impl Signature {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OwnPositions {
     pub signature: Signature,
-    /// Where the process has found the slot. What is before it is from earlier processes.
+    /// Where the process has found the slot at the lowest. What is before it is from earlier processes.
     pub found: Lsn,
     /// The last position that it has reported, and the last trace, which may have another signature.
     pub reported: Lsn,

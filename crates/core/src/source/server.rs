@@ -30,11 +30,6 @@ impl ServerRun {
         ServerRun { start, stats_reset_unix_us }
     }
 
-    /// Whether this is the same run as the other one, and a crash that the postmaster outlives would show.
-    pub fn is_certainly(&self, other: &ServerRun) -> bool {
-        self.fingerprint().is_some() && self.fingerprint() == other.fingerprint()
-    }
-
     /// The same in every process; none if a crash that the postmaster outlives would not change it.
     pub fn fingerprint(&self) -> Option<u64> {
         let reset_at = self.stats_reset_unix_us?;

@@ -25,8 +25,16 @@ pub struct Sightings(Mutex<Noted>);
 struct Noted {
     holder: Option<OwnHolder>,
     last: Option<Sighting>,
-    /// Another relay was there before this process had the slot.
-    peer_before: bool,
+    /// When another relay of the slot was seen last, whoever has held it, and on whichever server.
+    peer_at: Option<Instant>,
+    /// When the slot was looked at last.
+    looked_at: Option<Instant>,
+}
+
+impl Noted {
+    fn saw_peer_within(&self, time: Duration, now: Instant) -> bool {
+        self.peer_at.is_some_and(|seen_at| now.saturating_duration_since(seen_at) <= time)
+    }
 }
 
 /// The walsender of this process that holds the slot, or held it last.
@@ -49,20 +57,6 @@ pub struct Sighting {
     pub looked_at: Instant,
 }
 
-impl Sighting {
-    /// Another relay of this slot was there when the slot was looked at last.
-    pub fn has_peer(&self) -> bool {
-        let age = |seen_at| self.looked_at.saturating_duration_since(seen_at);
-        self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_SEEN_WITHIN)
-    }
-
-    /// Another relay of this slot was seen, and may have come back.
-    pub fn remembers_peer(&self, now: Instant) -> bool {
-        let age = |seen_at| now.saturating_duration_since(seen_at);
-        self.peer_at.is_some_and(|seen_at| age(seen_at) <= PEER_REMEMBERED)
-    }
-}
-
 impl Sightings {
     /// A session holds the slot.
     pub fn opened(&self, holder: OwnHolder) {
@@ -78,6 +72,8 @@ impl Sightings {
 
     pub fn look(&self, slot: &HeldSlot, at: Instant) {
         let mut noted = self.noted();
+        noted.looked_at = Some(at);
+        noted.peer_at = slot.has_peer.then_some(at).or(noted.peer_at);
         let is_held_by = |own: &OwnHolder| {
             own.server == slot.run.start && slot.holder.as_ref().is_some_and(|it| it.pid == own.pid)
         };
@@ -91,15 +87,18 @@ impl Sightings {
             noted.last = Some(Sighting { at, run, decoded, confirmed, peer_at, looked_at: at });
         } else if let Some(last) = &mut noted.last {
             (last.peer_at, last.looked_at) = (peer_at, at);
-        } else {
-            noted.peer_before |= slot.has_peer;
         }
     }
 
     /// Another relay of this slot was there at the last look.
     pub fn has_peer(&self) -> bool {
         let noted = self.noted();
-        noted.last.as_ref().map_or(noted.peer_before, Sighting::has_peer)
+        noted.looked_at.is_some_and(|at| noted.saw_peer_within(PEER_SEEN_WITHIN, at))
+    }
+
+    /// Another relay of this slot was seen, and may have come back.
+    pub fn remembers_peer(&self, now: Instant) -> bool {
+        self.noted().saw_peer_within(PEER_REMEMBERED, now)
     }
 
     pub fn last(&self) -> Option<Sighting> {

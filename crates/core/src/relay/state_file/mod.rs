@@ -26,6 +26,8 @@ pub struct StateFile {
     words: Option<Words>,
     pub crash: CrashGuard,
     pub marks: MarkRing,
+    /// The second in which another relay was noted last, before the slot was held.
+    peer_noted_s: u64,
 }
 
 /// The marks that the last process has left.
@@ -51,9 +53,11 @@ impl StateFile {
 
     /// Another relay of the slot was seen. A process that has not held the slot may die before it does, and
     /// the next one must know it.
-    pub fn peer_seen(&self, unix_us: i64) {
+    pub fn peer_seen(&mut self, unix_us: i64) {
         match &self.file {
+            Some(_) if self.peer_noted_s == marks::seconds(unix_us) => {}
             Some(file) => {
+                self.peer_noted_s = marks::seconds(unix_us);
                 if let Err(error) = file.note(PEER_SEEN, marks::seconds(unix_us)) {
                     tracing::warn!(code = "state-file.unused", error = %error, "the state file cannot be written");
                 }

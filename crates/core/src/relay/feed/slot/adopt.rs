@@ -41,10 +41,12 @@ impl SlotFeed {
     /// Begins to use a session, after checking that it is of the same slot of the same system.
     pub(super) fn adopt(
         &mut self,
-        opened: OpenedSession,
+        mut opened: OpenedSession,
         down: &mut Downstream,
         now: Instant,
     ) -> Result<(), Fault> {
+        let peer_seen = opened.seen.peer_may_have_held;
+        opened.seen.peer_may_have_held |= self.may_have_lost_a_peer(&opened, down);
         self.connection = Connection::Lost;
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
@@ -86,7 +88,8 @@ impl SlotFeed {
         let session = SlotSession {
             confirmed: slot_confirmed,
             run: run.fingerprint(),
-            peer_seen: opened.seen.peer_may_have_held || sighting.is_some_and(|it| it.has_peer()),
+            // One that is only remembered is not remembered longer.
+            peer_seen: peer_seen || self.sightings.has_peer(),
             unix_us: self.clock.unix_us(),
         };
         self.take_over_marks(&place, session, peer_held, down);
@@ -143,20 +146,20 @@ impl SlotFeed {
         })
     }
 
-    /// Whether Postgres may have crashed since the last session and have lost the trace of a peer, which this
+    /// Whether Postgres has crashed since the last session and may have lost the trace of a peer, which this
     /// process or an earlier one has seen.
-    pub(super) fn may_have_lost_a_peer(&self, opened: &OpenedSession, down: &Downstream) -> bool {
+    fn may_have_lost_a_peer(&self, opened: &OpenedSession, down: &Downstream) -> bool {
         let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
-        let may_have_crashed = |slot: &KnownSlot| {
-            self.sightings.last().is_none_or(|sighting| !sighting.run.is_certainly(&slot.run))
-        };
-        known.is_some_and(may_have_crashed)
+        let sighting = self.sightings.last();
+        let has_crashed =
+            |slot: &KnownSlot| sighting.is_some_and(|sighting| sighting.run != slot.run);
+        known.is_some_and(has_crashed)
             && self.remembers_peer(down)
             && !on(Mutant::PeerForgottenInCrash)
     }
 
     /// The next process must know a peer that is there.
-    pub(super) fn note_peer(&self, down: &Downstream) {
+    pub(super) fn note_peer(&self, down: &mut Downstream) {
         if self.sightings.has_peer() {
             down.admitter.state_file.peer_seen(self.clock.unix_us());
         }
@@ -165,18 +168,18 @@ impl SlotFeed {
     /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
     pub(super) fn remembers_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
         let now = self.clock.now();
-        let sighting = self.sightings.last();
-        admitter.state_file.marks.remembers_peer(now.unix_us)
-            || sighting.is_some_and(|it| it.remembers_peer(now.instant))
+        let marks = &admitter.state_file.marks;
+        marks.remembers_peer(now.unix_us) || self.sightings.remembers_peer(now.instant)
     }
 
     /// Whether a peer has had the slot, or may have, and this relay has events in flight. A slot that
     /// has moved shows it, also when the peer was not seen and has left no more than its trace.
-    pub(super) fn follows_a_peer(&self, opened: &OpenedSession) -> bool {
+    pub(super) fn follows_a_peer(&self, opened: &OpenedSession, down: &Downstream) -> bool {
         let ours = self.replication.progress.reported();
         let OpenedSession { slot_confirmed, seen, .. } = opened;
         let is_behind = seen.peers.is_some_and(|peers| peers.confirmed > ours);
-        let follows = is_behind || *slot_confirmed > ours || seen.peer_may_have_held;
+        let may_have_held = seen.peer_may_have_held || self.may_have_lost_a_peer(opened, down);
+        let follows = is_behind || *slot_confirmed > ours || may_have_held;
         follows && !self.replication.flights.is_empty() && !on(Mutant::FollowsWithoutWithdrawal)
     }
 }

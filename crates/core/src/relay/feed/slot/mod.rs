@@ -237,9 +237,8 @@ impl Feed for SlotFeed {
         }
         match self.sessions.answer() {
             Some(SessionNews::Opened(mut opened)) => {
-                opened.seen.peer_may_have_held |=
-                    self.is_left_by_another(&opened) || self.may_have_lost_a_peer(&opened, down);
-                if !self.follows_a_peer(&opened) {
+                opened.seen.peer_may_have_held |= self.is_left_by_another(&opened);
+                if !self.follows_a_peer(&opened, down) {
                     return self.adopt(*opened, down, now);
                 }
                 self.withdrawal = Some("another relay has had the slot");
