@@ -16,7 +16,7 @@ use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
 use walrelay_base::error::{Exit, Fault};
 use walrelay_base::lsn::Lsn;
-use walrelay_core::relay::control::ConfirmedPosition;
+use walrelay_core::source::slot_state::HeldSlot;
 
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
 const KNOWS_FAILOVER: i32 = 170_000;
@@ -134,9 +134,9 @@ pub enum Advance {
     NotOurs(String),
 }
 
-/// Advances the slot to a position that this relay has confirmed, over a connection to the server that was
-/// `started` then. A slot that stands beyond it, or that another relay may have had, is left alone, and no slot is
-/// advanced beyond the end of the WAL.
+/// Advances the slot to `to`, a position on the given system and timeline, over a connection to the server that
+/// was `started` then. A slot that stands beyond it, or that the relay refuses to advance, is left alone, and no
+/// slot is advanced beyond the end of the WAL.
 ///
 /// After a stream has ended, no status update can report what the broker confirms, and the next
 /// process would publish that again. `pg_replication_slot_advance` reads the WAL without the output
@@ -145,28 +145,29 @@ pub async fn advance(
     client: &Client,
     name: &str,
     started: &ServerStart,
-    position: &ConfirmedPosition,
+    to: Lsn,
+    (system_id, timeline): (&str, u32),
+    refusal: impl Fn(&HeldSlot) -> Option<&'static str>,
 ) -> Result<Advance, Fault> {
     const SQL: &str = "SELECT FROM pg_catalog.pg_replication_slot_advance($1, $2)";
-    let ConfirmedPosition { lsn: to, place, .. } = position;
     let looked = tokio::try_join!(facts::server(client), slot_state(client, name));
     let (server, state) = looked.map_err(|error| slot_refused(&error, name, &[]))?;
     let (Some(slot), Some(held)) = (state.own_slot(), state.held(started)) else {
         return Ok(Advance::NotOurs(format!("there is no slot {name}")));
     };
-    if (&server.system_id, server.timeline) != (&place.system_id, place.timeline) {
+    if (server.system_id.as_str(), server.timeline) != (system_id, timeline) {
         return Ok(Advance::NotOurs(format!(
-            "this is system {}, timeline {}, and not {}, {}",
-            server.system_id, server.timeline, place.system_id, place.timeline
+            "this is system {}, timeline {}, and not {system_id}, {timeline}",
+            server.system_id, server.timeline
         )));
     }
-    if let Some(why) = position.refusal(&held) {
+    if let Some(why) = refusal(&held) {
         return Ok(Advance::NotOurs(why.to_owned()));
     }
-    if slot.confirmed_flush >= *to {
+    if slot.confirmed_flush >= to {
         return Ok(Advance::Done);
     }
-    if *to > server.current_lsn {
+    if to > server.current_lsn {
         return Ok(Advance::NotOurs(format!("the WAL ends at {}", server.current_lsn)));
     }
     if slot.active_pid.is_some() {

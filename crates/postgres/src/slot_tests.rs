@@ -1,8 +1,6 @@
 //! The slot's life, and every SQLSTATE that has a meaning.
 
-use walrelay_core::relay::control::SystemTimeline;
 use walrelay_core::source::progress::OwnPositions;
-use walrelay_core::source::server::ServerRun;
 
 use super::*;
 use crate::slot_state::{SlotFacts, field_lines};
@@ -136,30 +134,19 @@ async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
     let at = || async { row(&client, "slot_advance").await.unwrap().confirmed_flush };
     let before = at().await;
     let server = ServerStart::from("a");
-    let run = slot_state(&client, "slot_advance").await.unwrap().held(&server).unwrap().run;
-    let position = |lsn, system_id: &str, timeline| ConfirmedPosition {
-        lsn,
-        place: SystemTimeline { system_id: system_id.to_owned(), timeline },
-        run: run.clone(),
-        own_pid: 0,
-        own: OwnPositions { found: before, ..OwnPositions::default() },
-        peer_seen: false,
+    let own = OwnPositions { found: before, ..OwnPositions::default() };
+    let refusal = |slot: &HeldSlot| own.exclude(slot.confirmed_flush).then_some("another relay");
+    let advance = async |name, to, system: &str, timeline| {
+        super::advance(&client, name, &server, to, (system, timeline), refusal).await
     };
-    let advance = async |name, position| super::advance(&client, name, &server, &position).await;
-    let to = |to, system, timeline| advance("slot_advance", position(to, system, timeline));
-    // GIVEN a position of another system, of another timeline, beyond the WAL, or from before a crash
+    let to = |to, system, timeline| advance("slot_advance", to, system, timeline);
+    // GIVEN a position of another system, of another timeline, or beyond the WAL
     let beyond = Lsn::from_wire(end.to_wire() + (1 << 40));
-    let crashed = ConfirmedPosition {
-        run: ServerRun::new(server.clone(), Some(1)),
-        peer_seen: true,
-        ..position(end, &system, 1)
-    };
     for elsewhere in [
         to(end, "1", 1).await,
         to(end, &system, 2).await,
         to(beyond, &system, 1).await,
-        advance("slot_advance", crashed).await,
-        advance("no_such_slot", position(end, &system, 1)).await,
+        advance("no_such_slot", end, &system, 1).await,
     ] {
         assert!(matches!(elsewhere.unwrap(), Advance::NotOurs(_)));
         assert_eq!(at().await, before);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use walrelay_core::relay::control::ConfirmedPosition;
+use walrelay_core::source::slot_state::HeldSlot;
 
 use crate::base::random;
 use crate::source::catalog::{self, Catalog};
@@ -71,13 +72,16 @@ pub(super) async fn confirm_in_time(
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
+    let ConfirmedPosition { lsn, place, .. } = position;
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
     let began = Instant::now();
     let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
-        let advance = slot::advance(&sql.client, &settings.slot, &sql.started, position).await;
+        let refusal = |slot: &HeldSlot| position.refusal(slot);
+        let (name, place) = (&settings.slot, (place.system_id.as_str(), place.timeline));
+        let advance = slot::advance(&sql.client, name, &sql.started, *lsn, place, refusal).await;
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),

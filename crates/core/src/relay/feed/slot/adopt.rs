@@ -9,7 +9,7 @@ use super::{Connection, SlotFeed};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::mutants::{Mutant, on};
-use crate::relay::control::{OpenedSession, SystemTimeline};
+use crate::relay::control::{OpenedSession, SystemTimeline, Walsender};
 use crate::relay::dead_letter_gate::PublicationInDoubt;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::feed::Downstream;
@@ -82,9 +82,7 @@ impl SlotFeed {
         let OpenedSession { wire, walsender, place, slot_confirmed, heard_at, opened_at, .. } =
             opened;
         let wal_sender_timeout = opened.wal_sender_timeout;
-        let sighting = self.sightings.last();
-        let run = sighting.as_ref().map(|it| it.run.clone());
-        let run = run.unwrap_or_else(|| ServerRun::new(walsender.server.clone(), None));
+        let run = self.run_of_server(&walsender);
         let session = SlotSession {
             confirmed: slot_confirmed,
             run: run.fingerprint(),
@@ -95,10 +93,7 @@ impl SlotFeed {
         self.take_over_marks(&place, session, peer_held, down);
         down.policy.gate.learn_system(&place.system_id);
         let (own_pid, timeline) = (walsender.pid, place.timeline);
-        let found = self.slot.as_ref().filter(|slot| slot.place == place).map(|slot| slot.found);
-        // A crash of Postgres may have set the slot back.
-        let found = found.filter(|it| *it <= slot_confirmed || on(Mutant::FoundBeforeCrash));
-        let found = found.unwrap_or(slot_confirmed);
+        let found = self.found_at(&place, slot_confirmed);
         self.slot = Some(KnownSlot { place, run, own_pid, floor, found, peer_held: false });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog, slot_confirmed);
@@ -114,6 +109,22 @@ impl SlotFeed {
         // After a crash Postgres may have an older position than this relay knows.
         self.send_status(down, false);
         Ok(())
+    }
+
+    /// The run of the server whose walsender holds the slot for this relay.
+    fn run_of_server(&self, walsender: &Walsender) -> ServerRun {
+        let sighting = self.sightings.last();
+        let run = sighting.map(|sighting| sighting.run);
+        run.unwrap_or_else(|| ServerRun::new(walsender.server.clone(), None))
+    }
+
+    /// Where this process has found the slot at the lowest, which stands at `slot_confirmed` now: a crash of
+    /// Postgres may have set it back.
+    fn found_at(&self, place: &SystemTimeline, slot_confirmed: Lsn) -> Lsn {
+        let known = self.slot.as_ref().filter(|slot| slot.place == *place);
+        let found = known.map(|slot| slot.found);
+        let found = found.filter(|it| *it <= slot_confirmed || on(Mutant::FoundBeforeCrash));
+        found.unwrap_or(slot_confirmed)
     }
 
     /// Takes over the marks of the state file, and what they claim of a transaction.
@@ -154,7 +165,7 @@ impl SlotFeed {
         let has_crashed =
             |slot: &KnownSlot| sighting.is_some_and(|sighting| sighting.run != slot.run);
         known.is_some_and(has_crashed)
-            && self.remembers_peer(down)
+            && self.has_had_peer(down)
             && !on(Mutant::PeerForgottenInCrash)
     }
 
@@ -166,7 +177,7 @@ impl SlotFeed {
     }
 
     /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
-    pub(super) fn remembers_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
+    pub(super) fn has_had_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
         let now = self.clock.now();
         let marks = &admitter.state_file.marks;
         marks.remembers_peer(now.unix_us) || self.sightings.remembers_peer(now.instant)
