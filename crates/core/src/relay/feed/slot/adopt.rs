@@ -1,6 +1,5 @@
 //! Begins to use a session that was opened.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -51,7 +50,6 @@ impl SlotFeed {
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let start = self.judge(&opened, &mut down.policy)?;
-        let source = Arc::clone(&self.source);
         let seen = self.replication.progress.seen();
         let Downstream { admitter, policy, .. } = &mut *down;
         let (floor, until_us) = (start.floor, start.committed_until_us(&opened));
@@ -101,7 +99,7 @@ impl SlotFeed {
         self.trace.connected(walsender.clone());
         let host = walsender.host.name.clone();
         self.stall.connected(walsender);
-        tracing::info!(slot = source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
+        tracing::info!(slot = self.source.slot, host, timeline, confirmed = %slot_confirmed, "streaming");
         // The loop may have stood still since.
         let begins_at = if on(Mutant::SessionBegunWhenSeen) { now } else { opened_at };
         self.connection = Connection::Open(Stream::new(wire, begins_at));
