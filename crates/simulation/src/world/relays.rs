@@ -284,7 +284,8 @@ impl World {
         }
         let identity = (relay, self.starts[relay], postgres.timeline);
         // Where there is a peer, a relay may not know whether that had the slot in between.
-        let is_alone = self.machines.len() == 1 && !postgres.has_seen_peer(relay);
+        let has_seen_peer = postgres.has_seen_peer(relay) || postgres.knows_peer(relay);
+        let is_alone = self.machines.len() == 1 && !has_seen_peer;
         // Nothing is repeated that was stored before the topics were read, or was answered.
         let is_silent = broker.silent_topic.is_some();
         let is_whole = broker.reading == Reading::Whole && self.script.anew.is_none() && !is_silent;
