@@ -342,7 +342,6 @@ impl Postgres {
         }
     }
 
-    /// The slot moves to this position, if it is not farther.
     /// A relay confirms a position over SQL.
     pub(crate) fn confirm(&mut self, relay: usize, lsn: u64) {
         let has_lost_trace = self.took_back.get(&relay) == Some(&true);
@@ -353,6 +352,7 @@ impl Postgres {
         self.advance(lsn);
     }
 
+    /// The slot moves to this position, if it is not farther.
     pub(crate) fn advance(&mut self, lsn: u64) {
         if let Some(slot) = &mut self.slot {
             slot.confirmed = slot.confirmed.max(lsn);

@@ -66,7 +66,7 @@ pub(crate) enum Scenario {
 }
 
 impl Scenario {
-    /// All that share one draw.
+    /// The scenarios of which one is drawn. [`Scenario::Takeovers`] has a draw of its own.
     const ALL: [Scenario; 20] = [
         Scenario::Storm,
         Scenario::Moved,

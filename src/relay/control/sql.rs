@@ -76,11 +76,11 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
+    let refusal = |slot: &HeldSlot| position.refusal(slot);
+    let (name, place) = (&settings.slot, (place.system_id.as_str(), place.timeline));
     let began = Instant::now();
     let mut backoff = random::backoff(settings.reconnect_base, settings.reconnect_cap);
     loop {
-        let refusal = |slot: &HeldSlot| position.refusal(slot);
-        let (name, place) = (&settings.slot, (place.system_id.as_str(), place.timeline));
         let advance = slot::advance(&sql.client, name, &sql.started, *lsn, place, refusal).await;
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),

@@ -101,10 +101,11 @@ pub struct ConfirmedPosition {
 }
 
 impl ConfirmedPosition {
-    /// Why the slot, as it is seen now, must not be advanced: another relay may have published again what is
-    /// before the position. That relay has left its trace in the slot, unless a crash of Postgres has taken
-    /// the trace back.
+    /// Why the slot, as it is seen now, must not be advanced: the position is of another server, or another
+    /// relay may have published again what is before it. That relay has left its trace in the slot, unless a
+    /// crash of Postgres has taken the trace back.
     pub fn refusal(&self, slot: &HeldSlot) -> Option<&'static str> {
+        // A data folder that was put back has the same system and timeline, and other transactions.
         if slot.run.start != self.run.start {
             return Some("this is another server, or it was started anew since the session");
         }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Relay;
+use super::control::Walsender;
 use super::feed::Downstream;
 use super::feed::slot::SlotFeed;
 use super::feed::slot::replication::Replication;
@@ -13,6 +14,8 @@ use super::ports::{FileBytes, Link, StateBytes, StateFileSource};
 use super::state_file::StateFile;
 use super::state_file::header::BYTES;
 use super::state_file::memory::REGION;
+use crate::source::server::ServerStart;
+use crate::source::settings::PostgresHost;
 
 /// The inside of the loop, for tests that hand it single packets and reports.
 impl Relay<SlotFeed> {
@@ -25,6 +28,13 @@ impl SlotFeed {
     pub fn replication(&mut self) -> &mut Replication {
         &mut self.replication
     }
+}
+
+/// A walsender of a server, of which nothing but the process id counts.
+#[must_use]
+pub fn walsender(pid: i32) -> Walsender {
+    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
+    Walsender { host, server: ServerStart::default(), pid }
 }
 
 /// The other end of a [`Link`].

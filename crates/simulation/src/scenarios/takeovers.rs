@@ -36,7 +36,7 @@ impl Script<'_> {
         let mut running = Running { holder: true, peer: true };
         for _ in 0..6 + self.below(12) {
             self.wait(&mut running);
-            self.any_of_takeovers(&mut running, stands_still);
+            self.any_act(&mut running, stands_still);
         }
         self.at_once(Act::LosesReports(false));
         self.at_once(Act::Mend);
@@ -54,17 +54,18 @@ impl Script<'_> {
         let who = self.any_relay();
         let other = if who == Who::Holder { Who::Peer } else { Who::Holder };
         let is_alone = *running.of(who) && !*running.of(other);
+        let runs_one = running.holder || running.peer;
         match self.below(8) {
             0..3 => self.after_rounds(6, Act::Wait),
             3 => self.after_rounds(60, Act::Wait),
-            4..6 if running.holder || running.peer => self.after_stored(6, Act::Wait),
+            4..6 if runs_one => self.after_stored(6, Act::Wait),
             6 if is_alone => self.then(Until::Session(who), Act::Wait),
-            7 if running.holder || running.peer => self.then(Until::Quiet, Act::Wait),
+            7 if runs_one => self.then(Until::Quiet, Act::Wait),
             _ => {}
         }
     }
 
-    fn any_of_takeovers(&mut self, running: &mut Running, stands_still: bool) {
+    fn any_act(&mut self, running: &mut Running, stands_still: bool) {
         let who = self.any_relay();
         match self.below(20) {
             0..5 => self.commits(4),

@@ -84,7 +84,7 @@ impl SlotFeed {
         let session = SlotSession {
             confirmed: slot_confirmed,
             run: run.fingerprint(),
-            // One that is only remembered is not remembered longer.
+            // The state file remembers a peer for a day from when it was seen, not from this session on.
             peer_seen: peer_seen || self.sightings.has_peer(),
             unix_us: self.clock.unix_us(),
         };
@@ -119,10 +119,14 @@ impl SlotFeed {
     /// Where this process has found the slot at the lowest, which stands at `slot_confirmed` now: a crash of
     /// Postgres may have set it back.
     fn found_at(&self, place: &SystemTimeline, slot_confirmed: Lsn) -> Lsn {
-        let known = self.slot.as_ref().filter(|slot| slot.place == *place);
-        let found = known.map(|slot| slot.found);
+        let found = self.known_at(place).map(|slot| slot.found);
         let found = found.filter(|it| *it <= slot_confirmed || on(Mutant::FoundBeforeCrash));
         found.unwrap_or(slot_confirmed)
+    }
+
+    /// The slot as the last session has left it, if that was on the same system and timeline.
+    fn known_at(&self, place: &SystemTimeline) -> Option<&KnownSlot> {
+        self.slot.as_ref().filter(|slot| slot.place == *place)
     }
 
     /// Takes over the marks of the state file, and what they claim of a transaction.
@@ -149,8 +153,7 @@ impl SlotFeed {
 
     /// Whether the slot stands where another relay has left it.
     pub(super) fn is_left_by_another(&self, opened: &OpenedSession) -> bool {
-        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
-        known.is_some_and(|slot| {
+        self.known_at(&opened.place).is_some_and(|slot| {
             self.replication.own_positions(slot.found).exclude(opened.slot_confirmed)
         })
     }
@@ -158,16 +161,15 @@ impl SlotFeed {
     /// Whether Postgres has crashed since the last session and may have lost the trace of a peer, which this
     /// process or an earlier one has seen.
     fn may_have_lost_a_peer(&self, opened: &OpenedSession, down: &Downstream) -> bool {
-        let known = self.slot.as_ref().filter(|slot| slot.place == opened.place);
         let sighting = self.sightings.last();
         let has_crashed =
             |slot: &KnownSlot| sighting.is_some_and(|sighting| sighting.run != slot.run);
-        known.is_some_and(has_crashed)
-            && self.has_had_peer(down)
+        self.known_at(&opened.place).is_some_and(has_crashed)
+            && self.has_seen_peer(down)
             && !on(Mutant::PeerForgottenInCrash)
     }
 
-    /// The next process must know a peer that is there.
+    /// Notes a peer that is there in the state file, so that the next process knows it.
     pub(super) fn note_peer(&self, down: &mut Downstream) {
         if self.sightings.has_peer() {
             down.admitter.state_file.peer_seen(self.clock.unix_us());
@@ -175,7 +177,7 @@ impl SlotFeed {
     }
 
     /// Whether another relay of the slot was seen in the last day, by this process or an earlier one.
-    pub(super) fn has_had_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
+    pub(super) fn has_seen_peer(&self, Downstream { admitter, .. }: &Downstream) -> bool {
         let now = self.clock.now();
         let marks = &admitter.state_file.marks;
         marks.remembers_peer(now.unix_us) || self.sightings.remembers_peer(now.instant)

@@ -1,16 +1,9 @@
 use super::*;
 use crate::base::lsn::Lsn;
-use crate::relay::testing::{LinkEnd, link};
-use crate::source::server::ServerStart;
-use crate::source::settings::PostgresHost;
+use crate::relay::testing::{LinkEnd, link, walsender};
 
 const TIMEOUT: Duration = Duration::from_secs(8);
 const SECOND: Duration = Duration::from_secs(1);
-
-fn walsender(pid: i32) -> Walsender {
-    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
-    Walsender { host, server: ServerStart::default(), pid }
-}
 
 /// A lease of four seconds that begins now, and who answers its questions.
 fn lease() -> (SessionLease, LinkEnd<Walsender, WalsenderAnswer>, Instant) {

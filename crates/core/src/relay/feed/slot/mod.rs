@@ -505,7 +505,7 @@ impl Feed for SlotFeed {
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let lsn = self.replication.final_position(slot.floor);
             let own = self.replication.own_positions(slot.found);
-            let peer_seen = self.has_had_peer(down);
+            let peer_seen = self.has_seen_peer(down);
             session::confirm_over_sql(&*self.database, slot, lsn, own, peer_seen);
             down.admitter.state_file.marks.reported(lsn);
         }

@@ -1,16 +1,13 @@
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::*;
 use crate::base::clock::Moment;
-use crate::base::readiness::Readiness;
-use crate::relay::control::{Mover, Walsender};
+use crate::relay::control::Mover;
 use crate::relay::ports::{CatalogLink, SessionLink, WalsenderLink};
+use crate::relay::testing::walsender;
 use crate::source::catalog::Catalog;
-use crate::source::server::ServerStart;
-use crate::source::settings::PostgresHost;
-use crate::source::stream::{SentBytes, Wire};
+use crate::source::stream::tests::Backlog;
 
 fn lsn(number: u64) -> Lsn {
     Lsn::from_wire(number)
@@ -20,58 +17,14 @@ fn place(system_id: &str, timeline: u32) -> SystemTimeline {
     SystemTimeline { system_id: system_id.to_owned(), timeline }
 }
 
-/// A server that answers the end of the stream, or sends nothing.
-struct Server {
-    answer: &'static [u8],
-}
-
-impl Wire for Server {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let answer = std::mem::take(&mut self.answer);
-        buffer[..answer.len()].copy_from_slice(answer);
-        if answer.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(answer.len()) }
-    }
-
-    fn has_buffered(&self) -> bool {
-        false
-    }
-
-    fn is_closed(&self) -> bool {
-        false
-    }
-
-    fn reads_all(&self) -> bool {
-        true
-    }
-
-    fn report(&mut self, _: Lsn, _: i64, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn sent(&self) -> SentBytes {
-        SentBytes::default()
-    }
-
-    fn send_copy_done(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn wait(&mut self, _: Duration, _: Option<Readiness<'_>>) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn pause(&mut self, _: Duration, _: Option<Readiness<'_>>) {}
-}
-
 /// A session of system 7 on timeline 1, whose slot stands at a position, and where the WAL ends at 800.
 fn opened(slot_confirmed: u64) -> OpenedSession {
     let now = Instant::now();
-    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
     let seen =
         Seen { peers: None, mover: Mover::Unseen, peer_may_have_held: false, peer_held: false };
     OpenedSession {
-        wire: Box::new(Server { answer: b"" }),
-        walsender: Walsender { host, server: ServerStart::default(), pid: 1 },
+        wire: Box::new(Backlog::of(b"")),
+        walsender: walsender(1),
         place: place("7", 1),
         slot_confirmed: lsn(slot_confirmed),
         looked_unix_us: 70,
@@ -233,7 +186,7 @@ impl Clock for Looks {
 fn the_end_of_a_stream_is_awaited_for_two_seconds() {
     for (answer, is_read) in [(&b"c\0\0\0\x04"[..], true), (b"", false)] {
         let clock = Looks { began: Instant::now(), looks: Mutex::default() };
-        let stream = Stream::new(Box::new(Server { answer }), clock.began);
+        let stream = Stream::new(Box::new(Backlog::of(answer)), clock.began);
         assert_eq!(end(stream, &clock), is_read);
         assert!(*clock.looks.lock().unwrap() < 20);
     }

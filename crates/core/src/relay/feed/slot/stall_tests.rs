@@ -1,8 +1,6 @@
 use super::*;
 use crate::base::lsn::Lsn;
-use crate::relay::testing::{LinkEnd, link};
-use crate::source::server::ServerStart;
-use crate::source::settings::PostgresHost;
+use crate::relay::testing::{LinkEnd, link, walsender};
 
 const LIMIT: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_secs(1);
@@ -27,11 +25,6 @@ struct Stage {
 
 fn busy() -> Result<Activity, String> {
     Ok(Activity::Busy("CPU".to_owned()))
-}
-
-fn walsender(pid: i32) -> Walsender {
-    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
-    Walsender { host, server: ServerStart::default(), pid }
 }
 
 /// A stream that has just been heard, and has received all that there is.

@@ -1,13 +1,6 @@
 use super::*;
 use crate::relay::control::WalsenderAnswer;
-use crate::relay::testing::link;
-use crate::source::server::ServerStart;
-use crate::source::settings::PostgresHost;
-
-fn walsender(pid: i32) -> Walsender {
-    let host = PostgresHost { name: "db".to_owned(), port: 5432, password: None };
-    Walsender { host, server: ServerStart::default(), pid }
-}
+use crate::relay::testing::{link, walsender};
 
 fn answer(pid: i32, activity: Result<Activity, String>, confirmed: u64) -> WalsenderAnswer {
     WalsenderAnswer { pid, activity, confirmed: Lsn::from_wire(confirmed) }
