@@ -38,7 +38,9 @@ impl Destinations {
             };
             is_exchange && topics.could_become(topic)
         };
-        let is_own = !exchange.is_empty() && consumer == Some(exchange);
+        // On a broker without exchanges the name in the dead letter leads nowhere.
+        let has_exchanges = self.routes.iter().any(|(template, _)| template.is_some());
+        let is_own = has_exchanges && !exchange.is_empty() && consumer == Some(exchange);
         is_own || self.routes.iter().any(leads)
     }
 }

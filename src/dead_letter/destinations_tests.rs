@@ -19,4 +19,6 @@ fn a_route_leads_to_what_its_templates_can_become() {
     // The exchange of the consumer whose dead letters these are leads to it alone.
     assert!(rabbitmq.include("billing", "order", Some("billing")));
     assert!(!kafka.include("", "payments", Some("")));
+    // Kafka has no exchanges: the name says nothing of the topic.
+    assert!(!kafka.include("billing", "payments", Some("billing")));
 }

@@ -22,6 +22,8 @@ use crate::base::finding::{Finding, faults};
 use crate::base::text::escaped;
 use crate::sink::{Disposition, Failure, PublishError, Requirements, Sink, SinkReport};
 
+/// Values of events in flight, together. One event may be larger.
+const BYTES_MAX: usize = 8 * 1024 * 1024;
 /// How long records may be in flight while nothing is confirmed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// The same while the broker is known to be unreachable, and for a single record.
@@ -129,7 +131,17 @@ impl<T> Publisher<T> {
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
         // Much may have been read since `now`.
-        let mut reports = self.driver.poll(patience, Instant::now());
+        let reports = self.driver.poll(patience, Instant::now());
+        self.take(reports, now, confirmed)
+    }
+
+    /// Takes what the sink reports.
+    fn take(
+        &mut self,
+        mut reports: Vec<SinkReport>,
+        now: Instant,
+        confirmed: &mut Vec<T>,
+    ) -> Vec<PublishFailure<T>> {
         let (mut failures, mut lost, before) = (Vec::new(), None, confirmed.len());
         for report in reports.drain(..) {
             let (sequence, failure) = match report {
@@ -175,6 +187,7 @@ impl<T> Publisher<T> {
 /// An event in flight.
 struct InFlight {
     topic: String,
+    bytes: usize,
     key: Option<KeyHash>,
     /// Written once the event is confirmed.
     resolution: Resolution,
@@ -220,6 +233,13 @@ impl<'a> Pipeline<'a> {
         self.events_in_flight() + self.resolutions.len() + written
     }
 
+    /// Whether another event may be published, where so many may be unresolved.
+    pub(super) fn has_room(&self, window: usize) -> bool {
+        let events = self.events.iter().flat_map(|events| events.in_flight.values());
+        let bytes: usize = events.map(|event| event.bytes).sum();
+        self.unresolved() < window && bytes < BYTES_MAX
+    }
+
     fn events_in_flight(&self) -> usize {
         self.events.as_ref().map_or(0, |events| events.in_flight.len())
     }
@@ -255,13 +275,26 @@ impl<'a> Pipeline<'a> {
         let consumer = self.topic.is_of_consumer().then_some(&self.topic.address.topic);
         let consumer = consumer.and_then(|written_to| letter.consumer(written_to));
         let (topic, key) = (letter.topic.clone(), letter.key_hash());
-        let item = InFlight { topic, key, resolution };
+        let bytes = letter.value.as_ref().map_or(0, Vec::len);
+        let item = InFlight { topic, bytes, key, resolution };
         match letter.event(replays, consumer, |event| events.publish(item, event, now)) {
             Err(PublishError::Failed(failure)) if failure.disposition != Disposition::Terminal => {
                 Err(self.refused(key, &letter.event_id, &letter.topic, Some(failure)))
             }
             published => Ok(published),
         }
+    }
+
+    /// Drops the events that can still be stopped: another replay publishes them, and may have published
+    /// later ones of their keys.
+    pub(super) fn withdraw(&mut self, now: Instant) {
+        let Some(events) = &mut self.events else { return };
+        let in_flight = events.in_flight.len();
+        let reports = events.driver.withdraw("another replay is running", in_flight, now);
+        let mut arrived = Vec::new();
+        events.take(reports, now, &mut arrived);
+        self.resolutions.extend(arrived.into_iter().map(|event| event.resolution));
+        self.is_lost = true;
     }
 
     /// Queues a resolution that needs no event to be published.
@@ -282,7 +315,7 @@ impl<'a> Pipeline<'a> {
         let events = self.events.as_mut();
         for failure in events.map_or_else(Vec::new, |it| it.poll(first, now, &mut arrived)) {
             let ended = match failure {
-                PublishFailure::Refused(InFlight { topic, key, resolution }, failure) => {
+                PublishFailure::Refused(InFlight { topic, key, resolution, .. }, failure) => {
                     self.refused(key, &resolution.event_id, &topic, failure)
                 }
                 PublishFailure::SinkLost(reason) => self.lost(&reason),
@@ -422,7 +455,7 @@ fn unwritable(failure: PublishFailure<()>) -> Fault {
         PublishFailure::SinkLost(reason) => (reason, CHECK.to_owned()),
     };
     let what = format!(
-        "cannot write to the dead-letter topic: {reason}; what is not resolved there stays open"
+        "cannot write to the dead-letter topic: {reason}; what is not resolved there stays open, and a replay publishes it again"
     );
     Fault::new(Exit::Sink, "dead-letter.unwritable", what, "the dead-letter topic", mend)
 }

@@ -14,7 +14,7 @@ use super::fold::{Change, DeadLetterIndex};
 use super::reader::{DeadLetterTopic, LogReader, TOO_MANY};
 use super::record::{LogRecord, RecordKey, Resolution, ResolutionKind};
 use super::replay::{Replay, ReplayAction, ReplayJob, ReplayProgress};
-use super::writer::KeyHash;
+use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
 use crate::sink::log::{LogRead, ReadFrom};
@@ -110,9 +110,10 @@ fn carry_out(
     // Opened before the index is made, so that every record is seen by one of them.
     let tail = topic.reader(ReadFrom::End)?;
     let index = index(topic)?;
-    let releases = releases(&index, request.key.as_deref());
+    let mut releases = releases(&index, request.key.as_deref());
     if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
-        return Err(not_parked(key, &index));
+        let last = if request.force { release_behind_last(topic, key)? } else { None };
+        releases.push(last.ok_or_else(|| not_parked(key, request.force, &index))?);
     }
     if !request.force {
         check_none_open(topic, &index, &releases)?;
@@ -142,6 +143,25 @@ fn carry_out(
         Fault { what: format!("{count} keys are released; {unknown}: {}", fault.what), ..fault }
     })?;
     Ok(ReleasedKeys { keys, meanwhile })
+}
+
+/// The release of a key that no record in the topic parks, behind its last dead letter of class `parked`:
+/// where the record that has parked the key was deleted, a running relay parks it until it is released.
+fn release_behind_last(
+    topic: &DeadLetterTopic<'_>,
+    key: &str,
+) -> Result<Option<Resolution>, Fault> {
+    let mut last = None;
+    topic.each(ReadFrom::Beginning, |record| {
+        if let LogRecord::DeadLetter(letter) = record
+            && letter.error_class == CLASS_PARKED
+            && letter.key.as_ref().is_some_and(|it| it.is_named(key))
+        {
+            last = Some(letter.resolution(ResolutionKind::Released, 0, "", 0).bounded());
+        }
+        Ok(true)
+    })?;
+    Ok(last)
 }
 
 /// Refuses a release that would let later events overtake open dead letters of their key.
@@ -209,7 +229,7 @@ fn watch(
     Ok(meanwhile)
 }
 
-fn not_parked(key: &str, index: &DeadLetterIndex) -> Fault {
+fn not_parked(key: &str, force: bool, index: &DeadLetterIndex) -> Fault {
     let mut keys = key_names(index.releases());
     keys.sort();
     let mend = match keys.len().saturating_sub(NAMED_MAX) {
@@ -219,6 +239,11 @@ fn not_parked(key: &str, index: &DeadLetterIndex) -> Fault {
             format!("name one that is parked: {}, and {more} more", keys[..NAMED_MAX].join(", "))
         }
     };
+    let again = format!(
+        "{mend};\nif a relay parks it all the same, because the record that parked it was deleted: walrelay dlq release --key {} --force",
+        quoted(key)
+    );
+    let mend = if force { mend } else { again };
     let what = format!("key {key:?} is not parked");
     Fault::new(Exit::Failed, "dead-letter.not-parked", what, "", mend)
 }

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::testing::{SECOND, Spec, TopicFixture, audit};
+use super::super::testing::{SECOND, Spec, TopicFixture, audit, header};
 use super::*;
 use crate::dead_letter::replay::{WINDOW, run};
 
@@ -63,6 +63,24 @@ fn what_was_replayed_is_released_without_a_question() {
 }
 
 #[test]
+fn a_key_whose_parking_record_is_gone_is_released_when_meant() {
+    // GIVEN what a running relay has parked behind a record that was deleted
+    let fixture = TopicFixture::new();
+    let class = CLASS_PARKED;
+    fixture.write(Spec { id: "2", key: Some("a"), class, ..Spec::default() });
+    fixture.write(Spec { id: "3", key: Some("b"), ..Spec::default() });
+    let fault = asked(&fixture, Some("a"), false).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.not-parked");
+    assert!(fault.mend.contains("walrelay dlq release --key 'a' --force"), "{fault}");
+    assert_eq!(asked(&fixture, Some("b"), true).unwrap_err().code, "dead-letter.not-parked");
+    assert_eq!(fixture.written_behind(2).len(), 0);
+    // WHEN a person insists THEN the relay is told
+    assert_eq!(asked(&fixture, Some("a"), true), Ok(vec!["a".to_owned()]));
+    let written = fixture.written_behind(2);
+    assert_eq!(header(&written[0], "dlq-resolution").as_deref(), Some("released"));
+}
+
+#[test]
 fn letters_that_come_meanwhile_are_told() {
     // GIVEN a relay that writes on while the key is being released, until it hears of it
     let (fixture, key) = (fixture(), Some("a"));
@@ -94,14 +112,14 @@ fn a_stop_settles_the_releases_that_are_in_flight_and_leaves_the_others() {
     let looks = Cell::new(0);
     let clock = || {
         looks.set(looks.get() + 1);
-        fixture.stop.store(looks.get() > 2, Ordering::Relaxed);
+        fixture.stop.store(looks.get() > 3, Ordering::Relaxed);
         fixture.clock()
     };
     let fault = release(&fixture.topic(), &request(None, true), &clock).unwrap_err();
     assert_eq!(fault.code, "dead-letter.interrupted");
-    assert!(fault.what.contains("64 of 74 keys were released, and 0 more may"), "{fault}");
+    assert!(fault.what.contains("65 of 74 keys were released, and 0 more may"), "{fault}");
     fixture.stop.store(false, Ordering::Relaxed);
-    assert_eq!(parked(&fixture), 10);
+    assert_eq!(parked(&fixture), 9);
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
 use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, Resolution, ResolutionKind};
-use super::replay_guard::ReplayGuard;
+use super::replay_guard::{ReplayGuard, TWO_REPLAYS};
 use super::writer::{KeyHash, service_of};
 use crate::base::error::{Exit, Fault};
 use crate::base::random;
@@ -252,6 +252,9 @@ impl<'a> Replay<'a> {
             self.halt(interrupted(&what), now);
         }
         if let Err(fault) = self.read_tail(now) {
+            if fault.code == TWO_REPLAYS {
+                self.pipeline.withdraw(now.instant);
+            }
             self.halt(fault, now);
         }
         let mut patience = IDLE_PATIENCE;
@@ -316,7 +319,9 @@ impl<'a> Replay<'a> {
     ) -> Result<Duration, Fault> {
         for _ in 0..RECORDS_PER_STEP {
             let is_idle = self.pipeline.unresolved() == 0;
-            if self.pipeline.unresolved() >= WINDOW {
+            // Before anything is resolved it is not known whether the topic can be written.
+            let window = if progress.done == 0 { 1 } else { WINDOW };
+            if !self.pipeline.has_room(window) {
                 return Ok(PATIENCE);
             }
             if let Some(release) = self.releases.pop_front() {

@@ -20,6 +20,9 @@ const TREND_S: i64 = 30;
 /// Fewer new dead letters than this are no trend.
 const NEW_LETTERS_MIN: usize = 20;
 
+/// The code of the fault of a replay beside which another one runs.
+pub(super) const TWO_REPLAYS: &str = "dead-letter.two-replays";
+
 /// Exchange, topic and error class.
 type RouteAndClass = (String, String, String);
 
@@ -71,7 +74,7 @@ impl ReplayGuard {
                 let id = escaped(&resolution.event_id);
                 Err(Fault::new(
                     Exit::Failed,
-                    "dead-letter.two-replays",
+                    TWO_REPLAYS,
                     format!("another replay is running and has replayed event {id}, too"),
                     escaped(&resolution.relay),
                     "let one of them end, then: walrelay dlq replay",

@@ -42,6 +42,7 @@ pub(crate) struct Spec<'a> {
     pub(crate) parks_key: bool,
     pub(crate) incomplete: bool,
     pub(crate) ordinal: u64,
+    pub(crate) value_bytes_max: usize,
 }
 
 impl Default for Spec<'_> {
@@ -56,13 +57,15 @@ impl Default for Spec<'_> {
             parks_key: false,
             incomplete: false,
             ordinal: 0,
+            value_bytes_max: 16,
         }
     }
 }
 
 /// Writes a dead letter as the relay `relay` would.
 pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
-    let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
+    let value_bytes_max = spec.value_bytes_max;
+    let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
     let writer =
         DeadLetterWriter { settings, relay: "relay".to_owned(), system: Default::default() };
     let cause = DeadLetterCause {
@@ -123,6 +126,7 @@ impl TopicFixture {
             logs: AtomicUsize::new(0),
             polls: Mutex::default(),
             inspections: AtomicUsize::new(0),
+            most_at_once: Arc::default(),
         }
     }
 
@@ -210,8 +214,10 @@ pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     Nothing,
-    /// The sink of the events is gone once it has confirmed some.
+    /// The sink of the events is gone once it has confirmed several at once.
     EventsBreak,
+    /// The log takes no resolution.
+    LogRefuses,
     /// When the letters are read, the first few are there no more.
     Forgets(usize),
     /// Behind the first letter nothing comes, and no end.
@@ -232,6 +238,8 @@ pub(super) struct Flawed {
     /// How often each sink was polled.
     polls: Mutex<Vec<Arc<AtomicUsize>>>,
     pub(super) inspections: AtomicUsize,
+    /// The most records that one sink has got between two polls.
+    pub(super) most_at_once: Arc<AtomicUsize>,
 }
 
 impl Broker for Flawed {
@@ -244,7 +252,15 @@ impl Broker for Flawed {
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         let polls = Arc::new(AtomicUsize::new(0));
         self.polls.lock().unwrap().push(Arc::clone(&polls));
-        Ok(Box::new(FlawedSink { inner, flaw: self.flaw, is_second, polls }))
+        let most_at_once = Arc::clone(&self.most_at_once);
+        Ok(Box::new(FlawedSink {
+            inner,
+            flaw: self.flaw,
+            is_second,
+            polls,
+            since_poll: 0,
+            most_at_once,
+        }))
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
@@ -288,6 +304,8 @@ struct FlawedSink {
     /// It is that of the events.
     is_second: bool,
     polls: Arc<AtomicUsize>,
+    since_poll: usize,
+    most_at_once: Arc<AtomicUsize>,
 }
 
 impl Sink for FlawedSink {
@@ -296,13 +314,19 @@ impl Sink for FlawedSink {
             let disposition = Disposition::Terminal;
             return Err(PublishError::Failed(Failure { disposition, ..failure() }));
         }
+        if !self.is_second && self.flaw == Flaw::LogRefuses {
+            return Err(PublishError::Failed(failure()));
+        }
+        self.since_poll += 1;
+        self.most_at_once.fetch_max(self.since_poll, Ordering::Relaxed);
         self.inner.publish(sequence, event)
     }
 
     fn poll(&mut self, now: Instant, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.polls.fetch_add(1, Ordering::Relaxed);
+        self.since_poll = 0;
         self.inner.poll(now, patience, reports);
-        if self.is_second && self.flaw == Flaw::EventsBreak && !reports.is_empty() {
+        if self.is_second && self.flaw == Flaw::EventsBreak && reports.len() > 1 {
             reports.push(SinkReport::Broken("cut off".to_owned()));
         }
     }

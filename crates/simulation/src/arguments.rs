@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use crate::options::{Options, SinkKind};
+use crate::scenarios::Scenario;
 
 pub const USAGE: &str = "\
 Plays seeded schedules to the core of walrelay, and checks what consumers see.
@@ -14,6 +15,8 @@ Usage: walrelay-simulation [OPTIONS]
   --threads N       how many threads play [all cores]
   --first           stop at the first violation
   --sink KIND       direct, kafka or rabbitmq: what the relays publish through [the seed decides]
+  --scenario NAME   the script that each seed plays, but not to RabbitMQ: Takeovers, Combined, …
+                    [the seed decides]
   --digest          print a line `seed fingerprint` for each seed, of what its relays did and when
   --story           print what happens in the first seed, line by line
   --faults 1,4      only these faults of the seed, by their index; none: no fault
@@ -25,7 +28,7 @@ Usage: walrelay-simulation [OPTIONS]
   --keep FOLDER     write the smallest schedule that shows each violation, or each mutant, to a file there
 
 The last line is `N seeds, N faults, N violations`. Exit 1 at any violation, and if an interesting state
-was never reached in 10,000 seeds or more.";
+was never reached in 10,000 seeds or more of all scenarios.";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
@@ -73,6 +76,7 @@ pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Arguments, St
             "--relays" => options.relays = Some(relays(value(&name, &mut rest)?)?),
             "--faults" => options.faults = Some(faults(&text(&name, &mut rest)?)?),
             "--sink" => options.sink = Some(sink(&text(&name, &mut rest)?)?),
+            "--scenario" => options.scenario = Some(scenario(&text(&name, &mut rest)?)?),
             "--mutant" => options.mutant = Some(mutant(&text(&name, &mut rest)?)?),
             _ => return Err(format!("unknown argument `{name}`; --help lists those that exist")),
         }
@@ -121,6 +125,13 @@ fn sink(name: &str) -> Result<SinkKind, String> {
     SinkKind::of(name).ok_or_else(|| {
         let names: Vec<&str> = SinkKind::ALL.iter().map(|kind| kind.name()).collect();
         format!("--sink is one of {}, not `{name}`", names.join(", "))
+    })
+}
+
+fn scenario(name: &str) -> Result<Scenario, String> {
+    Scenario::all().find(|it| format!("{it:?}") == name).ok_or_else(|| {
+        let names: Vec<String> = Scenario::all().map(|it| format!("{it:?}")).collect();
+        format!("--scenario is one of {}, not `{name}`", names.join(", "))
     })
 }
 

@@ -273,6 +273,15 @@ impl Broker {
         }
     }
 
+    /// A relay is started at once: what its last process has sent arrives sooner.
+    pub(crate) fn flush_dead(&mut self, relay: usize) {
+        loop {
+            let its = self.takeable().find(|index| self.inbox[*index].relay == relay);
+            let Some(index) = its else { return };
+            self.take(index, None, true);
+        }
+    }
+
     /// The processes of this relay stand still, or go on.
     pub(crate) fn freeze(&mut self, relay: usize, is_frozen: bool) {
         self.kafka.freeze(relay, is_frozen);

@@ -33,6 +33,8 @@ pub struct Totals {
     pub rounds: u64,
     pub violations: BTreeMap<u64, Violation>,
     pub sometimes: Sometimes,
+    /// The seeds have played one scenario, which does not reach every state.
+    pub is_one_scenario: bool,
     /// The fingerprint of each seed, where they are kept.
     pub digests: BTreeMap<u64, u64>,
 }
@@ -47,7 +49,8 @@ impl Totals {
     /// States that so many seeds should have reached.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        if self.seeds < ENOUGH_SEEDS { Vec::new() } else { self.sometimes.never() }
+        let is_enough = self.seeds >= ENOUGH_SEEDS && !self.is_one_scenario;
+        if is_enough { self.sometimes.never() } else { Vec::new() }
     }
 
     fn merge(&mut self, other: Totals) {
@@ -83,7 +86,8 @@ impl Fleet {
                 .collect();
             drop(sender);
             self.watch(&violations, &played, &mut tell);
-            let mut totals = Totals::default();
+            let is_one_scenario = self.options.scenario.is_some();
+            let mut totals = Totals { is_one_scenario, ..Totals::default() };
             for worker in workers {
                 // A panic of the core does not reach the worker.
                 if let Ok(part) = worker.join() {

@@ -36,6 +36,7 @@ pub use self::faults::{FAULTS, FaultKind};
 pub use self::fleet::{Fleet, Progress, Totals};
 pub use self::options::{Options, SinkKind};
 pub use self::rabbitmq::RabbitCounts;
+pub use self::scenarios::Scenario;
 pub use self::shrink::{Shrunk, shrink};
 pub use self::sometimes::Sometimes;
 pub use self::story::{About, Line};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::scenarios::Scenario;
+
 /// The sink through which the relays publish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SinkKind {
@@ -40,6 +42,7 @@ pub struct Options {
     pub events: Option<u64>,
     pub relays: Option<usize>,
     pub sink: Option<SinkKind>,
+    pub scenario: Option<Scenario>,
     /// The name of a bug that is put into the core.
     pub mutant: Option<&'static str>,
 }
@@ -72,6 +75,9 @@ impl fmt::Display for Options {
         }
         if let Some(sink) = self.sink {
             write!(f, " --sink {}", sink.name())?;
+        }
+        if let Some(scenario) = self.scenario {
+            write!(f, " --scenario {scenario:?}")?;
         }
         if let Some(mutant) = self.mutant {
             write!(f, " --mutant {mutant}")?;

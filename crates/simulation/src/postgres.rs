@@ -126,7 +126,7 @@ pub(crate) struct Postgres {
     /// A relay that does not know its peer has confirmed a position over SQL, behind what a crash has taken
     /// back: the slot stood there.
     pub(crate) confirmed_unknowing: Option<u64>,
-    /// Whether a crash has taken back positions since each relay has had the slot last.
+    /// Whether a crash or a restore has taken back positions since each relay has had the slot last.
     took_back: BTreeMap<usize, bool>,
     /// Relays that have not seen the other one that has taken the slot last.
     unseen_holder: BTreeSet<usize>,
@@ -447,6 +447,8 @@ impl Postgres {
         let end = self.end;
         if let Some(slot) = &mut self.slot {
             let back = slot.on_disk.min(end);
+            let has_lost = slot.confirmed > back;
+            self.took_back.values_mut().for_each(|it| *it |= has_lost);
             (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
             self.synced = self.synced.min(back);
         }

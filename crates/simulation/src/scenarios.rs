@@ -10,17 +10,20 @@ use self::scripts::Script;
 use crate::faults::FaultKind;
 use crate::options::SinkKind;
 
+mod combined;
 mod scripts;
 mod takeovers;
 
-/// One seed of so many plays a scenario of [`Scenario::ALL`]; one of so many others plays
+/// One seed of so many plays a scenario of [`IN_ORDER`]; one of so many others plays
 /// [`Scenario::Takeovers`], with a remainder that leaves the schedules in `regressions` as they are.
+/// [`Scenario::Combined`] is played where it is wanted.
 const ONE_OF: u64 = 8;
 const TAKEOVERS_ONE_OF: u64 = 8;
 const TAKEOVERS_REMAINDER: u64 = 3;
 
+/// Faults in an order in which they do harm together, or in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scenario {
+pub enum Scenario {
     /// Many events are refused, and few dead letters are allowed.
     Storm,
     /// Somebody advances the slot between two sessions.
@@ -63,33 +66,33 @@ pub(crate) enum Scenario {
     PeerConfirms,
     /// Takeovers in any order.
     Takeovers,
+    /// Faults of a few kinds in any order.
+    Combined,
 }
 
-impl Scenario {
-    /// The scenarios of which one is drawn. [`Scenario::Takeovers`] has a draw of its own.
-    const ALL: [Scenario; 20] = [
-        Scenario::Storm,
-        Scenario::Moved,
-        Scenario::RestoredUnseen,
-        Scenario::GapUnseen,
-        Scenario::MachineLost,
-        Scenario::PeerRepeats,
-        Scenario::TopicAnew,
-        Scenario::PartlyKnown,
-        Scenario::PeerUnconfirmed,
-        Scenario::LettersLate,
-        Scenario::SinkLost,
-        Scenario::PeerUnseen,
-        Scenario::HostCut,
-        Scenario::TakeoverInSilence,
-        Scenario::RestoredSeen,
-        Scenario::TraceLost,
-        Scenario::SessionsEmpty,
-        Scenario::RestoredInSilence,
-        Scenario::OneTopic,
-        Scenario::PeerConfirms,
-    ];
-}
+/// The scenarios with an order of their own.
+const IN_ORDER: [Scenario; 20] = [
+    Scenario::Storm,
+    Scenario::Moved,
+    Scenario::RestoredUnseen,
+    Scenario::GapUnseen,
+    Scenario::MachineLost,
+    Scenario::PeerRepeats,
+    Scenario::TopicAnew,
+    Scenario::PartlyKnown,
+    Scenario::PeerUnconfirmed,
+    Scenario::LettersLate,
+    Scenario::SinkLost,
+    Scenario::PeerUnseen,
+    Scenario::HostCut,
+    Scenario::TakeoverInSilence,
+    Scenario::RestoredSeen,
+    Scenario::TraceLost,
+    Scenario::SessionsEmpty,
+    Scenario::RestoredInSilence,
+    Scenario::OneTopic,
+    Scenario::PeerConfirms,
+];
 
 /// When a step of a script is made, counted from the one before it.
 #[derive(Clone, Copy, Debug)]
@@ -198,21 +201,27 @@ pub(crate) struct Play {
     pub(crate) steps: Vec<Step>,
 }
 
-/// The scenario of this seed, if it has one. Other numbers of the seed do not follow from that.
-pub(crate) fn drawn(seed: u64) -> Option<Play> {
+/// The script of this seed: that of the scenario which is wanted, or the seed's own, if it has one. Other
+/// numbers of the seed do not follow from that.
+pub(crate) fn drawn(seed: u64, wanted: Option<Scenario>) -> Option<Play> {
     let mut random = Random::new(Random::new(seed ^ 0x5ce0_a210).number());
-    let scenario = if random.number().is_multiple_of(ONE_OF) {
-        let all = Scenario::ALL;
-        all[(random.number() % all.len() as u64) as usize]
-    } else if (random.number() >> 32) % TAKEOVERS_ONE_OF == TAKEOVERS_REMAINDER {
-        Scenario::Takeovers
+    let has_own_order = random.number().is_multiple_of(ONE_OF);
+    let drawn = random.number();
+    let own = if has_own_order {
+        Some(IN_ORDER[(drawn % IN_ORDER.len() as u64) as usize])
     } else {
-        return None;
+        let is_takeovers = (drawn >> 32) % TAKEOVERS_ONE_OF == TAKEOVERS_REMAINDER;
+        is_takeovers.then_some(Scenario::Takeovers)
     };
-    Some(scenario.play(&mut random))
+    wanted.or(own).map(|scenario| scenario.play(&mut random))
 }
 
 impl Scenario {
+    #[must_use]
+    pub fn all() -> impl Iterator<Item = Scenario> {
+        IN_ORDER.into_iter().chain([Scenario::Takeovers, Scenario::Combined])
+    }
+
     fn play(self, random: &mut Random) -> Play {
         let mut script = Script { random, steps: Vec::new() };
         let mut stage = Stage {
@@ -245,6 +254,7 @@ impl Scenario {
             Scenario::OneTopic => script.one_topic(&mut stage),
             Scenario::PeerConfirms => script.peer_confirms(&mut stage),
             Scenario::Takeovers => script.takeovers(&mut stage),
+            Scenario::Combined => script.combined(&mut stage),
         }
         Play { steps: script.steps, stage }
     }

@@ -13,7 +13,7 @@ use crate::{Fleet, Options, run};
 
 /// `docs/proof.md` names the seeds behind these that still show something.
 const FIRST: u64 = 210;
-const SEEDS: u64 = 75_000;
+const SEEDS: u64 = 100_000;
 
 fn fleet(first: u64, seeds: u64, threads: usize) -> Fleet {
     Fleet {
@@ -103,7 +103,7 @@ fn a_wait_is_over_when_its_time_has_come_and_a_step_that_waits_for_ever_is_found
 
 #[test]
 fn arguments_are_read_as_they_are_shown() {
-    let line = "--seed 7 --faults 1,4 --events 30 --relays 2 --sink direct";
+    let line = "--seed 7 --faults 1,4 --events 30 --relays 2 --sink direct --scenario Takeovers";
     let read = arguments(line).expect("arguments");
     assert_eq!(read.options.to_string(), line);
     assert_eq!(read.seeds, 1);
@@ -119,6 +119,13 @@ fn wrong_arguments_are_named() {
         ("--seeds many", "--seeds needs a number, and `many` is none"),
         ("--relays 9", "--relays is 1, 2 or 3, not 9"),
         ("--faults 1,x", "--faults needs indexes like 1,4, and `x` is none"),
+        (
+            "--scenario Storms",
+            "--scenario is one of Storm, Moved, RestoredUnseen, GapUnseen, MachineLost, PeerRepeats, \
+             TopicAnew, PartlyKnown, PeerUnconfirmed, LettersLate, SinkLost, PeerUnseen, HostCut, \
+             TakeoverInSilence, RestoredSeen, TraceLost, SessionsEmpty, RestoredInSilence, OneTopic, \
+             PeerConfirms, Takeovers, Combined, not `Storms`",
+        ),
         ("--sink nats", "--sink is one of direct, kafka, rabbitmq, not `nats`"),
     ];
     for (line, what) in wrong {

@@ -76,8 +76,9 @@ const WATCH_EVERY: u64 = 4;
 const SETTLE_ROUNDS: u32 = 4_000;
 /// So long nothing more must happen.
 const QUIET_ROUNDS: u32 = 20;
-/// A relay looks at an open connection once a second, and then shows that the broker is there.
-const SHOWN_WITHIN_US: u64 = 2_000_000;
+/// A relay looks at an open connection once a second, and then shows that the broker is there. Another
+/// connection is open after several rounds, which are long at the end.
+const SHOWN_WITHIN_US: u64 = 6_000_000;
 /// So long a stop that a relay must make is waited for.
 const OWED_ROUNDS: u32 = 400;
 
@@ -241,11 +242,11 @@ fn machines(sink: SinkKind, relays: usize, random: &mut Random) -> Vec<Machine> 
     machines
 }
 
-/// Whether a script may be played to the sink that is asked for. None is written for RabbitMQ, and some are
-/// for another one.
+/// Whether a script may be played to the sink that is asked for. Some are written for one sink, and the
+/// others not for RabbitMQ.
 fn may_play(asked: Option<SinkKind>, stage: Stage) -> bool {
-    let is_written_for = |sink| stage.sink.is_none_or(|written| written == sink);
-    asked.is_none_or(|sink| sink != SinkKind::Rabbitmq && is_written_for(sink))
+    let is_written_for = |sink| stage.sink.map_or(sink != SinkKind::Rabbitmq, |it| it == sink);
+    asked.is_none_or(is_written_for)
 }
 
 impl World {
@@ -253,16 +254,16 @@ impl World {
         let mut random = Random::new(options.seed);
         let clock = WorldClock::default();
         let broker = Arc::new(Mutex::new(Broker::new(&clock, random.number())));
-        let drawn = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
-        let relays = options.relays.unwrap_or(drawn);
+        let relays = [1, 1, 2, 2, 3][below(&mut random, 5) as usize];
+        let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
+        let sink = options.sink.unwrap_or(drawn);
+        let play = scenarios::drawn(options.seed, options.scenario);
+        let play = play.filter(|play| may_play(options.sink, play.stage));
+        let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
+        let relays = options.relays.or(stage.relays).unwrap_or(relays);
         if relays > 1 {
             locked(&broker).rabbitmq.lift_user_limit();
         }
-        let drawn = SinkKind::ALL[below(&mut random, SinkKind::ALL.len() as u64) as usize];
-        let sink = options.sink.unwrap_or(drawn);
-        let play = scenarios::drawn(options.seed).filter(|play| may_play(options.sink, play.stage));
-        let stage = play.as_ref().map(|play| play.stage).unwrap_or_default();
-        let relays = options.relays.or(stage.relays).unwrap_or(relays);
         let sink = options.sink.or(stage.sink).unwrap_or(match sink {
             SinkKind::Rabbitmq if play.is_some() => SinkKind::Direct,
             sink => sink,

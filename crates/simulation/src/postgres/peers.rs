@@ -17,7 +17,7 @@ impl Postgres {
         self.unseen_holder.remove(&relay);
     }
 
-    /// Notes that a relay has the slot. True if a crash has taken back positions since it had it last.
+    /// Notes that a relay has the slot. True if a crash or a restore has taken back positions since it had it last.
     pub(crate) fn note_begun(&mut self, relay: usize) -> bool {
         self.took_back.insert(relay, false).unwrap_or_default()
     }

@@ -49,6 +49,16 @@ impl Script<'_> {
         self.at_once(Act::Commits(commits));
     }
 
+    /// Mends all, and starts both relays.
+    pub(super) fn all_go_on(&mut self) {
+        self.at_once(Act::LosesReports(false));
+        self.at_once(Act::Mend);
+        for who in [Who::Holder, Who::Peer] {
+            self.at_once(Act::GoOn(who));
+            self.after_rounds(60, Act::Start(who));
+        }
+    }
+
     pub(super) fn storm(&mut self, stage: &mut Stage) {
         let burst_max = 2 + self.below(5) as usize;
         stage.burst = Some((burst_max, Duration::from_secs(20)));

@@ -38,15 +38,10 @@ impl Script<'_> {
             self.wait(&mut running);
             self.any_act(&mut running, stands_still);
         }
-        self.at_once(Act::LosesReports(false));
-        self.at_once(Act::Mend);
-        for who in [Who::Holder, Who::Peer] {
-            self.at_once(Act::GoOn(who));
-            self.after_rounds(60, Act::Start(who));
-        }
+        self.all_go_on();
     }
 
-    fn any_relay(&mut self) -> Who {
+    pub(super) fn any_relay(&mut self) -> Who {
         if self.below(2) == 0 { Who::Holder } else { Who::Peer }
     }
 

@@ -173,6 +173,9 @@ impl World {
             Act::Start(who) => {
                 let relay = self.who(who);
                 self.starts_us[relay] = self.starts_us[relay].min(self.clock.us());
+                if self.processes[relay].is_none() {
+                    locked(&self.broker).flush_dead(relay);
+                }
             }
             Act::Pause(who) if self.happens(FaultKind::Freeze) => {
                 let relay = self.who(who);
