@@ -230,9 +230,9 @@ impl Claimed<'_> {
     }
 
     /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
-    /// handler has failed and the handler did not say so; another statement before it does.
+    /// handler has failed, or has ended the transaction, and the handler did not say so; SAVEPOINT does.
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.transaction.batch_execute("SELECT 1; COMMIT").await?;
+        self.transaction.batch_execute("SAVEPOINT inbox; COMMIT").await?;
         // It is over, and a `Transaction` that is dropped would be rolled back.
         std::mem::forget(self.transaction);
         Ok(())

@@ -201,6 +201,8 @@ impl Reader {
             let answered = match self.consumer.context().next() {
                 None => return,
                 Some(Rebalance::Assign(list)) => {
+                    // A rebalance that begins before this one is answered revokes nothing.
+                    self.release();
                     self.split_off(&list);
                     self.consumer.assign(&list)
                 }
@@ -433,5 +435,29 @@ fn tell_error(consumer: &str, error: &KafkaError) {
             | Code::Fatal,
         ) => tracing::warn!(code = "inbox.kafka", consumer, %error, "Kafka refuses the consumer"),
         _ => tracing::debug!(consumer, %error, "reading from Kafka"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::consumer::ConsumerContext as _;
+    use rdkafka::types::RDKafkaRespErr;
+
+    use super::*;
+
+    #[test]
+    fn an_assignment_without_a_revocation_before_it_replaces_the_last_one() {
+        let kafka = Kafka::new("127.0.0.1:9", ["orders"]);
+        let mut reader = Reader::open(&kafka, &Settings::new("billing", "")).unwrap();
+        let mut list = TopicPartitionList::new();
+        list.add_partition("orders", 0);
+        list.add_partition("orders", 1);
+        for _ in 0..2 {
+            let assign = RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+            reader.consumer.context().rebalance(&reader.consumer, assign, &mut list);
+        }
+        reader.serve_rebalances();
+        let of = |id| reader.partitions.iter().filter(|partition| partition.id == id).count();
+        assert_eq!((of(0), of(1)), (1, 1));
     }
 }

@@ -56,6 +56,20 @@ async fn deferred(store: &Store) -> i64 {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
+async fn a_transaction_that_the_handler_has_ended_or_that_has_failed_is_not_committed() {
+    let mut store = store("ended").await;
+    for (sql, code) in [("ROLLBACK", "25P01"), ("SELECT 1/0", "25P02")] {
+        let claimed = store.begin().await.unwrap();
+        let message = message("e-1", 0, 0);
+        assert_eq!(claimed.claim(&message).await.unwrap(), Claim::First { attempts: None });
+        let _says_nothing = claimed.transaction.batch_execute(sql).await;
+        let error = claimed.commit().await.unwrap_err();
+        assert_eq!(error.code().map(SqlState::code), Some(code), "{sql}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
 async fn what_another_instance_has_processed_is_not_deferred() {
     // GIVEN a message that failed in one instance, and was handled in another
     let (late, mut other) = (store("late").await, store("late").await);

@@ -178,9 +178,10 @@ fn verdicts_for_which_no_worker_waits_are_written_in_their_order_once_there_is_r
     fixture.take(now);
     fixture.feed.retrying(0, 1, SECOND, "no");
     fixture.feed.send_verdicts(now);
-    assert_eq!(fixture.table().answered.len(), 1);
-    // WHEN verdicts become known one after the other, and there is room for two
-    fixture.table().room = 2;
+    // THEN the worker goes on, and the verdict waits with those that follow it
+    assert_eq!(fixture.table().answered, [Verdicts::of("a".to_owned())]);
+    // WHEN verdicts become known one after the other, and there is room for two more
+    fixture.table().room = 3;
     for row in [2, 0, 1] {
         fixture.feed.settle(row).unwrap();
         fixture.feed.send_verdicts(now);
@@ -189,6 +190,7 @@ fn verdicts_for_which_no_worker_waits_are_written_in_their_order_once_there_is_r
         table.written.iter().flat_map(|it| it.published.clone()).collect()
     };
     assert_eq!(published(&fixture.table()), ["3", "1"]);
+    assert_eq!(fixture.table().written[0].noted.len(), 1);
     fixture.table().room = 1;
     fixture.feed.send_verdicts(now);
     assert_eq!(published(&fixture.table()), ["3", "1", "2"]);

@@ -147,7 +147,16 @@ impl ClaimFeed {
 
     fn send_verdicts(&mut self, now: Instant) {
         for verdicts in self.rows.take_verdicts(now) {
-            self.waiting.extend(self.workers.answer(verdicts));
+            if verdicts.last {
+                self.waiting.extend(self.workers.answer(verdicts));
+                continue;
+            }
+            // The worker goes on. One connection writes all that its claim still gets, in this order: a row
+            // must not be settled before an earlier one of its key.
+            let _later = self.workers.answer(Verdicts::of(verdicts.claim.clone()));
+            if !verdicts.is_empty() {
+                self.waiting.push_back(verdicts);
+            }
         }
         while let Some(verdicts) = self.waiting.pop_front() {
             if let Some(verdicts) = self.workers.write(verdicts) {
