@@ -148,7 +148,7 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
     let mut findings = missing_indexes(table);
     findings.extend(unpolled_default(table));
     findings.extend(hidden_rows(table).filter(Finding::is_warning));
-    let PolledTable { facts, polling, .. } = table;
+    let PolledTable { facts, outbox, polling } = table;
     let claim = &polling.columns.locked_by;
     let length = facts.column(claim).and_then(|column| column.length_max);
     // A claim with a longer name ends the relay, perhaps after days.
@@ -159,6 +159,17 @@ fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
                 "{claim} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}; ALTER TABLE {} ALTER COLUMN {} TYPE text;",
                 table.quoted(),
                 quote_ident(claim)
+            ),
+        ));
+    }
+    let id = &outbox.columns.id;
+    if facts.column(id).is_some_and(|column| !column.not_null) {
+        findings.push(Finding::warn(
+            "table.column-type",
+            format!(
+                "{id} may be NULL: a row without it is never published; ALTER TABLE {} ALTER COLUMN {} SET NOT NULL;",
+                table.quoted(),
+                quote_ident(id)
             ),
         ));
     }
@@ -209,6 +220,14 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
         texts.push(format!(
             "no index begins with {0}: rows are settled and claims renewed by it, each time with a look at the whole table; {create} ON {quoted} ({0});",
             quote_ident(id)
+        ));
+    }
+    let waits = &columns.next_retry_at;
+    if !facts.indexes.iter().any(|it| it.leads.as_ref() == Some(waits)) {
+        texts.push(format!(
+            "no index begins with {0}: every claim looks at all pending rows for those that wait for a retry; {create} ON {quoted} ({0}) WHERE {status} = {1} AND {0} IS NOT NULL;",
+            quote_ident(waits),
+            quote_literal(&values.pending)
         ));
     }
     texts.into_iter().map(|text| Finding::warn("table.index", text)).collect()

@@ -134,10 +134,26 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     scene.publish("TABLE public.outbox");
     refused(3, "slot.exists", &[&format!("slot {name} exists"), "source.mode = \"cdc\""]);
     assert_eq!(scene.walrelay(&["check"]).code, 1);
-    // THEN a table without its indexes works, and that is said
-    scene.sql(&format!("SELECT pg_drop_replication_slot('{name}'); DROP INDEX outbox_pending"));
+    scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
+    scene.walrelay(&["check"]).assert_done();
+}
+
+#[test]
+fn a_table_without_its_indexes_or_with_rows_that_have_no_id_is_polled_and_told() {
+    let scene = polled("polling_bad_indexes");
+    scene.sql(POLLING_SQL);
+    scene.sql("DROP INDEX outbox_pending, outbox_waiting");
+    scene.sql("ALTER TABLE outbox DROP CONSTRAINT outbox_pkey");
+    scene.sql("CREATE INDEX ON outbox (id)");
+    scene.sql("ALTER TABLE outbox ALTER id DROP IDENTITY IF EXISTS");
+    scene.sql("ALTER TABLE outbox ALTER id DROP NOT NULL");
     let told = scene.walrelay(&["check"]);
-    told.assert_done().assert_says(&["! no partial index", "CREATE INDEX CONCURRENTLY"]);
+    told.assert_done().assert_says(&[
+        "! no partial index",
+        "CREATE INDEX CONCURRENTLY",
+        "! no index begins with \"next_retry_at\"",
+        "! id may be NULL",
+    ]);
 }
 
 #[test]

@@ -23,7 +23,8 @@ const WORK_COLUMNS: &str = "
         add column next_retry_at timestamptz, add column locked_at timestamptz,
         add column locked_by text, add column failure_reason text, add column failed_at timestamptz;
     create index on outbox (position) where status = 'pending';
-    create index on outbox (locked_by) where status = 'in_progress'";
+    create index on outbox (locked_by) where status = 'in_progress';
+    create index on outbox (next_retry_at) where status = 'pending' and next_retry_at is not null";
 
 /// Lines of `[source]` and the sections behind it, up to `[source.polling]`.
 const POLLING: &str = "

@@ -217,7 +217,6 @@ pub(crate) fn drawn(seed: u64, wanted: Option<Scenario>) -> Option<Play> {
 }
 
 impl Scenario {
-    #[must_use]
     pub fn all() -> impl Iterator<Item = Scenario> {
         IN_ORDER.into_iter().chain([Scenario::Takeovers, Scenario::Combined])
     }
