@@ -232,18 +232,19 @@ fn watch(
 fn not_parked(key: &str, force: bool, index: &DeadLetterIndex) -> Fault {
     let mut keys = key_names(index.releases());
     keys.sort();
-    let mend = match keys.len().saturating_sub(NAMED_MAX) {
+    let mut mend = match keys.len().saturating_sub(NAMED_MAX) {
         _ if keys.is_empty() => "no key is parked; there is nothing to release".to_owned(),
         0 => format!("name one that is parked: {}", keys.join(", ")),
         more => {
             format!("name one that is parked: {}, and {more} more", keys[..NAMED_MAX].join(", "))
         }
     };
-    let again = format!(
-        "{mend};\nif a relay parks it all the same, because the record that parked it was deleted: walrelay dlq release --key {} --force",
-        quoted(key)
-    );
-    let mend = if force { mend } else { again };
+    if !force {
+        mend += &format!(
+            ";\nif a relay parks it all the same, because the record that parked it was deleted: walrelay dlq release --key {} --force",
+            quoted(key)
+        );
+    }
     let what = format!("key {key:?} is not parked");
     Fault::new(Exit::Failed, "dead-letter.not-parked", what, "", mend)
 }

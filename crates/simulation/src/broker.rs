@@ -244,14 +244,11 @@ impl Broker {
         (0..reached).filter(|index| self.is_reached(*index))
     }
 
-    /// Lets the records arrive that have been under way for so long.
-    pub(crate) fn arrive(&mut self, sent_before_us: u64) {
-        if self.is_away {
-            return;
-        }
-        while let Some(index) = self.inbox.iter().position(|publish| {
-            publish.sent_us < sent_before_us && Some(publish.record.topic) != self.silent_topic
-        }) {
+    /// Lets the records arrive of which this is true, as far as the broker can be reached.
+    pub(crate) fn arrive(&mut self, is_due: impl Fn(&Publish) -> bool) {
+        loop {
+            let due = self.takeable().find(|index| is_due(&self.inbox[*index]));
+            let Some(index) = due else { return };
             self.take(index, None, true);
         }
     }
@@ -270,15 +267,6 @@ impl Broker {
                 // Nothing would fence it off later.
                 self.broken.insert(publish.sink);
             }
-        }
-    }
-
-    /// A relay is started at once: what its last process has sent arrives sooner.
-    pub(crate) fn flush_dead(&mut self, relay: usize) {
-        loop {
-            let its = self.takeable().find(|index| self.inbox[*index].relay == relay);
-            let Some(index) = its else { return };
-            self.take(index, None, true);
         }
     }
 

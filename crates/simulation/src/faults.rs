@@ -1,5 +1,7 @@
 //! Faults of a schedule.
 
+use walrelay_core::base::random::Random;
+
 use crate::options::SinkKind;
 
 /// Each schedule has some of these, chosen by its seed.
@@ -209,4 +211,19 @@ impl Theme {
             }
         }
     }
+}
+
+/// Up to `most` of these kinds, of those that can happen with the sink.
+pub(crate) fn some_of(
+    mut kinds: Vec<FaultKind>,
+    sink: SinkKind,
+    most: u64,
+    random: &mut Random,
+) -> Vec<FaultKind> {
+    kinds.retain(|kind| kind.happens_with(sink));
+    let count = 1 + (random.number() % most) as usize;
+    while kinds.len() > count {
+        kinds.swap_remove((random.number() % kinds.len() as u64) as usize);
+    }
+    kinds
 }

@@ -414,12 +414,17 @@ impl Postgres {
         self.runs = false;
         self.postmaster_lives = self.next_xid.is_multiple_of(2);
         self.drop_sessions();
-        if let Some(slot) = &mut self.slot {
-            let has_lost = slot.confirmed > slot.on_disk;
-            self.took_back.values_mut().for_each(|it| *it |= has_lost);
-            (slot.confirmed, slot.decoded) = (slot.on_disk, 0);
-            self.synced = self.synced.min(slot.on_disk);
-        }
+        self.set_slot_back();
+    }
+
+    /// The slot is as it was written to disk last, and not behind the end of the WAL.
+    fn set_slot_back(&mut self) {
+        let Some(slot) = &mut self.slot else { return };
+        let back = slot.on_disk.min(self.end);
+        let has_lost = slot.confirmed > back;
+        self.took_back.values_mut().for_each(|it| *it |= has_lost);
+        (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
+        self.synced = self.synced.min(back);
     }
 
     pub(crate) fn start_again(&mut self) {
@@ -444,14 +449,7 @@ impl Postgres {
     /// farther than that. A standby that is ahead of it cannot follow, and is made anew.
     pub(crate) fn restore(&mut self, transactions: usize) -> Vec<Transaction> {
         let gone = self.cut_wal(transactions);
-        let end = self.end;
-        if let Some(slot) = &mut self.slot {
-            let back = slot.on_disk.min(end);
-            let has_lost = slot.confirmed > back;
-            self.took_back.values_mut().for_each(|it| *it |= has_lost);
-            (slot.confirmed, slot.on_disk, slot.decoded) = (back, back, 0);
-            self.synced = self.synced.min(back);
-        }
+        self.set_slot_back();
         gone
     }
 

@@ -25,7 +25,7 @@ use walrelay_core::sink::Disposition;
 use crate::broker::{Broker, Record, SharedBroker, locked};
 use crate::checker::{Checker, Violation};
 use crate::digest::Digest;
-use crate::faults::{FaultKind, Theme};
+use crate::faults::{FaultKind, Theme, some_of};
 use crate::life::WorldClock;
 use crate::options::{Options, SinkKind};
 use crate::postgres::{Change, Event, KEYS, Postgres, TOPICS, Transaction};
@@ -531,7 +531,7 @@ impl World {
         let late_us = self.clock.us().saturating_sub(UNDER_WAY_MAX_US);
         self.kafka_round(jump_us, late_us);
         self.rabbitmq_round(late_us);
-        locked(&self.broker).arrive(late_us);
+        locked(&self.broker).arrive(|publish| publish.sent_us < late_us);
         self.draw_for(STORE);
         if !self.chance(self.rates.store) {
             return;
@@ -572,13 +572,7 @@ fn set_up(machine: &mut Machine, stage: Stage) {
 /// The kinds of faults of one schedule.
 fn kinds(sink: SinkKind, random: &mut Random) -> Vec<FaultKind> {
     let theme = Theme::ALL[below(random, Theme::ALL.len() as u64) as usize];
-    let mut kinds = theme.faults();
-    kinds.retain(|kind| kind.happens_with(sink));
-    let count = 1 + below(random, 5) as usize;
-    while kinds.len() > count {
-        kinds.swap_remove(below(random, kinds.len() as u64) as usize);
-    }
-    kinds
+    some_of(theme.faults(), sink, 5, random)
 }
 
 fn below(random: &mut Random, bound: u64) -> u64 {

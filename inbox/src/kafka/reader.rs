@@ -197,19 +197,16 @@ impl Reader {
     }
 
     fn serve_rebalances(&mut self) {
-        loop {
-            let answered = match self.consumer.context().next() {
-                None => return,
-                Some(Rebalance::Assign(list)) => {
-                    // A rebalance that begins before this one is answered revokes nothing.
-                    self.release();
+        while let Some(rebalance) = self.consumer.context().next() {
+            // An assignment may follow another one: a rebalance that begins before the last one is answered
+            // revokes nothing.
+            self.release();
+            let answered = match rebalance {
+                Rebalance::Assign(list) => {
                     self.split_off(&list);
                     self.consumer.assign(&list)
                 }
-                Some(Rebalance::Revoke) => {
-                    self.release();
-                    self.consumer.unassign()
-                }
+                Rebalance::Revoke => self.consumer.unassign(),
             };
             if let Err(error) = answered {
                 let consumer = &self.settings.service;

@@ -3,7 +3,7 @@
 
 use super::scripts::Script;
 use super::{Act, Stage, Until};
-use crate::faults::FaultKind;
+use crate::faults::{FaultKind, some_of};
 use crate::options::SinkKind;
 
 /// The kinds of which a script has a few.
@@ -42,12 +42,8 @@ impl Script<'_> {
         let mut kinds = KINDS.to_vec();
         // What a client of Kafka has goes out before a relay that stood still can know.
         let stands_still = sink == SinkKind::Direct;
-        kinds
-            .retain(|kind| kind.happens_with(sink) && (*kind != FaultKind::Freeze || stands_still));
-        let count = 1 + self.below(3) as usize;
-        while kinds.len() > count {
-            kinds.swap_remove(self.below(kinds.len() as u64) as usize);
-        }
+        kinds.retain(|kind| *kind != FaultKind::Freeze || stands_still);
+        let kinds = some_of(kinds, sink, 3, self.random);
         for _ in 0..8 + self.below(12) {
             self.wait_somehow();
             self.combined_act(&kinds, stands_still);
@@ -69,12 +65,7 @@ impl Script<'_> {
         let who = self.any_relay();
         match self.below(18) {
             0..4 => self.commits(4),
-            4..6 => {
-                self.at_once(Act::Kill(who));
-                if self.below(4) > 0 {
-                    self.at_once(Act::EndSessions);
-                }
-            }
+            4..6 => self.kill(who),
             6..9 => self.at_once(Act::Start(who)),
             9 => self.at_once(Act::EndSessions),
             10 => self.lose_reports(),

@@ -49,6 +49,14 @@ impl Script<'_> {
         self.at_once(Act::Commits(commits));
     }
 
+    /// Kills a relay. The server mostly notices that at once.
+    pub(super) fn kill(&mut self, who: Who) {
+        self.at_once(Act::Kill(who));
+        if self.below(4) > 0 {
+            self.at_once(Act::EndSessions);
+        }
+    }
+
     /// Mends all, and starts both relays.
     pub(super) fn all_go_on(&mut self) {
         self.at_once(Act::LosesReports(false));

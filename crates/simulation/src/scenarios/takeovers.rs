@@ -66,10 +66,7 @@ impl Script<'_> {
             0..5 => self.commits(4),
             5..9 if *running.of(who) => {
                 *running.of(who) = false;
-                self.at_once(Act::Kill(who));
-                if self.below(4) > 0 {
-                    self.at_once(Act::EndSessions);
-                }
+                self.kill(who);
             }
             5..11 if !*running.of(who) => {
                 *running.of(who) = true;

@@ -174,7 +174,8 @@ impl World {
                 let relay = self.who(who);
                 self.starts_us[relay] = self.starts_us[relay].min(self.clock.us());
                 if self.processes[relay].is_none() {
-                    locked(&self.broker).flush_dead(relay);
+                    // What the last process has sent arrives before the next one sends.
+                    locked(&self.broker).arrive(|publish| publish.relay == relay);
                 }
             }
             Act::Pause(who) if self.happens(FaultKind::Freeze) => {
