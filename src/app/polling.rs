@@ -22,7 +22,8 @@ use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::live_claims::LiveClaims;
 use crate::polling::lock_wait;
-use crate::polling::maintenance::{self, Maintenance};
+use crate::polling::maintenance::Maintenance;
+use crate::polling::renewal;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::worker::{self, PollingShared};
@@ -123,7 +124,7 @@ async fn supervise(
     tasks.spawn(maintenance.run());
     // Dropped, and so ended, when everything is settled.
     let mut renewing = JoinSet::new();
-    renewing.spawn(maintenance::renew(shared));
+    renewing.spawn(renewal::renew(shared));
     let mut found = None;
     let outcome = loop {
         tokio::select! {

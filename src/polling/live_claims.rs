@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::batch::Verdicts;
+
 /// The claims by name. The worker that has made a claim writes its first verdicts, and may be slower than
 /// whoever writes the last one: both are waited for.
 #[derive(Debug, Default)]
@@ -14,20 +16,32 @@ struct LiveClaim {
     awaits_worker: bool,
     /// The last verdict is not written.
     awaits_last: bool,
-    /// Some rows have no verdict yet, and may be published.
-    is_undecided: bool,
+    /// How many rows have no verdict yet, and may be published. None until the rows of the claim are
+    /// known.
+    undecided: Option<usize>,
 }
 
 impl LiveClaims {
     /// Just before the claim is made, so that it is renewed from its first moment.
     pub(crate) fn begin(&self, claim: &str) {
-        let live = LiveClaim { awaits_worker: true, awaits_last: true, is_undecided: true };
+        let live = LiveClaim { awaits_worker: true, awaits_last: true, undecided: None };
         self.claims().insert(claim.to_owned(), live);
     }
 
-    /// Every row of the claim has its verdict: none of them will be published by this process.
-    pub(crate) fn mark_decided(&self, claim: &str) {
-        self.change(claim, |live| live.is_undecided = false);
+    /// The claim has so many rows.
+    pub(crate) fn fetched(&self, claim: &str, rows: usize) {
+        self.change(claim, |live| live.undecided = Some(rows));
+    }
+
+    /// These rows of the claim will not be published by this process any more. Before the verdicts are
+    /// written, so that the table never has fewer rows of the claim than are undecided here.
+    pub(crate) fn decide(&self, verdicts: &Verdicts) {
+        let Verdicts { claim, published, failed, noted: _, given_back, last } = verdicts;
+        let decided = published.len() + failed.len() + given_back.len();
+        self.change(claim, |live| {
+            let left = live.undecided.map(|rows| rows.saturating_sub(decided));
+            live.undecided = if *last { Some(0) } else { left };
+        });
     }
 
     /// No row of the claim is in progress.
@@ -64,7 +78,15 @@ impl LiveClaims {
     /// The claims of which this process may still publish rows.
     pub(crate) fn undecided(&self) -> Vec<String> {
         let claims = self.claims();
-        claims.iter().filter(|(_, it)| it.is_undecided).map(|(claim, _)| claim.clone()).collect()
+        let undecided = claims.iter().filter(|(_, it)| it.undecided != Some(0));
+        undecided.map(|(claim, _)| claim.clone()).collect()
+    }
+
+    /// How many rows of each claim are undecided, of claims whose rows are known.
+    pub(crate) fn undecided_rows(&self) -> BTreeMap<String, usize> {
+        let claims = self.claims();
+        let rows = claims.iter().filter_map(|(claim, it)| Some((claim.clone(), it.undecided?)));
+        rows.filter(|(_, rows)| *rows > 0).collect()
     }
 
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, LiveClaim>> {
@@ -74,6 +96,9 @@ impl LiveClaims {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::batch::FailedRow;
     use super::*;
 
     #[test]
@@ -91,7 +116,7 @@ mod tests {
         assert_eq!(claims.all(), ["c"]);
         // GIVEN verdicts of all rows that are yet to be written
         assert_eq!(claims.undecided(), ["c"]);
-        claims.mark_decided("c");
+        claims.decide(&Verdicts { last: true, ..Verdicts::of("c".to_owned()) });
         assert_eq!((claims.undecided(), claims.all()), (Vec::new(), vec!["c".to_owned()]));
         claims.worker_has_written("c", true);
         assert_eq!(claims.all(), Vec::<String>::new());
@@ -99,5 +124,33 @@ mod tests {
         claims.begin("d");
         claims.end("d");
         assert_eq!(claims.all(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_verdict_but_a_noted_one_decides_a_row() {
+        let claims = LiveClaims::default();
+        claims.begin("a");
+        // GIVEN a claim that is being made THEN no number of rows is expected of it
+        assert_eq!(claims.undecided_rows(), BTreeMap::new());
+        claims.fetched("a", 5);
+        let ids = |count: usize| vec![String::new(); count];
+        let row = FailedRow {
+            id: String::new(),
+            attempts: 1,
+            reason: String::new(),
+            wait: Duration::ZERO,
+        };
+        let noted = Verdicts { noted: vec![row.clone()], ..Verdicts::of("a".to_owned()) };
+        claims.decide(&noted);
+        assert_eq!(claims.undecided_rows(), BTreeMap::from([("a".to_owned(), 5)]));
+        claims.decide(&Verdicts {
+            published: ids(2),
+            failed: vec![row],
+            given_back: ids(1),
+            ..noted
+        });
+        assert_eq!(claims.undecided_rows(), BTreeMap::from([("a".to_owned(), 1)]));
+        claims.decide(&Verdicts { last: true, ..Verdicts::of("a".to_owned()) });
+        assert_eq!(claims.undecided_rows(), BTreeMap::new());
     }
 }

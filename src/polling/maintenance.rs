@@ -1,8 +1,6 @@
 //! Frees the rows of claims that are not renewed, settles rows that took longer than their claim,
-//! deletes old published rows, and measures the backlog. Claims are renewed over a connection of
-//! its own, so that nothing delays it.
+//! deletes old published rows, and measures the backlog.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -84,9 +82,7 @@ impl Maintenance {
                 biased;
                 late = self.late.recv() => match late {
                     Some(late) => {
-                        if late.last {
-                            self.shared.live.mark_decided(&late.claim);
-                        }
+                        self.shared.live.decide(&late);
                         *held = Some(late);
                     }
                     None => return Ok(false),
@@ -185,63 +181,6 @@ impl Chores {
     }
 }
 
-fn millis(span: Duration) -> i64 {
+pub(super) fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// Renews the claims of this process until the future is dropped.
-pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
-    let mut reconnect = Reconnect::new(&shared);
-    let quarter = shared.lease.interval();
-    // Claims that the lease has run out for: the loop has withdrawn their rows.
-    let mut lapsed = BTreeSet::new();
-    let mut is_locked = false;
-    loop {
-        let session = reconnect.session().await?;
-        let error = loop {
-            let (began, live) = (Instant::now(), shared.live.all());
-            if began >= shared.lease.until() {
-                lapsed = live.iter().cloned().collect();
-            }
-            match session.within(quarter, renew_once(&session, &shared, &live, &lapsed)).await {
-                Ok(0) => {
-                    shared.lease.renewed(began);
-                    reconnect.succeeded();
-                    is_locked = false;
-                }
-                Ok(rows) if !std::mem::replace(&mut is_locked, true) => {
-                    tracing::warn!(
-                        code = "polling.claims-locked",
-                        rows,
-                        "another transaction has locked rows of this process, whose claims cannot be renewed: it gives all its rows back if that lasts for half a lease"
-                    );
-                }
-                Ok(_) => {}
-                Err(error) => break error,
-            }
-            // The time of the answer belongs to the interval.
-            tokio::time::sleep_until((began + quarter).into()).await;
-        };
-        broke(&shared, &error)?;
-    }
-}
-
-/// Renews these claims. Returns how many rows that may still be published were locked for long, and can
-/// soon be another process's; not of claims that have lapsed.
-async fn renew_once(
-    session: &PollingSession,
-    shared: &PollingShared,
-    live: &[String],
-    lapsed: &BTreeSet<String>,
-) -> Result<i64, tokio_postgres::Error> {
-    if live.is_empty() {
-        return Ok(0);
-    }
-    let (client, quarter) = (session.client(), shared.lease.interval());
-    client.execute(&shared.statements.renew, &[&live, &millis(quarter)]).await?;
-    let mut held = shared.live.undecided();
-    held.retain(|claim| !lapsed.contains(claim));
-    // The renewal has passed over what is younger than a quarter of the lease.
-    let age = millis(quarter * 3 / 2);
-    client.query_one(&shared.statements.unrenewed, &[&held, &age]).await?.try_get(0)
 }

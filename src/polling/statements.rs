@@ -60,8 +60,9 @@ pub(crate) struct Statements {
     pub(crate) abandoned: String,
     /// Renews claims whose last renewal is too long ago. Parameters: claims, milliseconds.
     pub(crate) renew: String,
-    /// Counts the rows of claims whose last renewal is too long ago. Parameters as for the renewal.
-    pub(crate) unrenewed: String,
+    /// By claim how many rows it has, and how many of them whose last renewal is too long ago. Parameters
+    /// as for the renewal.
+    pub(crate) held: String,
     /// Frees the rows of claims that were not renewed. Parameter: the lease in ms.
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
@@ -112,7 +113,7 @@ impl Statements {
             given_back: writer.free(&format!("FROM {}", writer.mine_among(&writer.named()))),
             abandoned: writer.free(&format!("WHERE {}", writer.mine())),
             renew: writer.renew(),
-            unrenewed: writer.unrenewed(),
+            held: writer.held(),
             expire: writer.expire(),
             clean: writer.clean(),
             mark: writer.mark(),
@@ -384,14 +385,14 @@ impl StatementWriter<'_> {
         )
     }
 
-    fn unrenewed(&self) -> String {
+    fn held(&self) -> String {
         let table = &self.table;
         let WorkColumns { status, locked_at, locked_by, .. } = &self.names;
         let in_progress = &self.values.in_progress;
         format!(
-            "SELECT pg_catalog.count(*) FROM {table} WHERE {status} = {in_progress} \
-             AND {locked_by} = ANY ($1::pg_catalog.text[]) \
-             AND {locked_at} < pg_catalog.now() - $2::bigint * interval '1 ms'"
+            "SELECT {locked_by}::pg_catalog.text, pg_catalog.count(*), pg_catalog.count(*) \
+             FILTER (WHERE {locked_at} < pg_catalog.now() - $2::bigint * interval '1 ms') \
+             FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[]) GROUP BY 1"
         )
     }
 

@@ -16,6 +16,7 @@ use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
+use super::renewal::look_for_lost_rows;
 use super::session::{Claim, ClaimLimits, PollingSession};
 use super::settings::PollingSettings;
 use super::statements::Statements;
@@ -93,6 +94,20 @@ impl<'a> Reconnect<'a> {
         self.backoff.succeeded();
     }
 
+    /// Another server may be behind a new connection.
+    async fn looked(
+        &self,
+        opened: Result<PollingSession, ConnectError>,
+    ) -> Result<PollingSession, ConnectError> {
+        let (session, shared) = (opened?, self.shared);
+        let claims: Vec<String> = shared.live.undecided_rows().into_keys().collect();
+        if !claims.is_empty() {
+            let looking = look_for_lost_rows(&session, shared, &claims, shared.lease.length());
+            session.within(shared.lease.interval(), looking).await?;
+        }
+        Ok(session)
+    }
+
     /// The next session. Retries until there is one, or a fault that no retry mends.
     pub(crate) async fn session(&mut self) -> Result<PollingSession, Fault> {
         // The last session has broken, perhaps at once.
@@ -102,7 +117,7 @@ impl<'a> Reconnect<'a> {
         let PollingShared { source, polling, statements, .. } = self.shared;
         loop {
             let opening = PollingSession::open(&source.connection, statements, polling.lease);
-            let error = match opening.await {
+            let error = match self.looked(opening.await).await {
                 Ok(session) => return Ok(session),
                 Err(error) => error,
             };
@@ -185,10 +200,12 @@ async fn claim_and_settle(
             shared.live.end(&claim);
             continue;
         }
+        shared.live.fetched(&claim, claimed.rows.len());
         let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
         let is_last = verdicts.as_ref().is_none_or(|verdicts| verdicts.last);
-        if is_last {
-            shared.live.mark_decided(&claim);
+        match &verdicts {
+            Some(verdicts) => shared.live.decide(verdicts),
+            None => shared.live.decide(&Verdicts { last: true, ..Verdicts::of(claim.clone()) }),
         }
         let mut again = false;
         loop {

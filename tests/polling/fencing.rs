@@ -13,6 +13,8 @@ use crate::e2e::fencing::{EACH, KEYS, insert, stale, wait_nothing_in_flight};
 use crate::support::session::Session;
 use crate::support::{Fixture, LIMIT, metric, shared_postgres, shared_rabbitmq, start, until};
 
+const WITHDRAWN: &str = "rows of its claims may be another process's by now";
+
 /// A process with rows in hand, of which its broker has seen nothing.
 fn relay_with_rows(site: &Fixture, network: &Proxy, short: &RelayConfig) -> RelayProcess {
     let mut behind = short.clone();
@@ -45,7 +47,7 @@ fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_t
     let other = Session::open(&site.url).unwrap();
     let lock =
         "SELECT count(*) FROM (SELECT FROM outbox WHERE status = 'in_progress' FOR UPDATE) r";
-    let lapses = || first.tail(1_000).matches("its claims were not renewed in time").count();
+    let lapses = || first.tail(1_000).matches(WITHDRAWN).count();
     // GIVEN rows in hand, also those of a claim that was made after a lapse
     for round in 1..=2 {
         let before = lapses();
@@ -100,4 +102,56 @@ fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     drop(second);
     wait_settled(&site, LIMIT);
     assert!(first.is_running(), "{}", first.tail(20));
+}
+
+#[test]
+fn rows_that_a_new_primary_does_not_know_to_be_claimed_are_not_published_behind_the_next_process() {
+    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
+    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_lost"));
+    let long = config(&site, "lease = \"60s\"");
+    // GIVEN a process with rows in hand, of which its broker has seen nothing
+    let mut first = relay_with_rows(&site, &network, &long);
+    // WHEN the server behind its connections is one that has not received its claims
+    site.execute(
+        "UPDATE outbox SET status = 'pending', locked_at = NULL, locked_by = NULL
+         WHERE status = 'in_progress'",
+    );
+    site.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name LIKE 'walrelay%'",
+    );
+    // THEN it withdraws them
+    until("a withdrawal", LIMIT, || {
+        assert!(first.is_running());
+        first.tail(1_000).contains(WITHDRAWN).then_some(())
+    });
+    assert!(first.tail(1_000).contains("polling.claims-gone"), "{}", first.tail(30));
+    // WHEN another has taken them and published newer ones, and the first reaches the broker again
+    let mut second = start(long, "polling_lost_second");
+    second.wait_ready(LIMIT).unwrap();
+    insert(&site, 1 + 2 * EACH);
+    wait_settled(&site, LIMIT);
+    network.cut();
+    wait_nothing_in_flight(&first);
+    // THEN nothing of it stands behind them
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let records = site.reader().finish().swap_remove(0);
+    assert_eq!(stale(&truth, &records), (0, 0), "{}", first.tail(30));
+    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    verdict.assert_exact(verdict.duplicates);
+}
+
+#[test]
+fn a_stop_while_the_broker_is_silent_gives_the_rows_back_and_says_so() {
+    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
+    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_left"));
+    let mut config = config(&site, "lease = \"60s\"");
+    let more = config.extra.replace("[delivery]\n", "");
+    config.extra = format!("[delivery]\ndrain_timeout = \"2s\"\n{more}");
+    let mut relay = relay_with_rows(&site, &network, &config);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 1, "{}", relay.tail(20));
+    assert!(relay.tail(20).contains("stop.unsettled"), "{}", relay.tail(20));
+    let held = site.value("SELECT count(*) FROM outbox WHERE status = 'in_progress'");
+    assert_eq!(held, "0", "{}", relay.tail(20));
 }

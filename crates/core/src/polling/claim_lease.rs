@@ -66,11 +66,16 @@ impl ClaimLease {
         state.renewed_at = earlier(state.renewed_at, missed);
     }
 
+    /// Rows of the claims are gone: other processes may have them already.
+    pub fn lose(&self) {
+        self.state().lapses += 1;
+    }
+
     pub fn until(&self) -> Instant {
         self.state().renewed_at + self.length()
     }
 
-    /// How often a renewal came too late.
+    /// How often rows may have become another process's.
     pub fn lapses(&self) -> u64 {
         self.state().lapses
     }

@@ -138,7 +138,8 @@ fn a_batch_whose_claim_began_half_a_lease_ago_is_given_back() {
 }
 
 #[test]
-fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_its_clock_stood() {
+fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_its_clock_stood_or_rows_are_gone()
+ {
     type Case = fn(&Fixture) -> (Instant, Duration);
     let ended: Case = |it| (it.began + 4 * SECOND, Duration::ZERO);
     let suspended: Case = |it| (it.began + SECOND, 4 * SECOND);
@@ -146,7 +147,11 @@ fn rows_in_flight_are_withdrawn_once_the_lease_has_ended_or_lapsed_or_its_clock_
         it.lease.renewed(it.began + 4 * SECOND);
         (it.began + 5 * SECOND, Duration::ZERO)
     };
-    for withdrawn in [ended, suspended, lapsed] {
+    let lost: Case = |it| {
+        it.lease.lose();
+        (it.began + SECOND, Duration::ZERO)
+    };
+    for withdrawn in [ended, suspended, lapsed, lost] {
         let mut fixture = fixture();
         let began = fixture.began;
         fixture.pass("a", 1, began);

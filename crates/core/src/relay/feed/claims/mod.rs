@@ -199,7 +199,7 @@ impl Feed for ClaimFeed {
         }
         self.trusted_from = Some(now);
         self.gives_back = self.rows.unsettled() > 0;
-        self.gives_back.then(|| "its claims were not renewed in time".to_owned())
+        self.gives_back.then(|| "rows of its claims may be another process's by now".to_owned())
     }
 
     fn send_until(&self) -> Instant {
@@ -312,8 +312,14 @@ impl Feed for ClaimFeed {
         self.rows.failing > 0
     }
 
-    /// Releases the rows that have no verdict.
+    /// Releases the rows that have no verdict. Those that wait for another attempt are not published
+    /// twice, nor are those that the sink did not get.
     fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
+        let rows = &self.rows;
+        let unconfirmed = match &down.driver.sink {
+            Some(_) => rows.in_flight - rows.failing,
+            None => rows.unsettled(),
+        };
         // First the sink ends: it must not send a row of a key that another process claims next.
         down.driver.sink = None;
         let began = down.clock.now();
@@ -325,7 +331,7 @@ impl Feed for ClaimFeed {
             down.clock.sleep(Self::UNREADABLE_TICK);
             self.send_verdicts(down.clock.instant());
         }
-        0
+        unconfirmed
     }
 }
 
