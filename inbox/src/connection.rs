@@ -22,11 +22,6 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// Until then others wait for the messages that it was handling; by default that is two hours.
 const NOTICE_LOST_CLIENT: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; \
      SET tcp_keepalives_count = 3; SET tcp_user_timeout = 30000";
-/// A commit that is reported must last, or a message is acknowledged, or its copy published, and
-/// nothing knows of it: where sessions do not wait for the disk, this one does. Who waits for a
-/// standby as well, or for less of it, keeps that.
-const COMMIT_DURABLY: &str = "SELECT pg_catalog.set_config('synchronous_commit', 'on', false) \
-     WHERE pg_catalog.current_setting('synchronous_commit') = 'off'";
 /// A server that has vanished is noticed after these, within 30 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -142,7 +137,7 @@ impl Database {
                 OwnClient::driven(client, connection)
             }
         };
-        client.batch_execute(&format!("{NOTICE_LOST_CLIENT}; {COMMIT_DURABLY}")).await?;
+        client.batch_execute(NOTICE_LOST_CLIENT).await?;
         Ok(client)
     }
 }

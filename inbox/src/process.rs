@@ -193,8 +193,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         span: &MessageSpan,
     ) -> Result<Step, GivenUp> {
         let (mut losses, mut conflicts) = (0, 0);
+        // Why the message is not handled again.
+        let mut given_up = None;
         loop {
-            let interrupted = match self.attempt(message, token, span).await {
+            let interrupted = match self.attempt(message, token, span, given_up.clone()).await {
                 Ok(step) => return Ok(step),
                 Err(interrupted) => interrupted,
             };
@@ -206,12 +208,11 @@ impl<B: Broker, H: Handler> Processor<B, H> {
                 }
                 Interrupted::Conflict(Ok(step)) => return Ok(step),
                 Interrupted::Conflict(Err(outage)) | Interrupted::Outage(outage) => outage,
-                Interrupted::LostInHandler(Outage(reason)) if losses + 1 == LOSSES_MAX => {
-                    let reason = format!("each time the connection was lost: {reason}");
-                    return Ok(self.shared.failed(message, Failure::Transient, reason));
-                }
                 Interrupted::LostInHandler(outage) => {
                     losses += 1;
+                    let is_last = losses == LOSSES_MAX;
+                    given_up =
+                        is_last.then(|| format!("each time the connection was lost: {}", outage.0));
                     outage
                 }
             };
@@ -219,11 +220,13 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         }
     }
 
+    /// `given_up`: why it is only looked whether the message is processed.
     async fn attempt(
         &mut self,
         message: &mut Message,
         token: &B::Token,
         span: &MessageSpan,
+        given_up: Option<String>,
     ) -> Result<Step, Interrupted> {
         let Processor { shared, session, waiting, .. } = self;
         let store = waiting.answer(NO_ANSWER, message, token, session.store()).await??;
@@ -240,6 +243,10 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let step = match claim {
             Claim::First { attempts } => {
                 message.count_attempts(attempts.unwrap_or_default());
+                // The commit before, whose answer was lost, had no effect.
+                if let Some(reason) = given_up {
+                    return Ok(shared.failed(message, Failure::Transient, reason));
+                }
                 shared.handle(claimed, message, token, span, waiting).await?
             }
             Claim::Duplicate { has_row } => {

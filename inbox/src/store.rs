@@ -61,13 +61,17 @@ SELECT EXISTS (SELECT FROM fresh),
        (SELECT due_in FROM earlier)";
 
 /// `$7`: in how many seconds the copy is due. Returns nothing if another instance has settled the
-/// message meanwhile.
+/// message meanwhile. For `durable` see [`COMMIT`].
 const DEFER: &str = "
+WITH durable AS MATERIALIZED (
+    SELECT CASE pg_catalog.current_setting('synchronous_commit')
+        WHEN 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', true) END
+)
 INSERT INTO deferred_messages AS known
     (consumer, message_id, message_key, level, attempts, replays, due_at)
 SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int,
        now() + make_interval(secs => $7::float8)
-WHERE NOT EXISTS (
+FROM durable WHERE NOT EXISTS (
     SELECT FROM processed_messages
     WHERE consumer = $1 AND message_id = $2 AND coalesce(dead_replays >= $6, true))
 ON CONFLICT (consumer, message_id) DO UPDATE
@@ -87,13 +91,27 @@ const FORGET: &str = "
 DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3";
 
 const DEAD: &str = "
-WITH forgotten AS (
+WITH durable AS MATERIALIZED (
+    SELECT CASE pg_catalog.current_setting('synchronous_commit')
+        WHEN 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', true) END
+), forgotten AS (
     DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3
 )
-INSERT INTO processed_messages AS known (consumer, message_id, dead_replays) VALUES ($1, $2, $3)
+INSERT INTO processed_messages AS known (consumer, message_id, dead_replays)
+SELECT $1::text, $2::text, $3::int FROM durable
 ON CONFLICT (consumer, message_id) DO UPDATE
 SET dead_replays = excluded.dead_replays, processed_at = excluded.processed_at
 WHERE known.dead_replays < excluded.dead_replays";
+
+/// A commit that is reported must last, or a message is acknowledged, or its copy published, and nothing
+/// knows of it: where sessions do not wait for the disk, these transactions do. Another value, which
+/// waits for a standby as well, stays. It is set in each transaction, because a pooler may give each
+/// another session. COMMIT itself reports no error when a statement of the handler has failed, or has
+/// ended the transaction, and the handler did not say so; SAVEPOINT does.
+const COMMIT: &str = "SAVEPOINT inbox; \
+    SELECT pg_catalog.set_config('synchronous_commit', 'on', true) \
+    WHERE pg_catalog.current_setting('synchronous_commit') = 'off'; \
+    COMMIT";
 
 /// Keys up to this size are stored as they are.
 const KEY_BYTES_MAX: usize = 512;
@@ -229,10 +247,9 @@ impl Claimed<'_> {
         })
     }
 
-    /// The handler was successful: commits. COMMIT itself reports no error when a statement of the
-    /// handler has failed, or has ended the transaction, and the handler did not say so; SAVEPOINT does.
+    /// The handler was successful.
     pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.transaction.batch_execute("SAVEPOINT inbox; COMMIT").await?;
+        self.transaction.batch_execute(COMMIT).await?;
         // It is over, and a `Transaction` that is dropped would be rolled back.
         std::mem::forget(self.transaction);
         Ok(())

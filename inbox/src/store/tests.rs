@@ -3,8 +3,6 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::Settings;
-use crate::connection::Database;
 use crate::message::Received;
 use crate::testing;
 
@@ -216,15 +214,40 @@ async fn a_late_confirmation_does_not_count_for_a_further_replay() {
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
-async fn a_session_does_not_confirm_what_it_may_lose() {
-    // GIVEN a database whose sessions do not wait for the disk, and others
+async fn no_transaction_is_confirmed_that_may_be_lost() {
+    let mut store = store("durable").await;
+    // GIVEN triggers that write down how each transaction is committed
+    let triggers = ["processed_messages", "deferred_messages"].map(|table| {
+        format!(
+            "DROP TRIGGER IF EXISTS durable ON {table};
+             CREATE CONSTRAINT TRIGGER durable AFTER INSERT OR UPDATE ON {table}
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.consumer = 'durable')
+             EXECUTE FUNCTION note_durable();"
+        )
+    });
+    let noting = "
+        CREATE TABLE IF NOT EXISTS durable (used text);
+        CREATE OR REPLACE FUNCTION note_durable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO durable VALUES (current_setting('synchronous_commit'));
+            RETURN NULL;
+        END $$;";
+    store.client.batch_execute(&format!("{noting}{}", triggers.concat())).await.unwrap();
+    // GIVEN a session, perhaps another one of a pooler, that does not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
-        let url = format!("{}?options=-csynchronous_commit%3D{set}", testing::postgres_url());
-        // WHEN the inbox connects THEN a commit that is reported lasts
-        let database = Database::new(&Settings::new("durable", url)).unwrap();
-        let client = database.connect().await.unwrap();
-        let shown = client.query_one("SELECT current_setting('synchronous_commit')", &[]).await;
-        assert_eq!(shown.unwrap().get::<_, String>(0), used);
+        let prepared = format!("DELETE FROM durable; SET synchronous_commit = {set}");
+        store.client.batch_execute(&prepared).await.unwrap();
+        let message = |part: &str| message(&format!("{set}-{part}"), 0, 0);
+        // WHEN messages are handled, deferred, and given up
+        let handled = claim(&mut store, &message("handled"), true).await;
+        assert_eq!(handled, Claim::First { attempts: None });
+        assert_eq!(store.change(&message("later"), DEFER_FIRST).await.unwrap(), Some(1));
+        store.change(&message("later"), Change::Dead).await.unwrap();
+        // THEN a commit that is reported lasts, and the session stays as it is
+        let told =
+            "SELECT string_agg(used, ' '), current_setting('synchronous_commit') FROM durable";
+        let told = store.client.query_one(told, &[]).await.unwrap();
+        assert_eq!(told.get::<_, String>(0), [used; 3].join(" "));
+        assert_eq!(told.get::<_, String>(1), set);
     }
 }
 

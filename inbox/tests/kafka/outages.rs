@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Postgres, PostgresOptions, free_port};
 
 use super::fixture::{Fixture, settings, shared_kafka, source, start_kafka};
@@ -44,6 +45,29 @@ fn an_outage_of_postgres_counts_for_no_message() {
     let inbox = fixture.start();
     fixture.database.wait_handled(16);
     inbox.stop();
+}
+
+#[test]
+fn a_message_whose_last_commit_was_not_answered_is_no_dead_letter() {
+    // GIVEN a consumer without retry levels, and a handler that has ended its session twice
+    let network = Proxy::start(shared_postgres().port()).unwrap();
+    let fixture = Fixture::new("unanswered");
+    let direct = format!(":{}", shared_postgres().port());
+    let url = fixture.database.url.replace(&direct, &format!(":{}", network.port));
+    fixture.send("a", "a-1", "end 2");
+    let inbox = fixture.start_with(settings(&fixture.name, &url).levels([]), &Calls::new());
+    until("the last attempt", || (inbox.calls.at_gate() == 1).then_some(()));
+    // WHEN it commits, and the connection breaks before the answer
+    network.lose_answers();
+    inbox.calls.open_gate();
+    fixture.database.wait_handled(1);
+    network.cut();
+    // THEN the message is known to be processed
+    fixture.send("a", "a-2", "ok");
+    fixture.database.wait_handled(2);
+    inbox.stop();
+    assert_eq!(fixture.database.handled_of("a"), ["a-1", "a-2"]);
+    assert_eq!(fixture.dead_letters().len(), 0);
 }
 
 #[test]

@@ -10,9 +10,10 @@
 //! | `judge N` | fails so, with an error whose judgement panics |
 //! | `permanent`, `named` | fails for good |
 //! | `conflict N` | loses against another transaction in the first N calls |
+//! | `end N` | ends its session in the first N calls, and then waits for the gate |
 //! | `down`, `hold` | fails, or holds its lane, for as long as what it depends on is away |
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(crate) struct Call {
 pub(crate) struct Calls {
     calls: Mutex<Vec<Call>>,
     gate: Semaphore,
+    /// How many handlers have come to the gate.
+    at_gate: AtomicUsize,
     is_dependency_away: AtomicBool,
 }
 
@@ -38,6 +41,7 @@ impl Calls {
         Arc::new(Calls {
             calls: Mutex::default(),
             gate: Semaphore::new(0),
+            at_gate: AtomicUsize::new(0),
             is_dependency_away: AtomicBool::new(false),
         })
     }
@@ -48,6 +52,15 @@ impl Calls {
 
     pub(crate) fn of(&self, id: &str) -> Vec<Call> {
         self.all().into_iter().filter(|call| call.id == id).collect()
+    }
+
+    pub(crate) fn at_gate(&self) -> usize {
+        self.at_gate.load(Ordering::SeqCst)
+    }
+
+    async fn pass_gate(&self) {
+        self.at_gate.fetch_add(1, Ordering::SeqCst);
+        drop(self.gate.acquire().await);
     }
 
     pub(crate) fn open_gate(&self) {
@@ -118,7 +131,7 @@ impl Script {
         let is_away = self.0.is_dependency_away.load(Ordering::SeqCst);
         match what.as_str() {
             "slow" => tokio::time::sleep(Duration::from_millis(count.into())).await,
-            "gate" => drop(self.0.gate.acquire().await),
+            "gate" => self.0.pass_gate().await,
             "fail" if is_early => return Err(ScriptError::Passing),
             "panic" if is_early => panic!("as the message says"),
             "swallow" if is_early => {
@@ -129,6 +142,10 @@ impl Script {
                 let code = if count % 2 == 0 { "40001" } else { "40P01" };
                 transaction.batch_execute(&raise(code)).await?;
             }
+            "end" if self.0.of(message.id()).len() <= count as usize => {
+                transaction.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").await?;
+            }
+            "end" => self.0.pass_gate().await,
             "down" if is_away => return Err(ScriptError::Passing),
             "hold" if is_away => return Err(ScriptError::Away),
             "permanent" => return Err(ScriptError::Permanent),
