@@ -11,11 +11,12 @@ BEGIN
     PERFORM pg_advisory_xact_lock(8030605401);
 
     -- Messages that were handled, or are dead letters. The row of a handled one is written in the
-    -- transaction of the handler.
+    -- transaction of the handler. Ids are compared byte by byte: an index in the order of a language
+    -- breaks when the operating system changes that order, and repetitions would not be recognised.
     IF to_regclass(own || '.processed_messages') IS NULL THEN
         CREATE TABLE processed_messages (
-            consumer      text        NOT NULL,
-            message_id    text        NOT NULL,
+            consumer      text        COLLATE "C" NOT NULL,
+            message_id    text        COLLATE "C" NOT NULL,
             processed_at  timestamptz NOT NULL DEFAULT now(),
             -- NULL: it was handled. Otherwise it is a dead letter that had been replayed so often; only
             -- a further replay is handled.
@@ -33,8 +34,8 @@ BEGIN
     -- Messages that wait in a retry level. Later messages of their key are not handled before them.
     IF to_regclass(own || '.deferred_messages') IS NULL THEN
         CREATE TABLE deferred_messages (
-            consumer      text        NOT NULL,
-            message_id    text        NOT NULL,
+            consumer      text        COLLATE "C" NOT NULL,
+            message_id    text        COLLATE "C" NOT NULL,
             -- The key, or its beginning with a hash. NULL: the message has no key, and no order.
             message_key   bytea,
             -- The order within a key.

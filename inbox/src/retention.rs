@@ -1,6 +1,6 @@
 //! Removes old rows of `processed_messages`, in batches, so that no statement locks or writes much.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -30,10 +30,10 @@ const SILENCE: &str = "
 SELECT extract(epoch FROM now() - max(processed_at))::float8 FROM processed_messages
 WHERE consumer = $1 AND processed_at < now() - make_interval(secs => $2)";
 
-/// A process is young for so long, or for ten intervals, whichever is shorter. After a long outage the rows
-/// of messages that are delivered again may be old, and must be there still. So a young process counts the
-/// age of a row from the last message before it. It does remove rows, because it may never be older.
-const YOUNG_FOR: Duration = Duration::from_secs(10 * 60);
+/// The age of a row counts from the last message that was processed before so long, or before ten intervals
+/// if that is shorter: after a long outage the rows of messages that are delivered again may be old, and
+/// must be there still. Where messages come all the time, this adds so much to the age.
+const RECENT: Duration = Duration::from_secs(10 * 60);
 /// The first rows are removed at a random time within this, or within an interval if that is shorter:
 /// processes that start together do not all do it at once.
 const FIRST_WITHIN: Duration = Duration::from_secs(60);
@@ -60,11 +60,9 @@ impl Retention {
 
     pub(crate) async fn run(self) {
         let mut backoff = backoff();
-        let began = Instant::now();
         tokio::time::sleep(random_below(self.interval.min(FIRST_WITHIN))).await;
         loop {
-            let is_young = began.elapsed() < self.young_for();
-            match self.remove_old_rows(is_young).await {
+            match self.remove_old_rows().await {
                 Ok(()) => {
                     backoff.succeeded();
                     tokio::time::sleep(self.interval).await;
@@ -82,22 +80,14 @@ impl Retention {
         }
     }
 
-    fn young_for(&self) -> Duration {
-        self.interval.saturating_mul(10).min(YOUNG_FOR)
-    }
-
     /// On a connection that is open only meanwhile.
-    async fn remove_old_rows(&self, is_young: bool) -> Result<(), Outage> {
+    async fn remove_old_rows(&self) -> Result<(), Outage> {
         let client = in_time(self.database.connect()).await?;
-        let mut age = self.age.as_secs_f64();
-        if is_young {
-            let params: [&(dyn ToSql + Sync); 2] =
-                [&self.consumer, &self.young_for().as_secs_f64()];
-            match client.query_one(SILENCE, &params).await?.try_get::<_, Option<f64>>(0)? {
-                Some(silence) => age += silence,
-                None => return Ok(()),
-            }
-        }
+        let recent = self.interval.saturating_mul(10).min(RECENT).as_secs_f64();
+        let params: [&(dyn ToSql + Sync); 2] = [&self.consumer, &recent];
+        let silence = client.query_one(SILENCE, &params).await?.try_get::<_, Option<f64>>(0)?;
+        let Some(silence) = silence else { return Ok(()) };
+        let age = self.age.as_secs_f64() + silence;
         loop {
             let removed = self.remove_batch(&client, age).await?;
             if removed < u64::from(self.rows_max) {
@@ -115,6 +105,8 @@ impl Retention {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use tokio::net::TcpListener;
 
     use super::*;
@@ -138,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     #[ignore = "needs PostgreSQL: make test"]
-    async fn a_young_process_keeps_the_rows_of_messages_that_come_again_after_an_outage() {
+    async fn rows_of_messages_that_come_again_after_an_outage_are_kept() {
         let client = testing::client().await;
         let url = testing::postgres_url();
         let day = Duration::from_secs(24 * 60 * 60);
@@ -151,7 +143,7 @@ mod tests {
             rows.iter().map(|row| row.get(0)).collect::<Vec<String>>()
         };
         // GIVEN no row at all THEN there is nothing to remove
-        retention.remove_old_rows(true).await.unwrap();
+        retention.remove_old_rows().await.unwrap();
         // GIVEN rows from before an outage of eight days, and what was processed since
         let made = "INSERT INTO processed_messages (consumer, message_id, processed_at) VALUES
             ('away', 'a-before', now() - interval '15 days 1 hour'),
@@ -159,18 +151,15 @@ mod tests {
             ('away', 'c-last', now() - interval '8 days'),
             ('away', 'd-since', now() - interval '9 minutes')";
         client.batch_execute(made).await.unwrap();
-        // WHEN a young process removes rows THEN their age is counted from the beginning of the outage
-        retention.remove_old_rows(true).await.unwrap();
+        // WHEN rows are removed THEN their age is counted from the beginning of the outage
+        retention.remove_old_rows().await.unwrap();
         assert_eq!(rows().await, ["b-before", "c-last", "d-since"]);
-        // WHEN it is older, or messages have been processed for longer, THEN it is counted from now
+        // WHEN messages have been processed for longer THEN it is counted from them
         let later =
             "UPDATE processed_messages SET processed_at = processed_at - interval '2 minutes'
             WHERE message_id = 'd-since'";
         client.batch_execute(later).await.unwrap();
-        retention.remove_old_rows(true).await.unwrap();
+        retention.remove_old_rows().await.unwrap();
         assert_eq!(rows().await, ["d-since"]);
-        client.batch_execute(made.replace("d-since", "e-since").as_str()).await.unwrap();
-        retention.remove_old_rows(false).await.unwrap();
-        assert_eq!(rows().await, ["d-since", "e-since"]);
     }
 }
