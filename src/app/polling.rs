@@ -60,6 +60,7 @@ pub(super) fn run(
     let Some(statements) = prepared? else { return Ok(()) };
     let (batch_sender, batches) = sync_channel(polling.workers);
     let (late_sender, late) = mpsc::channel(LATE_MAX);
+    let (locked_sender, locked) = mpsc::unbounded_channel();
     let (stop_workers, stopped) = watch::channel(false);
     let shared = Arc::new(PollingShared {
         source: config.source.clone(),
@@ -76,6 +77,7 @@ pub(super) fn run(
         live: LiveClaims::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),
+        locked: locked_sender,
         stop: stopped,
     });
     let workers = Workers::new(Arc::clone(&shared), batches, late_sender);
@@ -85,6 +87,7 @@ pub(super) fn run(
     let maintenance = Maintenance {
         shared,
         late,
+        locked,
         metrics: Arc::clone(&context.metrics),
         handed_over: Box::new({
             let (handed_over, flags) = (Arc::clone(&handed_over), Arc::clone(&flags));

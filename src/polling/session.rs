@@ -17,6 +17,19 @@ use crate::source::sql::{self, Sql};
 /// A snapshot that was taken before the lock would not show the rows of the claim before.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
+/// What writes verdicts waits a second for rows that other sessions have locked.
+const BEGIN_VERDICTS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 1000";
+
+/// The outcome of writing the verdicts of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// They are written, but for so many rows that no longer belonged to the claim.
+    Written { lost: u64 },
+    /// Another session has locked some of the rows, and nothing is written: a row must not be settled
+    /// before an earlier one of its key.
+    RowsLocked,
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimLimits {
     /// Most rows that are examined.
@@ -189,36 +202,53 @@ impl PollingSession {
         .await
     }
 
-    /// Writes the verdicts of a claim in one transaction. Returns how many of the rows no longer
-    /// belonged to the claim.
-    pub(crate) async fn settle(&self, verdicts: &Verdicts) -> Result<u64, ConnectError> {
-        self.within(self.lease, self.write_verdicts(verdicts)).await
+    /// Writes the verdicts of a claim in one transaction.
+    pub(crate) async fn settle(&self, verdicts: &Verdicts) -> Result<Settled, ConnectError> {
+        if verdicts.is_empty() {
+            return Ok(Settled::Written { lost: 0 });
+        }
+        let writing = async {
+            match self.write_verdicts(verdicts).await {
+                Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                    Ok(Settled::RowsLocked)
+                }
+                written => written.map(|lost| Settled::Written { lost }),
+            }
+        };
+        self.within(self.lease, writing).await
     }
 
+    /// All statements are sent at once. Returns how many rows no longer belonged to the claim.
     async fn write_verdicts(&self, verdicts: &Verdicts) -> Result<u64, tokio_postgres::Error> {
         let Verdicts { claim, published, failed, noted, given_back, .. } = verdicts;
-        let sizes = [published.len(), given_back.len(), failed.len(), noted.len()];
-        let is_transaction = sizes.into_iter().filter(|rows| *rows > 0).count() > 1;
         let client = self.client();
-        if is_transaction {
-            client.batch_execute("BEGIN").await?;
-        }
-        let missed = |done: u64, of: usize| (of as u64).saturating_sub(done);
         // First the failures: a row may have been noted, and published since.
-        self.write(&self.noted, claim, noted).await?;
-        let mut lost = missed(self.write(&self.failed, claim, failed).await?, failed.len());
-        for (statement, ids) in [(&self.published, published), (&self.given_back, given_back)] {
-            if !ids.is_empty() {
-                lost += missed(client.execute(statement, &[&claim, ids]).await?, ids.len());
-            }
-        }
-        if is_transaction {
-            client.batch_execute("COMMIT").await?;
-        }
-        Ok(lost)
+        let ((), _, failures, publishes, releases, ()) = tokio::try_join!(
+            biased;
+            client.batch_execute(BEGIN_VERDICTS),
+            self.write_failures(&self.noted, claim, noted),
+            self.write_failures(&self.failed, claim, failed),
+            self.write(&self.published, claim, published),
+            self.write(&self.given_back, claim, given_back),
+            client.batch_execute("COMMIT"),
+        )?;
+        let rows = failed.len() + published.len() + given_back.len();
+        Ok((rows as u64).saturating_sub(failures + publishes + releases))
     }
 
     async fn write(
+        &self,
+        statement: &Statement,
+        claim: &str,
+        ids: &[String],
+    ) -> Result<u64, tokio_postgres::Error> {
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        self.client().execute(statement, &[&claim, &ids]).await
+    }
+
+    async fn write_failures(
         &self,
         statement: &Statement,
         claim: &str,

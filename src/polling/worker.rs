@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::batch::{Batch, Verdicts};
@@ -17,7 +19,7 @@ use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
 use super::renewal::look_for_lost_rows;
-use super::session::{Claim, ClaimLimits, PollingSession};
+use super::session::{Claim, ClaimLimits, PollingSession, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
@@ -61,6 +63,8 @@ pub(crate) struct PollingShared {
     pub(crate) claims: AtomicU64,
     /// Notified when rows were settled.
     pub(crate) settled: Notify,
+    /// Verdicts of claims whose rows other sessions have locked, to maintenance.
+    pub(crate) locked: UnboundedSender<Verdicts>,
     /// No more claims.
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -68,6 +72,11 @@ pub(crate) struct PollingShared {
 impl PollingShared {
     fn next_claim(&self) -> String {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Passes verdicts whose rows are locked to maintenance; returns them if it has ended.
+    fn put_aside(&self, verdicts: Verdicts) -> Option<Verdicts> {
+        self.locked.send(verdicts).err().map(|SendError(left)| left)
     }
 
     fn is_stopping(&self) -> bool {
@@ -202,27 +211,48 @@ async fn claim_and_settle(
         }
         shared.live.fetched(&claim, claimed.rows.len());
         let verdicts = hand_over(shared, &claim, claimed, claimed_at).await;
-        let is_last = verdicts.as_ref().is_none_or(|verdicts| verdicts.last);
         match &verdicts {
             Some(verdicts) => shared.live.decide(verdicts),
             None => shared.live.decide(&Verdicts { last: true, ..Verdicts::of(claim.clone()) }),
         }
-        let mut again = false;
-        loop {
-            let settled = match &verdicts {
-                None => session.abandon(&claim).await,
-                // If only the answer was lost, the rows are settled already.
-                Some(verdicts) => session.settle(verdicts).await.map(|lost| {
-                    warn_of_lost_rows(if again { 0 } else { lost });
-                }),
-            };
-            let Err(error) = settled else { break };
-            broke(shared, &error)?;
-            again = true;
-            session = reconnect.session().await?;
-        }
+        let is_last = write_answer(shared, &claim, verdicts, &mut session, reconnect).await?;
         shared.live.worker_has_written(&claim, is_last);
         shared.settled.notify_one();
+    }
+}
+
+/// Writes what the loop has answered; without an answer the claim is abandoned. Returns whether the claim
+/// has its last verdict. One whose rows are locked is left to maintenance.
+async fn write_answer(
+    shared: &PollingShared,
+    claim: &str,
+    mut verdicts: Option<Verdicts>,
+    session: &mut PollingSession,
+    reconnect: &mut Reconnect<'_>,
+) -> Result<bool, Fault> {
+    let mut again = false;
+    loop {
+        let settled = match &verdicts {
+            None => session.abandon(claim).await.map(|()| Settled::Written { lost: 0 }),
+            Some(verdicts) => session.settle(verdicts).await,
+        };
+        match settled {
+            Ok(Settled::Written { lost }) => {
+                // If only the answer was lost, the rows are settled already.
+                warn_of_lost_rows(if again { 0 } else { lost });
+                return Ok(verdicts.is_none_or(|verdicts| verdicts.last));
+            }
+            // Unless maintenance has ended.
+            Ok(Settled::RowsLocked) => match verdicts.and_then(|it| shared.put_aside(it)) {
+                Some(left) => verdicts = Some(left),
+                None => return Ok(false),
+            },
+            Err(error) => {
+                broke(shared, &error)?;
+                again = true;
+                *session = reconnect.session().await?;
+            }
+        }
     }
 }
 

@@ -73,6 +73,37 @@ fn rows_that_others_have_locked_are_given_back_before_another_process_can_have_t
 }
 
 #[test]
+fn a_locked_row_holds_up_its_claim_and_no_other() {
+    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
+    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_aside"));
+    let config = config(&site, "lease = \"60s\"\nworkers = 1\ninterval = \"20ms\"");
+    // GIVEN rows in hand, of which another session locks one
+    let first = relay_with_rows(&site, &network, &config);
+    let other = Session::open(&site.url).unwrap();
+    let lock = "SELECT count(*) FROM (SELECT FROM outbox WHERE status = 'in_progress' LIMIT 1 FOR UPDATE) r";
+    other.first_value(&format!("BEGIN; {lock}")).unwrap();
+    // WHEN the broker confirms them, and rows of other keys come
+    network.cut();
+    site.execute(
+        "insert into outbox select gen_random_uuid(), 'order', 'other' || seq, 'created',
+         jsonb_build_object('seq', seq) from generate_series(1, 20) seq",
+    );
+    // THEN the others are published
+    let left =
+        "select count(*) from outbox where aggregateid like 'other%' and status <> 'published'";
+    until("other keys", LIMIT, || (site.value(left) == "0").then_some(()));
+    // AND those of the claim are not free before the lock ends
+    assert_eq!(site.value("select count(*) from outbox where status = 'pending'"), "0");
+    assert_ne!(site.value("select count(*) from outbox where status = 'in_progress'"), "0");
+    other.first_value("COMMIT").unwrap();
+    wait_settled(&site, LIMIT);
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let records = site.reader().finish().swap_remove(0);
+    oracle::check(&truth, &records, &HashSet::new()).assert_exact(0);
+    drop(first);
+}
+
+#[test]
 fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     let network = Proxy::start(shared_rabbitmq().port()).unwrap();
     let site =
