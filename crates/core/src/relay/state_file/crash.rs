@@ -72,6 +72,15 @@ impl CrashGuard {
         }
     }
 
+    /// The event on which processes have died has its dead letter for good: if it comes again, somebody
+    /// wants it published.
+    pub fn forget_deaths(&mut self) {
+        if let Some(words) = &self.words {
+            words.store(DEATHS, 0);
+        }
+        (self.deadly, self.deadly_here) = (None, None);
+    }
+
     #[inline]
     pub fn release(&mut self) {
         if let Some(words) = &self.words {

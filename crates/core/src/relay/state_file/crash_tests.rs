@@ -43,6 +43,28 @@ fn an_event_that_three_processes_in_a_row_died_on_is_not_handed_over() {
 }
 
 #[test]
+fn an_event_whose_deaths_are_forgotten_is_handed_over_by_this_process_and_the_next() {
+    let place = MemoryFile::default();
+    for _ in 0..3 {
+        die(&place, 100, 2);
+    }
+    let mut process = place.process("1");
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(2), Some(3));
+    process.crash.release();
+    process.crash.forget_deaths();
+    assert_eq!(process.crash.take_in_hand(2), None);
+    process.crash.release();
+    drop(process);
+    die(&place, 100, 2);
+    die(&place, 100, 2);
+    die(&place, 100, 2);
+    let mut process = place.process("1");
+    process.crash.begin(lsn(100));
+    assert_eq!(process.crash.take_in_hand(2), Some(3));
+}
+
+#[test]
 fn a_death_on_another_event_begins_the_count_anew() {
     let place = MemoryFile::default();
     die(&place, 100, 2);

@@ -270,6 +270,9 @@ impl Feed for ClaimFeed {
 
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         self.send_verdicts(now);
+        if std::mem::take(&mut self.rows.has_given_up_deadly) {
+            down.admitter.state_file.crash.forget_deaths();
+        }
         let wanted = now < self.lease.until()
             && down.driver.sink.is_some()
             && down.driver.is_reachable()

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::clock::Moment;
 use crate::base::event::{Position, Sequence};
+use crate::dead_letter::writer::CLASS_CRASH;
 use crate::delivery::flight::{Attempts, Flight, FlightState};
 use crate::delivery::flights::NotInFlight;
 use crate::delivery::known::Fingerprint;
@@ -62,6 +63,8 @@ pub(super) struct ClaimedRows {
     pub(super) bytes: usize,
     /// Bytes that the rows hold here.
     pub(super) held_bytes: usize,
+    /// A row on which processes have died has its dead letter.
+    pub(super) has_given_up_deadly: bool,
 }
 
 impl ClaimedRows {
@@ -163,6 +166,8 @@ impl ClaimedRows {
         self.in_flight -= 1;
         self.failing -= usize::from(offered_at.is_none());
         self.bytes -= flight.bytes;
+        let cause = flight.dead_letter();
+        self.has_given_up_deadly |= cause.is_some_and(|cause| cause.class == CLASS_CRASH);
         let batch = self.batch_of(sequence).ok_or(NotInFlight(sequence))?;
         batch.left -= 1;
         match &flight.state {

@@ -52,6 +52,25 @@ fn dead_letter(rows: &mut ClaimedRows, sequence: Sequence, attempts: u32, reason
     rows.settle(sequence).unwrap();
 }
 
+#[test]
+fn a_row_on_which_processes_died_is_known_once_its_dead_letter_is_there() {
+    let mut rows = ClaimedRows::default();
+    rows.take(batch("a", &["1", "2"]), now());
+    offer_all(&mut rows, now());
+    dead_letter(&mut rows, 0, 3, "no");
+    assert!(!rows.has_given_up_deadly);
+    give_up(&mut rows, 1, 3, "the process has died on it");
+    let of_crash = |flight: &mut Flight| {
+        if let FlightState::DeadLetter(cause) = &mut flight.state {
+            cause.class = CLASS_CRASH.to_owned();
+        }
+    };
+    rows.update(1, of_crash).unwrap();
+    assert!(!rows.has_given_up_deadly);
+    rows.settle(1).unwrap();
+    assert!(rows.has_given_up_deadly);
+}
+
 fn offer_all(rows: &mut ClaimedRows, now: Moment) -> Vec<Sequence> {
     let mut offered = Vec::new();
     while let Some((sequence, ..)) = rows.next_queued() {
