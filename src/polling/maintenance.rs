@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::batch::Verdicts;
 use super::handover::HandoverState;
-use super::session::{PollingSession, Settled};
+use super::session::{PollingSession, Settled, millis};
 use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
 use crate::base::error::Fault;
 use crate::metrics::Metrics;
@@ -263,8 +263,4 @@ impl Chores {
         let next = self.expire.min(self.backlog);
         self.clean.map_or(next, |clean| next.min(clean))
     }
-}
-
-pub(super) fn millis(span: Duration) -> i64 {
-    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -18,13 +18,14 @@
 //!   claim has taken since is not touched.
 //! * P4 The rows of a claim that is not renewed are free after the lease, so a process that dies loses
 //!   nothing. One that could not renew them for half of it, or finds rows of them gone, publishes none
-//!   of them any more ([`claim_lease`], [`renewal`]).
+//!   of them any more ([`claim_lease`], [`lost_rows`]).
 
 pub(crate) mod admin_rows;
 pub mod batch;
 pub(crate) mod handover;
 pub(crate) mod live_claims;
 pub(crate) mod lock_wait;
+mod lost_rows;
 pub(crate) mod maintenance;
 #[cfg(test)]
 mod plan_tests;

@@ -17,7 +17,7 @@ use crate::source::sql::{self, Sql};
 /// A snapshot that was taken before the lock would not show the rows of the claim before.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// What writes verdicts waits a second for rows that other sessions have locked.
+/// Verdicts wait for a second for rows that other sessions have locked.
 const BEGIN_VERDICTS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 1000";
 
 /// The outcome of writing the verdicts of a claim.
@@ -262,10 +262,7 @@ impl PollingSession {
             rows.iter().map(|row| i32::try_from(row.attempts).unwrap_or(i32::MAX)).collect();
         // A text in Postgres cannot contain a zero byte.
         let reasons: Vec<String> = rows.iter().map(|row| row.reason.replace('\0', "")).collect();
-        let waits: Vec<i64> = rows
-            .iter()
-            .map(|row| i64::try_from(row.wait.as_millis()).unwrap_or(i64::MAX))
-            .collect();
+        let waits: Vec<i64> = rows.iter().map(|row| millis(row.wait)).collect();
         self.client().execute(statement, &[&claim, &ids, &attempts, &reasons, &waits]).await
     }
 }
@@ -279,4 +276,9 @@ async fn failing<T>(
 
 pub(super) fn unanswered() -> ConnectError {
     ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
+}
+
+/// As the statements take it.
+pub(super) fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }

@@ -18,7 +18,7 @@ use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
-use super::renewal::look_for_lost_rows;
+use super::lost_rows;
 use super::session::{Claim, ClaimLimits, PollingSession, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
@@ -108,11 +108,13 @@ impl<'a> Reconnect<'a> {
         &self,
         opened: Result<PollingSession, ConnectError>,
     ) -> Result<PollingSession, ConnectError> {
-        let (session, shared) = (opened?, self.shared);
-        let claims: Vec<String> = shared.live.undecided_rows().into_keys().collect();
+        let session = opened?;
+        let PollingShared { statements, live, lease, .. } = self.shared;
+        let claims: Vec<String> = live.undecided_rows().into_keys().collect();
         if !claims.is_empty() {
-            let looking = look_for_lost_rows(&session, shared, &claims, shared.lease.length());
-            session.within(shared.lease.interval(), looking).await?;
+            let length = lease.length();
+            let looking = lost_rows::look(&session, statements, live, lease, &claims, length);
+            session.within(lease.interval(), looking).await?;
         }
         Ok(session)
     }

@@ -6,7 +6,7 @@ use walrelay_harness::{Broker, BrokerKind};
 
 use super::fixture::{DeadLetterFixture, held};
 use crate::support::{
-    LIMIT, half_machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
+    LIMIT, half_machine, metric, name_on, on_both_brokers, shared_postgres, status, until, volume,
 };
 
 on_both_brokers!(a_broker_that_is_down_for_long_under_load_makes_no_dead_letter, both in soak);
@@ -98,6 +98,7 @@ fn poison_waits_for_a_dead_letter_topic_that_is_missing(kind: BrokerKind) {
     reader.wait_until(500, LIMIT);
     assert!(case.site.confirmed().unwrap() <= before_its_end);
     assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(0.0));
+    assert_eq!(status(&relay)["reason"]["code"], "dead_letter_unwritten");
     // WHEN the topic is back THEN it flows
     case.must(&["init"]);
     case.site.wait_confirmed(&mut relay, LIMIT);

@@ -60,3 +60,39 @@ fn a_living_relay_waits_for_the_promotion_and_goes_on() {
     let said = std::fs::read_to_string(relay.log_file()).unwrap();
     assert_eq!(said.matches("waiting for a primary").count(), 1, "{said}");
 }
+
+#[test]
+fn a_relay_whose_standby_is_down_waits_for_it() {
+    // GIVEN a failover slot, and a standby that must have all before it, and is down
+    let primary = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Fixture::new(&primary, shared_kafka(), "failover_wait");
+    site.execute("select pg_create_physical_replication_slot('standby')");
+    site.execute(&format!("select pg_drop_replication_slot('{}')", site.name));
+    site.execute(&format!(
+        "select pg_create_logical_replication_slot('{}', 'pgoutput', failover => true)",
+        site.name
+    ));
+    let config = site.config();
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
+    site.insert_event("key", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    site.execute("alter system set synchronized_standby_slots = 'standby'");
+    site.execute("select pg_reload_conf()");
+    // WHEN more is written THEN the relay says what Postgres waits for, and goes on
+    let pid = relay.pid();
+    let mut seq = 1;
+    until("the warning of postgres", LIMIT, || {
+        assert!(relay.is_running(), "{}", relay.tail(20));
+        seq += 1;
+        site.insert_event("key", seq);
+        let tail = relay.tail(100);
+        (tail.contains("source.notice") && tail.contains("synchronized_standby_slots"))
+            .then_some(())
+    });
+    // WHEN Postgres does not wait any more THEN all comes, in the same process
+    site.execute("alter system reset synchronized_standby_slots");
+    site.execute("select pg_reload_conf()");
+    let (verdict, _) = site.judge(&mut relay, reader);
+    verdict.assert_exact(0);
+    assert_eq!(relay.pid(), pid);
+}

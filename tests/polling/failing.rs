@@ -4,7 +4,7 @@ use walrelay_harness::BrokerKind;
 
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::{
-    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, until,
+    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, status, until,
 };
 
 fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
@@ -63,6 +63,33 @@ fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
     assert_eq!(bad.finish().swap_remove(0).len(), 1);
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+}
+
+#[test]
+fn a_dead_letter_that_cannot_be_written_holds_up_its_key_and_no_other() {
+    let site =
+        &polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_unwritten"));
+    let mut config = config(site, "interval = \"20ms\"");
+    config.topic = format!("{}.${{aggregatetype}}", site.name);
+    let name = &site.name;
+    let letters = format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
+    config.extra = format!("{QUICK}{}{letters}", config.extra.replace("[delivery]\n", ""));
+    site.command(&config, &["init", "--yes"]).wait().assert_done();
+    site.open_route(&format!("{}.good", site.name));
+    // GIVEN a relay whose dead-letter topic has gone, and a row that cannot be published
+    let relay = site.relay_with(config);
+    site.remove_dead_letters();
+    insert(site, "bad", "a", 1);
+    until("attempts to write the letter", LIMIT, || {
+        metric(&relay, "outbox_dlq_publish_failed_total").filter(|failed| *failed >= 2.0)
+    });
+    // WHEN rows of other keys come THEN they are published, and the reason is said
+    insert(site, "good", "b", 2);
+    insert(site, "good", "c", 3);
+    let good = "select count(*) from outbox where status = 'published'";
+    until("the other keys", LIMIT, || (site.value(good) == "2").then_some(()));
+    assert_eq!(status(&relay)["reason"]["code"], "dead_letter_unwritten");
+    assert_eq!(statuses(site), "in_progress 1, published 2");
 }
 
 on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back, rabbitmq in soak);

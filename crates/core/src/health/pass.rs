@@ -56,6 +56,8 @@ pub struct Pass {
     pub sink_reachable: bool,
     /// It is not, because the broker refuses the login.
     pub sink_login_refused: bool,
+    /// It counts as unreachable, because a dead letter cannot be written; other events are published.
+    pub dead_letter_unwritten: bool,
     pub hold: Option<IntakeHold>,
     /// For how long Postgres has been decoding without sending an event.
     pub decoding_for: Option<Duration>,

@@ -121,6 +121,16 @@ impl SinkDriver {
         !self.broken && self.outage.is_none()
     }
 
+    /// Whether events are published. They are, too, while a dead letter cannot be written.
+    pub fn takes_events(&self) -> bool {
+        self.is_reachable() || self.lacks_dead_letters_only()
+    }
+
+    /// Whether the outage is one of dead letters alone.
+    pub fn lacks_dead_letters_only(&self) -> bool {
+        !self.broken && self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only)
+    }
+
     /// Why events wait for the broker; empty when they do not.
     pub fn outage(&self) -> &str {
         self.outage.as_ref().map_or("", |outage| &outage.reason)

@@ -99,10 +99,19 @@ impl ServerError {
 
     /// The warning with which Postgres, from 18 on, skips changes for want of the publication.
     pub fn is_skipped_publication(&self) -> bool {
-        self.sqlstate == "55000" || self.routine == "LoadPublications"
+        self.sqlstate == "55000" && self.routine == "LoadPublications"
+    }
+
+    /// The walsender of a failover slot waits for a standby of `synchronized_standby_slots`. A warning, or
+    /// an error once the server shuts down.
+    pub fn is_wait_for_standby(&self) -> bool {
+        self.routine == "StandbySlotsHaveCaughtup"
     }
 
     pub fn kind(&self) -> ConnectErrorKind {
+        if self.is_wait_for_standby() {
+            return Retry;
+        }
         match self.sqlstate.as_str() {
             "55006" => Busy,
             // Admin shutdown, crash shutdown, cannot connect now.

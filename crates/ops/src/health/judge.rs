@@ -4,6 +4,7 @@ use super::Phase;
 use super::facts::Snapshot;
 use super::reason::StateReason;
 use super::wal_growth::WalGrowth;
+use crate::health::Pass;
 use crate::metrics::HealthState;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,9 +128,12 @@ fn against_readiness(
     // A relay that stops is said to stop, whatever keeps it.
     causes.extend(if ending { phase } else { stuck });
     causes.extend(if ending { stuck } else { phase });
-    let sink_down = facts.sink_down_since_ms.map(|since| match facts.pass.sink_login_refused {
-        true => StateReason::LoginRefused { by: "the broker", for_ms: age(since) },
-        false => StateReason::SinkDown(age(since)),
+    let sink_down = facts.sink_down_since_ms.map(|since| match &facts.pass {
+        Pass { sink_login_refused: true, .. } => {
+            StateReason::LoginRefused { by: "the broker", for_ms: age(since) }
+        }
+        Pass { dead_letter_unwritten: true, .. } => StateReason::DeadLetterUnwritten(age(since)),
+        _ => StateReason::SinkDown(age(since)),
     });
     causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
     causes.extend(silent_for(facts, now_ms, limits.stall_ms));

@@ -14,6 +14,8 @@ pub enum StateReason {
     NotStreaming(u64),
     WaitingForPrimary(u64),
     SinkDown(u64),
+    /// A dead letter cannot be written.
+    DeadLetterUnwritten(u64),
     /// A server has answered that user or password are wrong.
     LoginRefused {
         by: &'static str,
@@ -64,6 +66,7 @@ impl StateReason {
             StateReason::NotStreaming(_) => "not_streaming",
             StateReason::WaitingForPrimary(_) => "waiting_for_primary",
             StateReason::SinkDown(_) => "sink_down",
+            StateReason::DeadLetterUnwritten(_) => "dead_letter_unwritten",
             StateReason::LoginRefused { .. } => "login_refused",
             StateReason::BrokerSilent { .. } => "broker_silent",
             StateReason::DestinationSilent { .. } => "destination_silent",
@@ -128,6 +131,9 @@ impl fmt::Display for StateReason {
                 ("no primary", ms, ": the servers that answer are standbys")
             }
             StateReason::SinkDown(ms) => ("broker unreachable", ms, ""),
+            StateReason::DeadLetterUnwritten(ms) => {
+                ("a dead letter cannot be written", ms, ": its key waits, and other keys go on")
+            }
             StateReason::Unread { hold, for_ms } => {
                 let unread = match hold {
                     IntakeHold::TopicUnread => ": the end of a topic is still being read",

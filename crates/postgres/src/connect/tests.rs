@@ -77,6 +77,8 @@ fn every_sqlstate_has_its_kind() {
     ] {
         assert_eq!(kind(fatal), ConnectErrorKind::Fatal, "{fatal}");
     }
+    let standby = refusal("55000", "StandbySlotsHaveCaughtup", "");
+    assert_eq!(standby.kind(), ConnectErrorKind::Retry);
     let why = || "why".to_owned();
     let refused = at("h", ConnectCause::Io(why()));
     assert_eq!(refused.kind(), ConnectErrorKind::Retry);

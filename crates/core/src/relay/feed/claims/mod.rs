@@ -275,7 +275,7 @@ impl Feed for ClaimFeed {
         }
         let wanted = now < self.lease.until()
             && down.driver.sink.is_some()
-            && down.driver.is_reachable()
+            && down.driver.takes_events()
             && down.policy.gate.admits()
             && !self.closed
             && self.waiting.is_empty()

@@ -78,6 +78,8 @@ pub struct Replication {
     /// The signature of this process.
     signature: Signature,
     source: SourceSettings,
+    /// The last warning since which no WAL has come: a walsender that waits repeats it.
+    last_notice: String,
 }
 
 impl Replication {
@@ -100,6 +102,7 @@ impl Replication {
             untraced: None,
             signature,
             source: source.clone(),
+            last_notice: String::new(),
         })
     }
 
@@ -258,6 +261,7 @@ impl Replication {
             }
             Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
                 self.progress.on_wal(wal_end);
+                self.last_notice.clear();
                 let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
                 return self.message(message, admission);
             }
@@ -265,7 +269,10 @@ impl Replication {
                 if notice.is_skipped_publication() {
                     return Err(publication_gap(&self.source, &notice.to_string()));
                 }
-                tracing::info!(notice = notice.message, "a notice from postgres");
+                if self.last_notice != notice.message {
+                    tracing::warn!(code = "source.notice", notice = %notice, "a warning from postgres");
+                    self.last_notice = notice.message;
+                }
             }
             Packet::Other => {}
         }
