@@ -8,7 +8,9 @@ use tokio_postgres::{Client, Error};
 
 use super::emit::EmitFunction;
 use super::facts::{RoleFacts, ServerFacts, SourceFacts};
-use super::faults::{query_fault, slot_refused, table_problem, without_filters};
+use super::faults::{
+    publication_problem, query_fault, slot_refused, table_problem, without_filters,
+};
 use super::publication::{ORDER_DEFINITION, TableFacts, add_order_sql, add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
@@ -105,7 +107,7 @@ pub fn plan(
         let what = format!("make function outbox.emit for {table}");
         steps.push(InitStep::new(FUNCTION_MAKER, what, sql));
     }
-    steps.extend(publication_steps(facts, settings));
+    steps.extend(publication_steps(facts, settings)?);
     if facts.slot.is_none() {
         let what = format!("make slot {} (waits for open transactions to end)", settings.slot);
         steps.push(InitStep::new(SLOT_MAKER, what, slot::create_if_missing_sql(&settings.slot)));
@@ -136,11 +138,14 @@ pub fn close_messages_sql(server: &ServerFacts) -> Option<String> {
     })
 }
 
-fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<InitStep> {
+fn publication_steps(
+    facts: &SourceFacts,
+    settings: &SourceSettings,
+) -> Result<Vec<InitStep>, Fault> {
     let name = &settings.publication;
     let Some(publication) = &facts.published.publication else {
         let what = format!("make publication {name}: inserts only");
-        return vec![InitStep::new(PUBLISHER, what, create_sql(settings))];
+        return Ok(vec![InitStep::new(PUBLISHER, what, create_sql(settings))]);
     };
     // To a publication of all tables none can be added: what it leaves out is reported by the doctor.
     let absent = |(table, _): &(&TableFacts, &OutboxTable)| {
@@ -151,7 +156,34 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
         let what = format!("add {} to publication {name}", table.shown());
         InitStep::new(PUBLISHER, what, add_table_sql(name, outbox))
     };
-    facts.published.tables.iter().zip(&settings.outboxes).filter(absent).map(add).collect()
+    let tables = facts.published.tables.iter().zip(&settings.outboxes);
+    let absent: Vec<_> = tables.filter(absent).collect();
+    if publication.update || publication.delete {
+        let is_refused = |(table, outbox): &&(&TableFacts, &OutboxTable)| {
+            outbox.filter.is_some() || table.identifies_rows == Some(false)
+        };
+        if let Some((table, outbox)) = absent.iter().find(is_refused) {
+            return Err(changes_refused(name, table, outbox));
+        }
+    }
+    Ok(absent.into_iter().map(add).collect())
+}
+
+/// The application's own UPDATE and DELETE would fail as soon as the table is added.
+fn changes_refused(publication: &str, table: &TableFacts, outbox: &OutboxTable) -> Fault {
+    let shown = table.shown();
+    let why = match outbox.filter {
+        Some(_) => "its row filter may have columns outside of the replica identity",
+        None => "it has no primary key or other replica identity",
+    };
+    publication_problem(
+        "publication.operations",
+        format!(
+            "publication {publication} also publishes UPDATE or DELETE: with table {shown} in it, Postgres would refuse both to the \
+             application, because {why}"
+        ),
+        format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_ident(publication)),
+    )
 }
 
 /// The shipped outbox table under the configured names.

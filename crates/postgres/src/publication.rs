@@ -239,6 +239,14 @@ SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.sch
         AND (u.relkind = 'r' OR u.oid = c.oid)
       JOIN pg_catalog.pg_namespace un ON un.oid = u.relnamespace),
   'is_partition', coalesce(c.relispartition, false),
+  'identifies_rows', CASE WHEN c.relreplident = 'f' THEN true WHEN c.relreplident = 'n' THEN false
+      WHEN c.oid IS NOT NULL THEN EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
+        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END) END,
+  'inheriting', (SELECT coalesce(pg_catalog.json_agg(k.name), '[]') FROM (
+      SELECT hn.nspname || '.' || h.relname AS name FROM pg_catalog.pg_inherits i
+      JOIN pg_catalog.pg_class h ON h.oid = i.inhrelid AND NOT h.relispartition
+      JOIN pg_catalog.pg_namespace hn ON hn.oid = h.relnamespace
+      WHERE i.inhparent = c.oid ORDER BY 1 LIMIT 10) k),
   'has_update_trigger', EXISTS (SELECT FROM pg_catalog.pg_trigger t
       WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A')
       AND t.tgtype & 19 = 19),

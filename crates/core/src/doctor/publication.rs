@@ -80,7 +80,8 @@ fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
             "publication.operations",
             format!(
                 "publication {name} also publishes {}, which are counted and ignored; UPDATE and \
-                 DELETE then fail in the application on a table without primary key: {mend}",
+                 DELETE then fail in the application on a table without primary key, and with a row filter an UPDATE \
+                 that makes a row match is published like an INSERT: {mend}",
                 others.join(", ")
             ),
         ));

@@ -24,6 +24,7 @@ pub fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
             let text = format!("table {} has the columns it needs", table.shown());
             let mut found = vec![Finding::ok("table", text)];
             found.extend(moved_rows(table));
+            found.extend(inherited_rows(table, outboxes));
             found.extend(without_order(table, outbox));
             return found;
         }
@@ -85,6 +86,23 @@ fn moved_rows(table: &TableFacts) -> Option<Finding> {
             table.shown()
         );
         Finding::warn("table.updatable", text)
+    })
+}
+
+/// Postgres publishes the rows of a table that inherits under the name of that table.
+fn inherited_rows(table: &TableFacts, outboxes: &[OutboxTable]) -> Option<Finding> {
+    let is_outbox =
+        |name: &&String| outboxes.iter().any(|outbox| outbox.to_string() == name.as_str());
+    let others: Vec<&str> =
+        table.inheriting.iter().filter(|name| !is_outbox(name)).map(String::as_str).collect();
+    (!others.is_empty()).then(|| {
+        let text = format!(
+            "rows that are inserted into {}, which inherit from table {}, are no events: only its own rows and those of partitions \
+             are; if they should be, write [[source.outbox]] for each, add it to the publication, or make partitions of them",
+            others.join(", "),
+            table.shown()
+        );
+        Finding::warn("table.inherited", text)
     })
 }
 

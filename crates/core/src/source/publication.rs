@@ -178,6 +178,13 @@ pub struct TableFacts {
     #[serde(default)]
     pub unlogged: Vec<(String, String)>,
     pub is_partition: bool,
+    /// An UPDATE or DELETE says which row it was: Postgres refuses both to applications where they are
+    /// published and it does not.
+    #[serde(default)]
+    pub identifies_rows: Option<bool>,
+    /// Tables that inherit from it and are no partitions.
+    #[serde(default)]
+    pub inheriting: Vec<String>,
     /// A trigger sees each row before an UPDATE, and may forbid it.
     pub has_update_trigger: bool,
     /// Object id of its row in `pg_publication_rel`, when the publication lists it.

@@ -290,3 +290,43 @@ fn a_table_of_a_library_is_left_to_the_library() {
     assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
     assert_eq!(fault.what, "outbox table public.outbox does not exist, and marten makes it");
 }
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn no_table_is_added_whose_updates_would_be_refused() {
+    let (client, settings) = testing::logical().database("init_refused").await;
+    testing::prepare(&client, &settings).await;
+    // GIVEN a publication of all operations without the outbox, which has no primary key
+    let publication = &settings.publication;
+    let sql = format!(
+        "DROP PUBLICATION {publication}; CREATE PUBLICATION {publication};
+         ALTER TABLE outbox DROP CONSTRAINT outbox_pkey"
+    );
+    client.batch_execute(&sql).await.unwrap();
+    let refused = async |settings: &SourceSettings| {
+        let facts = inspect(&client, settings).await.unwrap().facts;
+        let fault = plan(&facts, settings, &facts.role, None).unwrap_err();
+        assert_eq!(fault.code, "publication.operations");
+        assert!(fault.mend.contains("SET (publish = 'insert')"), "{fault}");
+    };
+    refused(&settings).await;
+    // WHEN it says which rows its updates are of THEN it is added, unless it has a row filter
+    client.batch_execute("ALTER TABLE outbox REPLICA IDENTITY FULL").await.unwrap();
+    let added = format!("add public.outbox to publication {publication}");
+    assert_eq!(whats(&planned(&client, &settings).await), [added.as_str()]);
+    let mut filtered = settings.clone();
+    filtered.outboxes[0].filter = Some("type <> 'x'".into());
+    refused(&filtered).await;
+    // WHEN the publication has inserts only THEN it is added with its filter
+    let mended = format!("ALTER PUBLICATION {publication} SET (publish = 'insert')");
+    client.batch_execute(&mended).await.unwrap();
+    assert_eq!(whats(&planned(&client, &filtered).await), [added.as_str()]);
+    // AND a table that inherits is pointed out
+    let told = async || {
+        let findings = inspect(&client, &settings).await.unwrap().findings;
+        findings.into_iter().find(|finding| finding.topic == "table.inherited")
+    };
+    assert_eq!(told().await, None);
+    client.batch_execute("CREATE TABLE outbox_2026 () INHERITS (outbox)").await.unwrap();
+    assert!(told().await.unwrap().text.contains("public.outbox_2026"));
+}
