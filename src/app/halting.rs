@@ -68,6 +68,10 @@ impl<'a> Idle<'a> {
         recorder.note(&stop.what);
         facts.set_stop(Some(stop));
         context.metrics.set_halted();
+        // The preflight has found it, and the watch may not have seen it.
+        if fault.code == "slot.lost" {
+            context.metrics.set_wal_status("lost");
+        }
         let signals = &mut self.signals;
         let goes_on = self.runtime.block_on(async {
             loop {

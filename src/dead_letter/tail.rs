@@ -186,7 +186,10 @@ impl TailThread {
         loop {
             match reader.next(TICK)? {
                 LogRead::Entry(record) => {
-                    self.mended();
+                    // A reading that does not come to the end mends nothing.
+                    if self.state.open().is_some() {
+                        self.mended();
+                    }
                     self.state.read(&record, unix_now_us(), &mut events);
                 }
                 LogRead::Nothing => {}

@@ -17,6 +17,18 @@ use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
 struct FailingLog {
     settings: MemoryBroker,
     faults: Mutex<Vec<Fault>>,
+    /// Each reading ends after its first record.
+    breaks: AtomicBool,
+}
+
+/// A log that cannot be read behind its first record.
+struct BrokenLog(Option<Box<dyn DeadLetterLog>>);
+
+impl DeadLetterLog for BrokenLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
+        let broken = || fault("sink.unreachable").passing();
+        self.0.take().ok_or_else(broken)?.next(patience)
+    }
 }
 
 impl Broker for FailingLog {
@@ -43,7 +55,11 @@ impl Broker for FailingLog {
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         match self.faults.lock().unwrap().pop() {
             Some(fault) => Err(fault),
-            None => self.settings.log(dead_letters, from),
+            None => {
+                let log = self.settings.log(dead_letters, from)?;
+                let breaks = self.breaks.load(Ordering::Relaxed);
+                Ok(if breaks { Box::new(BrokenLog(Some(log))) } else { log })
+            }
         }
     }
 }
@@ -57,7 +73,11 @@ struct TailFixture {
 fn fixture(faults: Vec<Fault>) -> TailFixture {
     let settings = MemoryBroker::default();
     TailFixture {
-        broker: Arc::new(FailingLog { settings, faults: Mutex::new(faults) }),
+        broker: Arc::new(FailingLog {
+            settings,
+            faults: Mutex::new(faults),
+            breaks: AtomicBool::new(false),
+        }),
         requests: ReadRequests::default(),
         metrics: Arc::new(Metrics::new()),
     }
@@ -226,6 +246,23 @@ fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
     thread.mended();
     thread.set_gauges();
     assert_eq!(fixture.metrics.dlq_depth.get(), 0.0);
+}
+
+#[test]
+fn a_reading_that_breaks_off_again_and_again_mends_nothing() {
+    let fixture = fixture(Vec::new());
+    fixture.write(2);
+    fixture.broker.breaks.store(true, Ordering::Relaxed);
+    let (news, _heard) = mpsc::sync_channel(8);
+    let mut thread = TailThread::new(fixture.parts(news), Arc::default());
+    let away = fault("sink.unreachable").passing();
+    let since = Instant::now().checked_sub(STALE_AFTER).unwrap();
+    // GIVEN a topic that cannot be read WHEN the next reading has some records and breaks off
+    thread.trouble = Some(ReadTrouble { since, is_logged: false, fault: away });
+    assert!(matches!(thread.read(), Err(Some(_))));
+    // THEN nobody knows what the topic has
+    thread.set_gauges();
+    assert!(fixture.metrics.dlq_depth.get().is_nan());
 }
 
 #[test]

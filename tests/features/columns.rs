@@ -124,6 +124,11 @@ fn a_generated_column_plays_a_part_where_the_publication_sends_it() {
     // GIVEN a key that is computed, and not sent
     let words = ["aggregateid is generated and is not sent"];
     scene.walrelay(&["run"]).assert_fault(4, "publication.generated-column", &words);
+    // AND a type that is computed, which an event can do without
+    scene.sql("ALTER TABLE outbox DROP COLUMN type; ALTER TABLE outbox ADD COLUMN type text GENERATED ALWAYS AS ('t' || number) STORED");
+    let told = scene.walrelay(&["check"]);
+    told.assert_says(&["does not send type of public.outbox"]);
+    scene.sql("ALTER TABLE outbox DROP COLUMN type; ALTER TABLE outbox ADD COLUMN type text");
     // WHEN the publication sends what is stored
     scene.sql("ALTER PUBLICATION walrelay SET (publish_generated_columns = stored)");
     scene.make_slot();

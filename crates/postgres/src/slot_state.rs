@@ -52,7 +52,10 @@ pub struct SlotFacts {
     pub catalog_xmin: Option<u32>,
     /// Since 17, like `synced`.
     failover: Option<bool>,
+    /// It stays true where the standby that has synchronized it is promoted, and means nothing there.
     synced: Option<bool>,
+    #[serde(default)]
+    in_recovery: bool,
     /// Why a standby has not synchronized it the last time; the outer one is absent before 19.
     #[serde(default, deserialize_with = "present")]
     slotsync_skip_reason: Option<Option<String>>,
@@ -76,7 +79,8 @@ impl SlotFacts {
     /// The effect of the time without a reader on the slot; none where that is without limit, as it
     /// is for a slot that a standby synchronizes.
     pub fn idle_timeout(&self) -> Option<IdleTimeout> {
-        let applies = !self.is_lost() && self.synced != Some(true);
+        let is_synchronized = self.in_recovery && self.synced == Some(true);
+        let applies = !self.is_lost() && !is_synchronized;
         let timeout = self.idle_timeout_ms.filter(|ms| *ms > 0 && applies);
         let idle = self.idle_ms.map(Duration::from_millis);
         timeout.map(|ms| IdleTimeout { timeout: Duration::from_millis(ms), idle })
@@ -84,7 +88,7 @@ impl SlotFacts {
 
     /// Why it is not on this standby as it is on the primary.
     pub fn slotsync_skip_reason(&self) -> Option<&str> {
-        self.slotsync_skip_reason.as_ref()?.as_deref()
+        self.slotsync_skip_reason.as_ref().filter(|_| self.in_recovery)?.as_deref()
     }
 
     /// Why Postgres invalidated it; before 17, removed WAL is the only reason.
@@ -203,6 +207,7 @@ pg_catalog.json_build_object(
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
   'database', pg_catalog.current_database(),
   'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) || pg_catalog.jsonb_build_object(
+      'in_recovery', pg_catalog.pg_is_in_recovery(),
       'idle_timeout_ms', (extract(epoch FROM pg_catalog.current_setting('idle_replication_slot_timeout', true)
           ::pg_catalog.interval) * 1000)::pg_catalog.int8,
       'idle_ms', CASE WHEN pg_catalog.to_jsonb(s) ->> 'inactive_since' IS NOT NULL

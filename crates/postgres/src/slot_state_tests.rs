@@ -69,8 +69,11 @@ async fn the_idle_timeout_does_not_apply_to_a_synchronized_slot() {
     let mut slot = slot_state(&client, "slot_synced").await.unwrap().slot.unwrap();
     (slot.idle_timeout_ms, slot.idle_ms, slot.synced) = (Some(60_000), Some(1), Some(false));
     assert!(slot.idle_timeout().is_some());
-    slot.synced = Some(true);
+    (slot.synced, slot.in_recovery) = (Some(true), true);
     assert_eq!(slot.idle_timeout(), None);
+    // WHEN the standby is promoted THEN it applies, though the slot still says that it was synchronized
+    slot.in_recovery = false;
+    assert!(slot.idle_timeout().is_some());
 }
 
 #[test]

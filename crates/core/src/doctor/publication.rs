@@ -7,7 +7,7 @@
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, is_sound};
-use crate::outbox::settings::OutboxTable;
+use crate::outbox::settings::{OutboxTable, Preset};
 use crate::source::faults::{publication_missing, publication_problem, without_filters};
 use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
@@ -151,6 +151,7 @@ impl CoveredTable<'_> {
         findings.extend(filtered.map(Finding::fail));
         let needed = outbox.needed_columns();
         findings.extend(self.not_sent(&entries, &needed, server_version).map(Finding::fail));
+        findings.extend(self.not_sent_optional(&entries, &needed, server_version));
         findings
     }
 
@@ -249,16 +250,49 @@ impl CoveredTable<'_> {
         format!("BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; {add} COMMIT;")
     }
 
+    /// Every entry has the column.
+    fn is_listed(&self, entries: &[&PublishedTable], column: &ColumnFacts) -> bool {
+        let lists = |columns: &Vec<String>| columns.contains(&column.name);
+        entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists))
+    }
+
+    /// Columns of an event that needs them no more than if the table had none.
+    fn not_sent_optional(
+        &self,
+        entries: &[&PublishedTable],
+        needed: &[&str],
+        server_version: u32,
+    ) -> Option<Finding> {
+        let CoveredTable { name, table, outbox, .. } = self;
+        let columns =
+            [&outbox.columns.event_type, &outbox.columns.headers, &outbox.columns.traceparent];
+        let is_used = outbox.route.preset == Preset::Walrelay;
+        let optional =
+            columns.into_iter().filter(|name| is_used && !needed.contains(&name.as_str()));
+        let is_sent = |column: &&ColumnFacts| {
+            self.is_listed(entries, column)
+                && (!column.generated || server_version >= SENDS_GENERATED_COLUMNS)
+        };
+        let present = optional.filter_map(|name| table.column(name));
+        let left_out: Vec<&str> =
+            present.filter(|column| !is_sent(column)).map(|column| column.name.as_str()).collect();
+        (!left_out.is_empty()).then(|| {
+            let text = format!(
+                "publication {name} does not send {} of {}: events are published without",
+                left_out.join(", "),
+                table.shown()
+            );
+            Finding::warn("publication.columns", text)
+        })
+    }
+
     fn not_sent(
         &self,
         entries: &[&PublishedTable],
         needed: &[&str],
         server_version: u32,
     ) -> Option<Fault> {
-        let listed = |column: &ColumnFacts| {
-            let lists = |columns: &Vec<String>| columns.contains(&column.name);
-            entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists))
-        };
+        let listed = |column: &ColumnFacts| self.is_listed(entries, column);
         let computed = |column: &ColumnFacts| {
             column.generated && (server_version < SENDS_GENERATED_COLUMNS || !listed(column))
         };

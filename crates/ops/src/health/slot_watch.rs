@@ -222,7 +222,8 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     watch.facts.set_idle_timeout(slot.idle_timeout(), watch.now_ms());
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
-    let behind = |lsn: Lsn| state.current_lsn.bytes_since(lsn) as f64;
+    // A relay that has read nothing yet, or stands by, is not behind the slot.
+    let behind = |lsn: Lsn| state.current_lsn.bytes_since(lsn.max(slot.confirmed_flush)) as f64;
     metrics.slot_lag_bytes.at(Point::Received).set(behind(facts.received_lsn));
     metrics.slot_lag_bytes.at(Point::Sent).set(behind(facts.sent_lsn));
     metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(slot.confirmed_flush));
@@ -271,8 +272,14 @@ const LOOKS_MAX: usize = 2048;
 
 impl LagAge {
     fn observe(&mut self, current: Lsn, confirmed: Lsn, now: Instant) -> Duration {
+        let mut since = now;
+        // After a failover the WAL ends earlier: it ended there at the latest when it ended further on.
+        while let Some((_, at)) = self.stood.back().filter(|(last, _)| *last > current) {
+            since = *at;
+            self.stood.pop_back();
+        }
         if self.stood.back().is_none_or(|(last, _)| *last < current) {
-            self.stood.push_back((current, now));
+            self.stood.push_back((current, since));
         }
         while self.stood.front().is_some_and(|(lsn, _)| *lsn <= confirmed) {
             self.stood.pop_front();

@@ -14,6 +14,19 @@ fn lag_is_the_age_of_the_oldest_unconfirmed_position() {
 }
 
 #[test]
+fn the_lag_clock_goes_on_where_a_failover_has_put_the_end_of_the_wal_back() {
+    let start = Instant::now();
+    let at = |second| start + Duration::from_secs(second);
+    let lsn = Lsn::from_wire;
+    let mut clock = LagAge::default();
+    clock.observe(lsn(20), lsn(10), at(0));
+    clock.observe(lsn(50), lsn(20), at(1));
+    // WHEN the new primary ends before what was seen THEN what it has is as old as that
+    assert_eq!(clock.observe(lsn(40), lsn(20), at(5)), Duration::from_secs(4));
+    assert_eq!(clock.observe(lsn(40), lsn(40), at(6)), Duration::ZERO);
+}
+
+#[test]
 fn the_lag_clock_is_bounded_and_keeps_its_oldest_witness() {
     let start = Instant::now();
     let mut clock = LagAge::default();

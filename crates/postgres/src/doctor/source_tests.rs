@@ -557,9 +557,12 @@ async fn what_a_slot_without_a_reader_has_to_expect() {
     assert_eq!(late[0].0, Level::Warn);
     assert!(late[0].1.contains("start the relay, or ALTER SYSTEM"), "{late:?}");
     // GIVEN a standby that does not keep the slot THEN the reason of the server
-    let skipped = of(r#"{"synced": true, "slotsync_skip_reason": "wal_or_rows_removed"}"#);
+    let reason = r#""synced": true, "slotsync_skip_reason": "wal_or_rows_removed""#;
+    let skipped = of(&format!(r#"{{{reason}, "in_recovery": true}}"#));
     assert_eq!(skipped[0].0, Level::Warn);
     assert!(skipped[0].1.contains("(wal_or_rows_removed)"), "{skipped:?}");
+    // WHEN it is promoted THEN that is of no meaning
+    assert_eq!(of(&format!(r#"{{{reason}, "in_recovery": false}}"#)), []);
 }
 
 #[tokio::test]

@@ -237,7 +237,8 @@ impl Replication {
             in_flight_bytes: flights.bytes() as u64,
             in_flight_limit: flights.limit() as u64,
             received_lsn: progress.seen(),
-            sent_lsn: *sent_lsn,
+            // Where nothing was to be sent, nothing waits.
+            sent_lsn: (*sent_lsn).max(progress.reported()),
             confirmed_lsn: progress.reported(),
             ..Pass::default()
         }
