@@ -1,7 +1,7 @@
 //! Tests with another broker: confirms of one broker say nothing of another, nor of a topic that
 //! was made anew.
 
-use walrelay_harness::consumer::{delete_topic, end_offsets, topics_of};
+use walrelay_harness::consumer::{create_topic, delete_topic, end_offsets, topics_of};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{BrokerKind, Kafka};
 
@@ -77,4 +77,29 @@ fn marks_of_a_topic_that_was_made_anew_are_not_believed() {
     let moved = site.moved_to(shared_kafka());
     assert!(end_offsets(&kafka, &site.name).unwrap().values().all(|end| *end == 0));
     all_arrives_at(&moved, "");
+}
+
+#[test]
+#[ignore = "soak"]
+fn a_topic_that_was_made_anew_while_nothing_was_sent_gets_a_new_client() {
+    // GIVEN a relay that has published, and is quiet
+    let site = Fixture::on(BrokerKind::Kafka, "anew_quiet");
+    let mut relay = site.relay();
+    site.insert_event("key", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN its topic is deleted and created again
+    let kafka = shared_kafka().bootstrap();
+    delete_topic(&kafka, &site.name).unwrap();
+    let is_gone = || topics_of(&kafka, &site.name).unwrap().is_empty().then_some(());
+    until("the end of the topic", LIMIT, is_gone);
+    create_topic(&kafka, &site.name, 3, &[]).unwrap();
+    // THEN the relay finds that out, and goes on
+    until("a new client", LIMIT, || {
+        assert!(relay.is_running());
+        relay.tail(100).contains("was deleted and created again").then_some(())
+    });
+    site.insert_event("key", 2);
+    site.wait_confirmed(&mut relay, LIMIT);
+    let ends = end_offsets(&kafka, &site.name).unwrap();
+    assert_eq!(ends.values().sum::<i64>(), 1, "{ends:?}");
 }

@@ -128,6 +128,7 @@ mutants! {
     KafkaHeldNotParked: "an event that the sink holds when its key is parked is published",
     KafkaForbiddenForgotten: "a topic that the login may not write is taken for an outage",
     KafkaStoredBefore: "an event without an answer is published again although a later one of its key is confirmed",
+    KafkaTopicAnewTrusted: "the partitions of a topic that was created again count as those of before",
     KafkaPurgeForgotten: "what waits in the client is published although it is withdrawn",
     RabbitReturnIsAck: "a returned message counts as confirmed once it is acked",
     RabbitReturnOfOldest: "a return is taken for that of the oldest message in flight on its channel",

@@ -6,11 +6,11 @@ use std::ffi::{CStr, c_char, c_int};
 use rdkafka::bindings as c;
 use walrelay_core::sink::kafka::Code;
 
-/// How many partitions each topic has, of topics that have any.
+/// How many partitions each topic has, of topics that have any; and its id.
 ///
 /// # Safety
 /// `event` is the answer to `DescribeTopics`, and lives.
-pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, usize)> {
+pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, usize, u128)> {
     let (mut count, mut found) = (0, Vec::new());
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {
@@ -23,11 +23,25 @@ pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
             let mut partitions = 0;
             c::rd_kafka_TopicDescription_partitions(topic, &mut partitions);
             if partitions > 0 {
-                found.push((text_of(c::rd_kafka_TopicDescription_name(topic)), partitions));
+                let name = text_of(c::rd_kafka_TopicDescription_name(topic));
+                found.push((name, partitions, id_of(c::rd_kafka_TopicDescription_topic_id(topic))));
             }
         }
     }
     found
+}
+
+/// # Safety
+/// The id lives, or is null.
+unsafe fn id_of(id: *const c::rd_kafka_Uuid_t) -> u128 {
+    if id.is_null() {
+        return 0;
+    }
+    // SAFETY: both read numbers of what lives.
+    let (high, low) = unsafe {
+        (c::rd_kafka_Uuid_most_significant_bits(id), c::rd_kafka_Uuid_least_significant_bits(id))
+    };
+    u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned())
 }
 
 /// The topic's own limit, or the broker's where the topic has none.

@@ -20,7 +20,7 @@ use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERR
 use rdkafka::error::{KafkaError, KafkaResult};
 use socket2::SockRef;
 use walrelay_core::sink::kafka::Code;
-use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicId};
+use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicDescription, TopicId};
 
 use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
 use super::brokers_ffi;
@@ -175,11 +175,12 @@ impl Producer {
                         }
                     },
                     c::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => {
-                        let counts = described(event).into_iter();
-                        let known = counts.filter_map(|(name, count)| {
-                            Some((*self.topics.get(name.as_str())?, count))
+                        let topics = described(event).into_iter();
+                        let known = topics.filter_map(|(name, partitions, id)| {
+                            let topic = *self.topics.get(name.as_str())?;
+                            Some(TopicDescription { topic, partitions, id })
                         });
-                        answers.partition_counts.extend(known);
+                        answers.topics.extend(known);
                     }
                     c::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
                         answers.record_limits.extend(record_limit(event));

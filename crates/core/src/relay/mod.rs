@@ -588,10 +588,9 @@ impl<F: Feed> Relay<F> {
             RunState::Stopped => pass.phase = Phase::Stopped,
         }
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
-        pass.sink_reachable = driver.is_reachable();
+        (pass.sink_reachable, pass.settled_events) = (driver.is_reachable(), driver.settled_events);
         pass.sink_login_refused = driver.is_login_refused();
         pass.dead_letter_unwritten = driver.lacks_dead_letters_only();
-        pass.settled_events = driver.settled_events;
         self.meters.set(Gauge::InFlightEvents, pass.in_flight_events);
         self.meters.set(Gauge::InFlightBytes, pass.in_flight_bytes);
         self.meters.set(Gauge::InFlightLimit, pass.in_flight_limit);

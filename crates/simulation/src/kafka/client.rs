@@ -6,7 +6,7 @@ use std::sync::Arc;
 use walrelay_core::base::event::Sequence;
 use walrelay_core::base::random::Random;
 use walrelay_core::sink::kafka::Code;
-use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicId};
+use walrelay_core::sink::kafka::port::{ProducerAnswers, ProducerKind, TopicDescription, TopicId};
 use walrelay_core::sink::kafka::record;
 
 use super::cluster::{Request, Topic};
@@ -442,9 +442,10 @@ impl Client {
             }
         }
         for (id, topic) in std::mem::take(&mut self.asked) {
-            let count = net.topics[topic].count();
+            let (count, made) = (net.topics[topic].count(), net.topics[topic].made);
             let is_answered = !net.random.number().is_multiple_of(8);
-            self.answers.partition_counts.extend(count.filter(|_| is_answered).map(|it| (id, it)));
+            let described = |partitions| TopicDescription { topic: id, partitions, id: made };
+            self.answers.topics.extend(count.filter(|_| is_answered).map(described));
         }
         for topic in std::mem::take(&mut self.asked_limits) {
             let Topic { name, batch_bytes_max, .. } = &net.topics[topic];

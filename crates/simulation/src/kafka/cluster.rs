@@ -41,14 +41,24 @@ struct Partition {
 #[derive(Debug)]
 pub(super) struct Topic {
     pub(super) name: &'static str,
-    /// It was made anew, and a client may not know that.
+    /// It was made anew at once, and a client may not know that.
     is_anew: bool,
+    /// The id of the topic.
+    pub(super) made: u128,
     /// The partitions; none if the topic is not there.
     partitions: Vec<Partition>,
     pub(super) batch_bytes_max: Option<usize>,
 }
 
 impl Topic {
+    fn new(
+        name: &'static str,
+        partitions: Vec<Partition>,
+        batch_bytes_max: Option<usize>,
+    ) -> Topic {
+        Topic { name, is_anew: false, made: 1, partitions, batch_bytes_max }
+    }
+
     pub(super) fn count(&self) -> Option<usize> {
         Some(self.partitions.len()).filter(|count| *count > 0)
     }
@@ -137,21 +147,10 @@ impl Cluster {
         for name in TOPICS {
             let count = 1 + below(&mut random, 3);
             let limit = 400 + below(&mut random, 1600);
-            topics.push(Topic {
-                name,
-                is_anew: false,
-                partitions: partitions(&mut random, count, brokers),
-                batch_bytes_max: has_limits.then_some(limit),
-            });
+            let partitions = partitions(&mut random, count, brokers);
+            topics.push(Topic::new(name, partitions, has_limits.then_some(limit)));
         }
-        let dead_letters = partitions(&mut random, 1, brokers);
-        let dead_letters = Topic {
-            name: DEAD_LETTERS,
-            is_anew: false,
-            partitions: dead_letters,
-            batch_bytes_max: None,
-        };
-        topics.push(dead_letters);
+        topics.push(Topic::new(DEAD_LETTERS, partitions(&mut random, 1, brokers), None));
         Cluster {
             topics,
             clients: BTreeMap::new(),
@@ -350,8 +349,10 @@ impl Cluster {
             self.answer(request, Outcome::Retriable);
         }
         let count = if is_missing { 0 } else { 1 + below(&mut self.random, 3) };
+        // Of a topic that is missing for a while, clients with something for it hear that.
+        self.topics[topic].is_anew = !is_missing && !self.topics[topic].partitions.is_empty();
         self.topics[topic].partitions = partitions(&mut self.random, count, self.brokers);
-        self.topics[topic].is_anew = true;
+        self.topics[topic].made += 1;
     }
 
     /// How many records for this topic were sent and not answered.
@@ -443,8 +444,8 @@ impl Broker {
         };
         let is_led = partition.leader == request.broker && partition.trouble.is_none();
         let chance = below(random, 8);
-        // In a topic that was made anew, what is behind a batch would be taken for the first.
         let is_known = partition.producers.contains_key(&request.producer);
+        // What is behind a batch would be taken for the first.
         let is_new = (batch.first > 0 || topic.is_anew) && !is_known;
         if is_new {
             let numbers = Numbers { first: batch.first, next: batch.first };

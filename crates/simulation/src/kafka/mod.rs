@@ -110,9 +110,8 @@ impl ProducerPort for Producer {
     fn poll(&mut self, patience: Duration) -> ProducerAnswers {
         let client = locked(&self.broker).kafka.answers(self.id);
         let answers = client.unwrap_or_default();
-        let ProducerAnswers { confirmed, failed, partition_counts, record_limits, errors } =
-            &answers;
-        let nothing = confirmed.is_empty() && failed.is_empty() && partition_counts.is_empty();
+        let ProducerAnswers { confirmed, failed, topics, record_limits, errors } = &answers;
+        let nothing = confirmed.is_empty() && failed.is_empty() && topics.is_empty();
         if nothing && record_limits.is_empty() && errors.is_empty() {
             self.life.wait(patience);
         }

@@ -55,6 +55,8 @@ struct Topic {
     confirmed: BTreeSet<i32>,
     /// How often its partitions have changed.
     changes: u32,
+    /// The id that the cluster has given the topic; 0 until it is known.
+    id: u128,
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +159,14 @@ impl PartitionWarmup {
             topic.update();
         }
         waited
+    }
+
+    /// Whether the topic was deleted and created again without a sign of that: its partitions know nothing of
+    /// this producer, which may take them for those of before.
+    pub(super) fn is_another(&mut self, topic: TopicId, id: u128) -> bool {
+        let Some(topic) = self.topics.get_mut(topic).filter(|_| id != 0) else { return false };
+        let before = std::mem::replace(&mut topic.id, id);
+        before != 0 && before != id
     }
 
     /// The topic has `count` partitions now, of which `partition_of` chooses the one of a key.

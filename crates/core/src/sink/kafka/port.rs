@@ -85,6 +85,15 @@ pub trait ProducerPort {
     fn cluster_id(&self) -> Option<String>;
 }
 
+/// A topic as the cluster describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopicDescription {
+    pub topic: TopicId,
+    pub partitions: usize,
+    /// The id that the cluster has given it when it was made; 0 if it has none.
+    pub id: u128,
+}
+
 /// Delivery reports, answers to requests, and errors of the client.
 #[derive(Default)]
 pub struct ProducerAnswers {
@@ -94,7 +103,7 @@ pub struct ProducerAnswers {
     /// not set.
     pub failed: Vec<(Sequence, Code, Record)>,
     /// To [`ProducerPort::ask_partitions`], of topics that have any.
-    pub partition_counts: Vec<(TopicId, usize)>,
+    pub topics: Vec<TopicDescription>,
     /// To [`ProducerPort::ask_record_limit`].
     pub record_limits: Vec<(String, usize)>,
     /// Errors of the client as a whole; `Fatal` makes the producer unusable from now on.

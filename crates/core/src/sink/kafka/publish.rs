@@ -18,7 +18,7 @@ use super::isolated_producer::IsolatedProducer;
 use super::key_order::KeyOrder;
 use super::learned::Learned;
 use super::partition_warmup::{PartitionState, PartitionWarmup};
-use super::port::{ProducerFactory, ProducerKind, ProducerPort, TopicId};
+use super::port::{ProducerFactory, ProducerKind, ProducerPort, TopicDescription, TopicId};
 use super::reachability::Reachability;
 use super::record::Record;
 use super::{fault, record_limit};
@@ -138,9 +138,19 @@ impl<F: ProducerFactory> KafkaSink<F> {
             Err(code) if is_missing_partition(code, event.partition) => {
                 self.partition_missing(topic, sequence, Record::copy(event, lane));
             }
-            Err(code) => return Err(code),
+            Err(code) => {
+                self.forget_missing(topic, code);
+                return Err(code);
+            }
         }
         Ok(())
+    }
+
+    /// A topic that is missing will be made anew, and its partitions know nothing of this producer.
+    fn forget_missing(&mut self, topic: TopicId, code: Code) {
+        if is_missing_topic(code) && !on(Mutant::KafkaTopicAnewTrusted) {
+            self.released.extend(self.warmup.forget(topic));
+        }
     }
 
     /// The event may be sent as soon as there is room in the queue.
@@ -241,7 +251,12 @@ impl<F: ProducerFactory> KafkaSink<F> {
             }
             self.reports.push(SinkReport::Confirmed(*sequence));
         }
-        for (topic, count) in answers.partition_counts {
+        for TopicDescription { topic, partitions: count, id } in answers.topics {
+            if self.warmup.is_another(topic, id) && !on(Mutant::KafkaTopicAnewTrusted) {
+                let name = self.normal.producer.topic_name(topic).unwrap_or_default();
+                let text = format!("topic {name} was deleted and created again");
+                self.ending.get_or_insert((SinkReport::Broken(text), now));
+            }
             let partition_of = |key: &[u8]| {
                 let count = i32::try_from(count).unwrap_or(i32::MAX);
                 self.normal.producer.partition_of(topic, key, count)
@@ -307,6 +322,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, record);
                 continue;
             }
+            if let Ok(topic) = self.normal.producer.topic(&record.topic) {
+                self.forget_missing(topic, code);
+            }
             let failure = record.failure(code);
             // The client does not know whether it is stored. A refusal by the broker is no such answer.
             if failure.disposition == Disposition::Outage && stored.contains(&sequence) {
@@ -366,6 +384,10 @@ impl<F: ProducerFactory> KafkaSink<F> {
 /// The partition does not exist, and it was the sink that chose it.
 fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
+}
+
+fn is_missing_topic(code: Code) -> bool {
+    matches!(code, Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId)
 }
 
 impl<F: ProducerFactory> Sink for KafkaSink<F> {

@@ -97,8 +97,8 @@ impl ProducerPort for Producer {
     }
 
     fn ask_partitions(&mut self, topics: &[TopicId]) {
-        let counts = topics.iter().map(|topic| (*topic, 2));
-        self.cluster.borrow_mut().normal.partition_counts.extend(counts);
+        let described = |topic: &TopicId| TopicDescription { topic: *topic, partitions: 2, id: 7 };
+        self.cluster.borrow_mut().normal.topics.extend(topics.iter().map(described));
     }
 
     fn ask_record_limit(&mut self, topic: &str) {
@@ -390,7 +390,8 @@ fn a_key_of_a_topic_with_other_partitions_waits_for_its_older_events() {
     let mut world = World::warm();
     world.publish(3, "orders", "a");
     // WHEN the partitions change, and the answer for the older event has not come
-    world.cluster.borrow_mut().normal.partition_counts.push((0, 1));
+    let fewer = TopicDescription { topic: 0, partitions: 1, id: 7 };
+    world.cluster.borrow_mut().normal.topics.push(fewer);
     world.poll();
     world.publish(4, "orders", "a");
     world.publish(5, "orders", "c");
@@ -458,6 +459,30 @@ fn what_the_sink_holds_of_a_key_is_parked_with_it() {
     world.publish(7, "orders", "b");
     world.poll();
     assert_eq!(world.taken(ProducerKind::Normal), [6, 7]);
+}
+
+#[test]
+fn a_topic_that_was_made_anew_is_warmed_up_again_or_ends_the_sink() {
+    // GIVEN a topic that was missing for a while, as the client has noticed
+    let mut world = World::warm();
+    world.publish(3, "orders", "a");
+    world.answer(3, Some(Code::UnknownTopic));
+    world.poll();
+    // WHEN it is there again THEN one event at a time goes to a partition of it
+    world.publish(4, "orders", "b");
+    world.publish(5, "orders", "d");
+    world.poll();
+    assert_eq!(world.taken(ProducerKind::Normal), [4]);
+    // GIVEN one that was made anew, and nothing has told it to the client
+    let mut world = World::warm();
+    let anew = TopicDescription { topic: 0, partitions: 2, id: 8 };
+    world.cluster.borrow_mut().normal.topics.push(anew);
+    // THEN a new client is needed
+    let reports = world.poll();
+    assert!(
+        matches!(&reports[..], [SinkReport::Broken(text)] if text.contains("created again")),
+        "{reports:?}"
+    );
 }
 
 #[test]
