@@ -48,7 +48,10 @@ impl AppendFile {
     /// written: all must be appended again. A failed `fdatasync` is never repeated alone, because
     /// the kernel may have dropped the pages that it could not write.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        let appended = self.append_open(lines);
+        let mut appended = self.append_open(lines);
+        if appended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+            appended = self.append_open(lines);
+        }
         self.release();
         appended
     }
@@ -66,7 +69,8 @@ impl AppendFile {
     }
 
     fn append_open(&mut self, lines: &[u8]) -> io::Result<()> {
-        let mut file = self.open()?;
+        self.open()?;
+        let Some(mut file) = self.file.as_ref() else { return Err(renamed()) };
         let end = file.metadata()?.len();
         let written = end_last_line(file, end)
             .and_then(|()| file.write_all(lines))
@@ -75,6 +79,9 @@ impl AppendFile {
             // The same lines are written there again. If this fails, too, what is left of the last
             // one is ended then.
             let _removed = file.set_len(end).is_ok();
+        } else if !is_at(file, &self.path) {
+            // Whoever has renamed it may have read it to its end before the lines were there.
+            return Err(renamed());
         }
         written
     }
@@ -102,12 +109,16 @@ impl AppendFile {
         }
         lock(&file)?;
         if !is_at(&file, &self.path) {
-            return Err(Error::new(ErrorKind::Interrupted, "it was renamed while it was opened"));
+            return Err(renamed());
         }
         // A new file is found after a crash only if its folder is on disk, too.
         File::open(folder(&self.path))?.sync_all()?;
         Ok(self.file.insert(file))
     }
+}
+
+fn renamed() -> Error {
+    Error::new(ErrorKind::Interrupted, "it was renamed meanwhile")
 }
 
 fn is_at(file: &File, path: &Path) -> bool {

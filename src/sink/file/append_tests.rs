@@ -37,6 +37,43 @@ fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() 
 }
 
 #[test]
+fn whoever_renames_the_file_finds_every_line_that_was_written_before() {
+    const LINES: usize = 200;
+    let folder = Folder::new("rotated");
+    let (path, rotated) = (folder.path("f"), folder.path("f.1"));
+    let mut file = AppendFile::new(&path);
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    // WHEN somebody renames the file again and again, and reads it at once
+    let found = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| {
+            let mut found = String::new();
+            while !ends.load(std::sync::atomic::Ordering::SeqCst) {
+                if std::fs::rename(&path, &rotated).is_ok() {
+                    found += &std::fs::read_to_string(&rotated).unwrap();
+                    std::fs::remove_file(&rotated).unwrap();
+                }
+            }
+            found
+        });
+        let mut appended = 0;
+        while appended < LINES {
+            let line = format!("{appended}\n");
+            // Renamed twice during one write, it may need another try.
+            if file.append(line.as_bytes()).is_ok() {
+                appended += 1;
+            }
+        }
+        ends.store(true, std::sync::atomic::Ordering::SeqCst);
+        reading.join().unwrap()
+    });
+    let found = found + &std::fs::read_to_string(&path).unwrap_or_default();
+    let found: std::collections::HashSet<&str> = found.lines().collect();
+    let lost: Vec<usize> =
+        (0..LINES).filter(|it| !found.contains(it.to_string().as_str())).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}
+
+#[test]
 fn a_second_writer_is_refused_until_the_first_is_gone() {
     let folder = Folder::new("two");
     let (mut first, mut second) =
