@@ -12,6 +12,7 @@ mod answer_ffi;
 mod bench_target;
 mod broker;
 mod brokers_ffi;
+mod certificate_files;
 mod cluster;
 mod code;
 mod dead_letters;

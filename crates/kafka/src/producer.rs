@@ -1,5 +1,6 @@
 //! librdkafka's producer as the sink wants it: it is woken when it would wait too long for metadata,
-//! and gets the login that the files have when its own was refused.
+//! and gets the login that the files have when its own was refused. Where certificates were replaced, a new
+//! client takes its place.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use walrelay_core::sink::kafka::port::{
 };
 use walrelay_core::sink::kafka::{self, Code, Learned};
 
+use super::certificate_files::CertificateFiles;
 use super::cluster;
 use super::producer_ffi::Producer;
 use super::sasl_login::SaslLogin;
@@ -74,6 +76,7 @@ pub(super) struct KafkaProducer {
     pub(super) client: Producer,
     /// If it comes from files.
     login: Option<SaslLogin>,
+    certificates: CertificateFiles,
     batch_bytes_max: usize,
     /// The topic of the first event, and when that was handed over.
     first_sent: Option<(String, Instant)>,
@@ -97,10 +100,12 @@ impl KafkaProducer {
         let size = sizes.filter_map(|(_, value)| value.trim().parse().ok()).next();
         let batch_bytes_max = batch_bytes_max.min(size.unwrap_or(usize::MAX));
         properties.push((BATCH_SIZE.to_owned(), batch_bytes_max.to_string()));
+        let certificates = CertificateFiles::of(&properties);
         let client = Producer::new(&properties);
         Ok(KafkaProducer {
             client: client.map_err(|error| cluster::refused_client(settings, &error))?,
             login: SaslLogin::of(settings, &properties),
+            certificates,
             batch_bytes_max,
             first_sent: None,
             hurried_at: None,
@@ -172,6 +177,7 @@ impl ProducerPort for KafkaProducer {
             self.confirmed_any = true;
         }
         self.renew_refused_login(&mut answers.errors);
+        answers.errors.extend(self.certificates.renewal(&answers.errors));
         answers
     }
 
