@@ -215,23 +215,30 @@ async fn a_late_confirmation_does_not_count_for_a_further_replay() {
 #[tokio::test]
 #[ignore = "needs PostgreSQL: make test"]
 async fn no_transaction_is_confirmed_that_may_be_lost() {
-    let mut store = store("durable").await;
-    // GIVEN triggers that write down how each transaction is committed
-    let triggers = ["processed_messages", "deferred_messages"].map(|table| {
+    // GIVEN tables of their own, with triggers that write down how each transaction is committed
+    let client = testing::client().await;
+    let tables = include_str!("../../sql/inbox.sql");
+    let trigger = |table: &str| {
         format!(
-            "DROP TRIGGER IF EXISTS durable ON {table};
-             CREATE CONSTRAINT TRIGGER durable AFTER INSERT OR UPDATE ON {table}
-             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.consumer = 'durable')
-             EXECUTE FUNCTION note_durable();"
+            "CREATE CONSTRAINT TRIGGER durable AFTER INSERT OR UPDATE ON {table}
+             DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_durable();"
         )
-    });
-    let noting = "
-        CREATE TABLE IF NOT EXISTS durable (used text);
-        CREATE OR REPLACE FUNCTION note_durable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    };
+    let noting = "CREATE TABLE durable (used text);
+        CREATE FUNCTION note_durable() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
             INSERT INTO durable VALUES (current_setting('synchronous_commit'));
             RETURN NULL;
         END $$;";
-    store.client.batch_execute(&format!("{noting}{}", triggers.concat())).await.unwrap();
+    for sql in [
+        "CREATE SCHEMA durable; SET search_path = durable",
+        tables,
+        noting,
+        &trigger("processed_messages"),
+        &trigger("deferred_messages"),
+    ] {
+        client.batch_execute(sql).await.unwrap();
+    }
+    let mut store = Store::open(client.into(), "durable").await.unwrap();
     // GIVEN a session, perhaps another one of a pooler, that does not wait for the disk, and others
     for (set, used) in [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")] {
         let prepared = format!("DELETE FROM durable; SET synchronous_commit = {set}");
