@@ -70,7 +70,8 @@ pub(crate) struct Statements {
     /// Marks the rows of polling for a handover, except
     /// those that carry the name of a claim already.
     pub(crate) mark: String,
-    /// The number of unpublished rows, and the age of the oldest. Parameter: most rows to count.
+    /// The number of unpublished rows, and the age of the oldest, NaN if none has a time. Parameter: most rows
+    /// to count; of more, the age is that of the oldest among them and the first in the order.
     pub(crate) backlog: String,
 }
 
@@ -438,13 +439,19 @@ impl StatementWriter<'_> {
         let WorkColumns { order, status, created_at, .. } = &self.names;
         let StatusValues { pending, in_progress, .. } = &self.values;
         format!(
-            "SELECT (SELECT pg_catalog.count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::bigint) w) \
-             + (SELECT pg_catalog.count(*) FROM {table} WHERE {status} = {in_progress}), \
-             coalesce(greatest(extract(epoch FROM pg_catalog.clock_timestamp() - least(\
-             (SELECT CASE WHEN pg_catalog.isfinite({created_at}) THEN {created_at} END FROM {table} \
-             WHERE {status} = {pending} ORDER BY {order} LIMIT 1), \
-             (SELECT pg_catalog.min(h.at) FROM (SELECT {created_at} AS at FROM {table} \
-             WHERE {status} = {in_progress} OFFSET 0) h WHERE pg_catalog.isfinite(h.at)))), 0), 0)::double precision"
+            "SELECT w.rows + h.rows, CASE WHEN coalesce(w.at, h.at, f.at) IS NOT NULL \
+             THEN greatest(extract(epoch FROM pg_catalog.clock_timestamp() - least(w.at, h.at, f.at))::double precision, 0) \
+             WHEN w.rows + h.rows > 0 THEN double precision 'NaN' ELSE 0 END \
+             FROM (SELECT pg_catalog.count(*) AS rows, pg_catalog.min(p.at) FILTER (WHERE pg_catalog.isfinite(p.at)) AS at \
+             FROM (SELECT {created_at} AS at FROM {table} WHERE {status} = {pending} LIMIT $1::bigint) p) w, \
+             (SELECT pg_catalog.count(*) AS rows, pg_catalog.min(i.at) FILTER (WHERE pg_catalog.isfinite(i.at)) AS at \
+             FROM (SELECT {created_at} AS at FROM {table} WHERE {status} = {in_progress} OFFSET 0) i) h, \
+             (SELECT (SELECT CASE WHEN pg_catalog.isfinite({created_at}) THEN {created_at} END FROM {table} \
+             WHERE {status} = {pending} ORDER BY {order} LIMIT 1) AS at) f"
         )
     }
 }
+
+#[cfg(test)]
+#[path = "statements_tests.rs"]
+mod tests;

@@ -38,6 +38,7 @@ pub(super) struct DescribedPartition {
     pub(super) leader: i32,
     /// All its replicas are in sync.
     pub(super) is_in_sync: bool,
+    pub(super) replicas: usize,
 }
 
 /// The partitions of a topic.
@@ -54,6 +55,7 @@ pub(super) fn partitions<C: ClientContext>(
         id: it.id(),
         leader: it.leader(),
         is_in_sync: it.isr().len() == it.replicas().len(),
+        replicas: it.replicas().len(),
     };
     match error.or(partitions.is_empty().then_some(Code::UnknownTopicOrPartition)) {
         Some(code) => Err(KafkaError::MetadataFetch(code)),
@@ -197,6 +199,13 @@ pub(super) fn topic_configs(
         _ => None,
     };
     described.into_iter().flatten().filter_map(named).collect()
+}
+
+/// How many replicas each partition of a topic has, at least.
+pub(super) fn replicas(settings: &KafkaSettings, topic: &str, within: Duration) -> Option<usize> {
+    let (client, _) = admin(settings).ok()?;
+    let partitions = partitions(client.inner(), topic, within).ok()?;
+    partitions.iter().map(|partition| partition.replicas).min()
 }
 
 pub(super) fn admin(

@@ -7,7 +7,8 @@ fn found(shown: Vec<KafkaResult<Vec<i32>>>, within: Duration) -> (KafkaResult<Ve
     let found = leaders_of(2, Instant::now() + within, || {
         let now = shown[looks.min(shown.len() - 1)].clone();
         looks += 1;
-        let partition = |(id, leader)| DescribedPartition { id, leader, is_in_sync: leader >= 0 };
+        let partition =
+            |(id, leader)| DescribedPartition { id, leader, is_in_sync: leader >= 0, replicas: 1 };
         now.map(|leaders| (0..).zip(leaders).map(partition).collect())
     });
     (found, looks)

@@ -1,5 +1,5 @@
-//! Effects of topic settings on records that have the time of their publish: a topic may refuse
-//! them for it, or delete them too early.
+//! Effects of topic settings: a topic may refuse records for the time of their publish, delete them too
+//! early, or confirm them before there is a second copy.
 
 use std::time::Duration;
 
@@ -24,11 +24,13 @@ struct TopicSettings<'a> {
     retention_ms: Option<i64>,
     retention_bytes: Option<i64>,
     cleanup_policy: Option<&'a str>,
+    replicas: Option<usize>,
+    in_sync_min: Option<usize>,
 }
 
 /// Finds the harmful settings of topics that exist. One of them may be the dead-letter topic.
 pub(super) fn findings(
-    settings: &KafkaSettings,
+    kafka: &KafkaSettings,
     topics: &[&str],
     dead_letters: Option<&str>,
 ) -> Vec<Finding> {
@@ -37,7 +39,7 @@ pub(super) fn findings(
         return Vec::new();
     }
     let mut found = Vec::new();
-    for (topic, config) in cluster::topic_configs(settings, &all, WITHIN) {
+    for (topic, config) in cluster::topic_configs(kafka, &all, WITHIN) {
         let text = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
         let number = |name: &str| text(name)?.parse().ok();
         let settings = TopicSettings {
@@ -47,6 +49,8 @@ pub(super) fn findings(
             retention_ms: number("retention.ms"),
             retention_bytes: number("retention.bytes"),
             cleanup_policy: text("cleanup.policy"),
+            replicas: cluster::replicas(kafka, &topic, WITHIN),
+            in_sync_min: text("min.insync.replicas").and_then(|number| number.parse().ok()),
         };
         found.extend(judge(&topic, settings, dead_letters == Some(topic.as_str())));
     }
@@ -68,6 +72,7 @@ fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> 
             "topic {topic} refuses records that are older than {ms} ms (message.timestamp.before.max.ms): what has waited longer in the client is refused, and sent again with a new time; raise it"
         ));
     }
+    texts.extend(copies(topic, &settings));
     if is_of_dead_letters {
         texts.extend(lost_dead_letters(topic, &settings));
     } else if let Some(ms) = shorter(retention_ms, WAITS_MS) {
@@ -77,6 +82,23 @@ fn judge(topic: &str, settings: TopicSettings<'_>, is_of_dead_letters: bool) -> 
         ));
     }
     texts.into_iter().map(|text| Finding::warn("sink", text)).collect()
+}
+
+/// How many copies of a record there must be before the broker confirms it. A topic of one replica has
+/// one by choice.
+fn copies(topic: &str, settings: &TopicSettings<'_>) -> Option<String> {
+    let mend = format!(
+        "kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config min.insync.replicas="
+    );
+    match (settings.replicas?, settings.in_sync_min?) {
+        (replicas, min) if min > replicas => Some(format!(
+            "topic {topic} has {replicas} replicas and confirms nothing before {min} have a record (min.insync.replicas): {mend}{replicas}"
+        )),
+        (2.., 1) => Some(format!(
+            "topic {topic} confirms a record that only the leader has, while its other replicas are behind (min.insync.replicas = 1): if the leader is lost then, so is the event; {mend}2"
+        )),
+        _ => None,
+    }
 }
 
 /// How the broker deletes dead letters that nobody has dealt with.

@@ -7,6 +7,8 @@ const DEFAULTS: TopicSettings<'static> = TopicSettings {
     retention_ms: Some(604_800_000),
     retention_bytes: Some(-1),
     cleanup_policy: Some("delete"),
+    replicas: Some(3),
+    in_sync_min: Some(2),
 };
 
 #[track_caller]
@@ -37,6 +39,14 @@ fn what_can_hurt_is_named() {
         false,
         &["for 30 s after"],
     );
+    let confirmed = |replicas, min| TopicSettings {
+        replicas: Some(replicas),
+        in_sync_min: Some(min),
+        ..DEFAULTS
+    };
+    assert_findings(confirmed(1, 1), false, &[]);
+    assert_findings(confirmed(3, 1), false, &["that only the leader has"]);
+    assert_findings(confirmed(1, 2), false, &["confirms nothing before 2 have a record"]);
     // With the broker's time nothing is refused.
     let broker = TopicSettings { by_append_time: true, ..DEFAULTS };
     assert_findings(
