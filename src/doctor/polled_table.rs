@@ -116,15 +116,23 @@ fn lacking_rights(table: &PolledTable<'_>) -> Option<Finding> {
     .into_iter()
     .filter_map(|(right, has)| (!has).then_some(right))
     .collect();
-    if lacks.is_empty() {
-        return None;
-    }
     let rights = lacks.join(", ");
-    Some(Finding::fail(table_problem(
-        "table.rights",
-        format!("role {} may not {rights} on {outbox}", facts.role),
-        format!("GRANT {rights} ON {} TO {};", table.quoted(), quote_ident(&facts.role)),
-    )))
+    let (role, schema) = (quote_ident(&facts.role), quote_ident(&outbox.schema));
+    let on_table = (
+        format!("{rights} on {outbox}"),
+        format!("GRANT {rights} ON {} TO {role};", table.quoted()),
+    );
+    let on_schema = (
+        format!("use schema {}", outbox.schema),
+        format!("GRANT USAGE ON SCHEMA {schema} TO {role};"),
+    );
+    let lacking = [(!facts.may_use_schema, on_schema), (!lacks.is_empty(), on_table)];
+    let (what, mend): (Vec<_>, Vec<_>) =
+        lacking.into_iter().filter_map(|(is_lacking, it)| is_lacking.then_some(it)).unzip();
+    (!what.is_empty()).then(|| {
+        let what = format!("role {} may not {}", facts.role, what.join(", nor "));
+        Finding::fail(table_problem("table.rights", what, mend.join(" ")))
+    })
 }
 
 /// Row-level security hides rows from every statement: they are neither published nor counted.

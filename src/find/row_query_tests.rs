@@ -12,7 +12,7 @@ fn facts(columns: &[(&str, &str)]) -> PolledTableFacts {
         })
         .collect();
     serde_json::from_value(json!({
-        "oid": 1, "kind": "r", "standby": false, "role": "relay", "may_select": true,
+        "oid": 1, "kind": "r", "standby": false, "role": "relay", "may_use_schema": true, "may_select": true,
         "may_update": false, "may_delete": false, "version": "17", "columns": columns, "indexes": [],
     }))
     .unwrap()

@@ -8,12 +8,12 @@ use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
 use crate::source::json_row::document_opt;
-use crate::source::quote::quote_table;
 use crate::source::settings::SourceSettings;
 
 const SQL: &str = "
 SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
   'standby', pg_catalog.pg_is_in_recovery(), 'role', current_user,
+  'may_use_schema', pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE'),
   'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
   'may_update', pg_catalog.has_table_privilege(c.oid, 'UPDATE'),
   'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
@@ -43,7 +43,8 @@ SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
     FROM pg_catalog.pg_index
     LEFT JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
     WHERE indrelid = c.oid AND indisvalid))::pg_catalog.text
-FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+WHERE s.nspname = $1 AND c.relname = $2";
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct PolledTableFacts {
@@ -52,6 +53,7 @@ pub(crate) struct PolledTableFacts {
     pub(crate) kind: String,
     pub(crate) standby: bool,
     pub(crate) role: String,
+    pub(crate) may_use_schema: bool,
     pub(crate) may_select: bool,
     pub(crate) may_update: bool,
     pub(crate) may_delete: bool,
@@ -100,8 +102,8 @@ pub(crate) async fn gather(
     client: &Client,
     outbox: &OutboxTable,
 ) -> Result<Option<PolledTableFacts>, Error> {
-    let name = quote_table(&outbox.schema, &outbox.table);
-    document_opt(client, SQL, &[(&name, Type::TEXT)]).await
+    let OutboxTable { schema, table, .. } = outbox;
+    document_opt(client, SQL, &[(schema, Type::TEXT), (table, Type::TEXT)]).await
 }
 
 impl PolledTableFacts {

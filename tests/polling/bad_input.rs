@@ -110,6 +110,11 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
         "table.rights",
         &["may not UPDATE, DELETE", "GRANT UPDATE, DELETE ON"],
     );
+    scene.sql("REVOKE USAGE ON SCHEMA public FROM PUBLIC");
+    let words =
+        ["may not use schema public, nor UPDATE, DELETE", "GRANT USAGE ON SCHEMA \"public\""];
+    reader.assert_refused(4, "table.rights", &words);
+    scene.sql("GRANT USAGE ON SCHEMA public TO PUBLIC");
     // GIVEN row-level security that shows the role no row, or some
     scene.sql(
         "GRANT UPDATE, DELETE ON outbox TO polling_reader; ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",

@@ -117,7 +117,7 @@ table! {
     backlog: Gauge = "outbox_backlog", "rows", NONE,
         "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
-        "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read.";
+        "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read or none has a time.";
     expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,
         "Polling: claimed rows that were given back because their process did not renew the claim.";
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,
