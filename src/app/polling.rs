@@ -17,11 +17,13 @@ use crate::config::Config;
 use crate::dead_letter::writer::SystemId;
 use crate::doctor::polled_table;
 use crate::health::Phase;
+use crate::polling::batch::Verdicts;
 use crate::polling::claim_lease::ClaimLease;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::live_claims::LiveClaims;
 use crate::polling::lock_wait;
+use crate::polling::locked_verdicts::{self, LockedVerdicts};
 use crate::polling::maintenance::Maintenance;
 use crate::polling::renewal;
 use crate::polling::settings::PollingSettings;
@@ -60,7 +62,7 @@ pub(super) fn run(
     let Some(statements) = prepared? else { return Ok(()) };
     let (batch_sender, batches) = sync_channel(polling.workers);
     let (late_sender, late) = mpsc::channel(LATE_MAX);
-    let (locked_sender, locked) = mpsc::unbounded_channel();
+    let (locked, locked_verdicts) = LockedVerdicts::new();
     let (stop_workers, stopped) = watch::channel(false);
     let shared = Arc::new(PollingShared {
         source: config.source.clone(),
@@ -77,7 +79,7 @@ pub(super) fn run(
         live: LiveClaims::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),
-        locked: locked_sender,
+        locked,
         stop: stopped,
     });
     let workers = Workers::new(Arc::clone(&shared), batches, late_sender);
@@ -87,7 +89,6 @@ pub(super) fn run(
     let maintenance = Maintenance {
         shared,
         late,
-        locked,
         metrics: Arc::clone(&context.metrics),
         handed_over: Box::new({
             let (handed_over, flags) = (Arc::clone(&handed_over), Arc::clone(&flags));
@@ -99,7 +100,8 @@ pub(super) fn run(
     };
     let run_loop = |parts| Relay::new(parts, workers.feed(delivery)?)?.run();
     let mut running = context.start_threads(config, run_loop)?;
-    let supervising = supervise(&flags, signals, stop_workers, &mut running, maintenance);
+    let supervising =
+        supervise(&flags, signals, stop_workers, &mut running, maintenance, locked_verdicts);
     let outcome = runtime.block_on(supervising);
     running.finish(runtime, outcome)?;
     let Some(state) = handed_over.get() else { return Ok(()) };
@@ -118,6 +120,7 @@ async fn supervise(
     stop_workers: watch::Sender<bool>,
     running: &mut Running,
     maintenance: Maintenance,
+    locked_verdicts: mpsc::Receiver<Verdicts>,
 ) -> Result<(), Fault> {
     let shared = Arc::clone(&maintenance.shared);
     let mut tasks = JoinSet::new();
@@ -125,6 +128,7 @@ async fn supervise(
         tasks.spawn(worker::work(Arc::clone(&shared)));
     }
     tasks.spawn(maintenance.run());
+    tasks.spawn(locked_verdicts::write(Arc::clone(&shared), locked_verdicts));
     // Dropped, and so ended, when everything is settled.
     let mut renewing = JoinSet::new();
     renewing.spawn(renewal::renew(shared));

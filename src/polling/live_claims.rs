@@ -44,6 +44,11 @@ impl LiveClaims {
         });
     }
 
+    /// Rows of the claim are gone, which is noticed once: all of them are withdrawn.
+    pub(crate) fn lose(&self, claim: &str) {
+        self.change(claim, |live| live.undecided = Some(0));
+    }
+
     /// No row of the claim is in progress.
     pub(crate) fn end(&self, claim: &str) {
         self.claims().remove(claim);

@@ -31,16 +31,19 @@ pub(super) async fn look(
         in_progress.insert(row.try_get::<_, String>(0)?, row.try_get::<_, i64>(1)?);
         unrenewed += row.try_get::<_, i64>(2)?;
     }
+    let mut gone = 0;
     // What has been decided meanwhile may have been settled before the query.
-    let still = live.undecided_rows();
-    let expected =
-        still.iter().filter(|(claim, _)| known.contains_key(*claim) && claims.contains(claim));
-    let gone: usize = expected
-        .map(|(claim, rows)| {
-            let found = in_progress.get(claim).copied().unwrap_or_default();
-            rows.saturating_sub(usize::try_from(found).unwrap_or_default())
-        })
-        .sum();
+    for (claim, rows) in live.undecided_rows() {
+        if !known.contains_key(&claim) || !claims.contains(&claim) {
+            continue;
+        }
+        let found = in_progress.get(&claim).copied().unwrap_or_default();
+        let missing = rows.saturating_sub(usize::try_from(found).unwrap_or_default());
+        if missing > 0 {
+            live.lose(&claim);
+            gone += missing;
+        }
+    }
     if gone > 0 {
         lease.lose();
         tracing::warn!(

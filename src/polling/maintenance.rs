@@ -1,7 +1,6 @@
 //! Frees the rows of claims that are not renewed, settles rows that took longer than their claim,
 //! deletes old published rows, and measures the backlog.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use tokio::sync::mpsc;
 
 use super::batch::Verdicts;
 use super::handover::HandoverState;
-use super::session::{PollingSession, Settled, millis};
+use super::session::{LockWait, PollingSession, Settled, millis};
 use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
 use crate::base::error::Fault;
 use crate::metrics::Metrics;
@@ -22,10 +21,8 @@ const BACKLOG_EVERY: Duration = Duration::from_secs(1);
 const BACKLOG_MAX: i64 = 100_000;
 /// Counting them may take one part of this many of the time.
 const BACKLOG_COST: u32 = 10;
-/// How often it is tried again to write verdicts whose rows are locked, which waits for the lock.
-const LOCKED_EVERY: Duration = Duration::from_millis(500);
-/// Trying may take one part of this many of the time.
-const LOCKED_COST: u32 = 4;
+/// Pause while too many verdicts wait for locks.
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Pause between two batches of a clean-up.
 const CLEAN_PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,8 +30,6 @@ pub(crate) struct Maintenance {
     pub(crate) shared: Arc<PollingShared>,
     /// Verdicts from the loop for which no worker waits; it ends when the loop does.
     pub(crate) late: mpsc::Receiver<Verdicts>,
-    /// Verdicts that a worker could not write, because others have locked rows of the claim.
-    pub(crate) locked: mpsc::UnboundedReceiver<Verdicts>,
     pub(crate) metrics: Arc<Metrics>,
     /// Called when the slot exists and no rows are left for polling.
     pub(crate) handed_over: Box<dyn Fn(HandoverState) + Send + Sync>,
@@ -48,14 +43,6 @@ struct Chores {
     clean: Option<Instant>,
 }
 
-/// Verdicts that are to be written. Those of a claim keep their order.
-struct Unwritten {
-    next: VecDeque<Verdicts>,
-    /// Another session has locked rows of these claims: they are tried again later.
-    locked: VecDeque<Verdicts>,
-    retry_at: Instant,
-}
-
 impl Maintenance {
     /// Runs until the loop has ended and everything is settled.
     pub(crate) async fn run(mut self) -> Result<(), Fault> {
@@ -64,14 +51,14 @@ impl Maintenance {
         let now = Instant::now();
         let clean = shared.polling.cleanup.enabled.then_some(now);
         let mut chores = Chores { expire: now, backlog: now, clean };
-        let mut unwritten = Unwritten::new(now);
+        let mut held: Option<Verdicts> = None;
         loop {
             let session = reconnect.session().await?;
             // Other processes may have been unable to renew their claims, too.
             chores.expire = Instant::now() + shared.polling.lease;
             shared.connected.store(true, Ordering::Relaxed);
             let error = loop {
-                match self.turn(&session, &mut chores, &mut unwritten).await {
+                match self.turn(&session, &mut chores, &mut held).await {
                     Ok(true) => reconnect.succeeded(),
                     Ok(false) => return Ok(()),
                     Err(error) => break error,
@@ -83,37 +70,61 @@ impl Maintenance {
         }
     }
 
-    /// Waits for verdicts or the next chore, and does what is due; false when no verdict can come any more.
+    /// Settles one late verdict or waits for the next chore; false when no verdict can come any
+    /// more. `held` is a verdict that was received and is not settled yet.
     async fn turn(
         &mut self,
         session: &PollingSession,
         chores: &mut Chores,
-        unwritten: &mut Unwritten,
+        held: &mut Option<Verdicts>,
     ) -> Result<bool, ConnectError> {
-        let next = unwritten.due().map_or(chores.next(), |due| due.min(chores.next()));
-        let is_over = self.late.is_closed() && self.late.is_empty();
-        tokio::select! {
-            biased;
-            late = self.late.recv(), if !is_over => {
-                if let Some(late) = late {
-                    self.shared.live.decide(&late);
-                    unwritten.add(late);
-                }
+        if held.is_none() {
+            let next = chores.next().saturating_duration_since(Instant::now());
+            tokio::select! {
+                biased;
+                late = self.late.recv() => match late {
+                    Some(late) => {
+                        self.shared.live.decide(&late);
+                        *held = Some(late);
+                    }
+                    None => return Ok(false),
+                },
+                () = tokio::time::sleep(next) => {}
             }
-            locked = self.locked.recv(), if !self.locked.is_closed() => unwritten.put_aside(locked),
-            () = tokio::time::sleep_until(next.into()) => {}
         }
-        unwritten.write(session, &self.shared).await?;
-        if is_over && unwritten.is_empty() {
-            // A worker that finds it closed writes its verdicts itself.
-            self.locked.close();
-            while let Ok(locked) = self.locked.try_recv() {
-                unwritten.put_aside(Some(locked));
+        if let Some(verdicts) = held {
+            if !self.is_settled(session, verdicts).await? {
+                *held = held.take().and_then(|it| self.shared.locked.put_aside(it));
+                if held.is_some() {
+                    tokio::time::sleep(LOCKED_PAUSE).await;
+                }
+            } else {
+                *held = None;
             }
-            return Ok(!unwritten.is_empty());
         }
         // The server ends each of at most four statements within the lease.
         session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
+        Ok(true)
+    }
+
+    /// Writes verdicts, unless rows of their claim are locked, or earlier verdicts of it wait for that.
+    async fn is_settled(
+        &self,
+        session: &PollingSession,
+        verdicts: &Verdicts,
+    ) -> Result<bool, ConnectError> {
+        let PollingShared { locked, live, settled, .. } = &*self.shared;
+        if locked.contain(&verdicts.claim) {
+            return Ok(false);
+        }
+        match session.settle(verdicts, LockWait::Short).await? {
+            Settled::Written { lost } => warn_of_lost_rows(lost),
+            Settled::RowsLocked => return Ok(false),
+        }
+        if verdicts.last {
+            live.last_is_written(&verdicts.claim);
+        }
+        settled.notify_one();
         Ok(true)
     }
 
@@ -186,76 +197,6 @@ impl Maintenance {
         }
         Ok(())
     }
-}
-
-impl Unwritten {
-    fn new(now: Instant) -> Unwritten {
-        Unwritten { next: VecDeque::new(), locked: VecDeque::new(), retry_at: now }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.next.is_empty() && self.locked.is_empty()
-    }
-
-    fn add(&mut self, verdicts: Verdicts) {
-        let follows = self.locked.iter().any(|locked| locked.claim == verdicts.claim);
-        if follows { &mut self.locked } else { &mut self.next }.push_back(verdicts);
-    }
-
-    fn put_aside(&mut self, verdicts: Option<Verdicts>) {
-        self.locked.extend(verdicts);
-    }
-
-    /// When something is to be written.
-    fn due(&self) -> Option<Instant> {
-        let is_locked = !self.locked.is_empty();
-        if self.next.is_empty() { is_locked.then_some(self.retry_at) } else { Some(Instant::now()) }
-    }
-
-    /// Writes what can be written. What is not written stays, also when the connection breaks.
-    async fn write(
-        &mut self,
-        session: &PollingSession,
-        shared: &PollingShared,
-    ) -> Result<(), ConnectError> {
-        while let Some(verdicts) = self.next.front() {
-            let is_written = settle(session, shared, verdicts).await?;
-            let verdicts = self.next.pop_front();
-            if !is_written {
-                self.put_aside(verdicts);
-            }
-        }
-        let now = Instant::now();
-        if now < self.retry_at {
-            return Ok(());
-        }
-        let mut index = 0;
-        while let Some(verdicts) = self.locked.get(index) {
-            let is_behind = self.locked.range(..index).any(|it| it.claim == verdicts.claim);
-            if !is_behind && settle(session, shared, verdicts).await? {
-                self.locked.remove(index);
-            } else {
-                index += 1;
-            }
-        }
-        self.retry_at = now + LOCKED_EVERY.max(now.elapsed() * LOCKED_COST);
-        Ok(())
-    }
-}
-
-/// Writes verdicts; false if rows of their claim are locked.
-async fn settle(
-    session: &PollingSession,
-    shared: &PollingShared,
-    verdicts: &Verdicts,
-) -> Result<bool, ConnectError> {
-    let Settled::Written { lost } = session.settle(verdicts).await? else { return Ok(false) };
-    warn_of_lost_rows(lost);
-    if verdicts.last {
-        shared.live.last_is_written(&verdicts.claim);
-    }
-    shared.settled.notify_one();
-    Ok(true)
 }
 
 impl Chores {

@@ -25,6 +25,7 @@ pub mod batch;
 pub(crate) mod handover;
 pub(crate) mod live_claims;
 pub(crate) mod lock_wait;
+pub(crate) mod locked_verdicts;
 mod lost_rows;
 pub(crate) mod maintenance;
 #[cfg(test)]

@@ -17,8 +17,14 @@ use crate::source::sql::{self, Sql};
 /// A snapshot that was taken before the lock would not show the rows of the claim before.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Verdicts wait for a second for rows that other sessions have locked.
-const BEGIN_VERDICTS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = 1000";
+/// How long verdicts wait for rows that other sessions have locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LockWait {
+    /// A second, so that what comes after them does not wait for long.
+    Short,
+    /// As long as the session waits for anything.
+    Long,
+}
 
 /// The outcome of writing the verdicts of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +58,8 @@ pub(crate) struct Claim {
 pub(crate) struct PollingSession {
     sql: Sql,
     lease: Duration,
+    /// The begin of a transaction that waits for locks for a short time.
+    begin_short: String,
     turn: Statement,
     claim: Statement,
     fetch: Statement,
@@ -83,6 +91,7 @@ impl PollingSession {
         // The server ends a statement before this side stops waiting for it. Otherwise a claim
         // could succeed when nobody waits for its rows any more.
         let part = |percent: u128| (lease.as_millis() * percent / 100).max(1);
+        let begin_short = format!("{BEGIN}; SET LOCAL lock_timeout = {}", part(60).min(1_000));
         let settings = format!(
             "SET lock_timeout = {}; SET statement_timeout = {}; \
              SET idle_in_transaction_session_timeout = {}; \
@@ -110,6 +119,7 @@ impl PollingSession {
         Ok(PollingSession {
             sql,
             lease,
+            begin_short,
             turn,
             claim,
             fetch,
@@ -203,12 +213,16 @@ impl PollingSession {
     }
 
     /// Writes the verdicts of a claim in one transaction.
-    pub(crate) async fn settle(&self, verdicts: &Verdicts) -> Result<Settled, ConnectError> {
+    pub(crate) async fn settle(
+        &self,
+        verdicts: &Verdicts,
+        wait: LockWait,
+    ) -> Result<Settled, ConnectError> {
         if verdicts.is_empty() {
             return Ok(Settled::Written { lost: 0 });
         }
         let writing = async {
-            match self.write_verdicts(verdicts).await {
+            match self.write_verdicts(verdicts, wait).await {
                 Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                     Ok(Settled::RowsLocked)
                 }
@@ -219,13 +233,21 @@ impl PollingSession {
     }
 
     /// All statements are sent at once. Returns how many rows no longer belonged to the claim.
-    async fn write_verdicts(&self, verdicts: &Verdicts) -> Result<u64, tokio_postgres::Error> {
+    async fn write_verdicts(
+        &self,
+        verdicts: &Verdicts,
+        wait: LockWait,
+    ) -> Result<u64, tokio_postgres::Error> {
         let Verdicts { claim, published, failed, noted, given_back, .. } = verdicts;
         let client = self.client();
+        let begin = match wait {
+            LockWait::Short => &self.begin_short,
+            LockWait::Long => BEGIN,
+        };
         // First the failures: a row may have been noted, and published since.
         let ((), _, failures, publishes, releases, ()) = tokio::try_join!(
             biased;
-            client.batch_execute(BEGIN_VERDICTS),
+            client.batch_execute(begin),
             self.write_failures(&self.noted, claim, noted),
             self.write_failures(&self.failed, claim, failed),
             self.write(&self.published, claim, published),

@@ -10,16 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::batch::{Batch, Verdicts};
 use super::claim_lease::ClaimLease;
 use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
 use super::live_claims::LiveClaims;
+use super::locked_verdicts::LockedVerdicts;
 use super::lost_rows;
-use super::session::{Claim, ClaimLimits, PollingSession, Settled};
+use super::session::{Claim, ClaimLimits, LockWait, PollingSession, Settled};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
@@ -63,8 +62,8 @@ pub(crate) struct PollingShared {
     pub(crate) claims: AtomicU64,
     /// Notified when rows were settled.
     pub(crate) settled: Notify,
-    /// Verdicts of claims whose rows other sessions have locked, to maintenance.
-    pub(crate) locked: UnboundedSender<Verdicts>,
+    /// Verdicts of claims whose rows other sessions have locked.
+    pub(crate) locked: LockedVerdicts,
     /// No more claims.
     pub(crate) stop: watch::Receiver<bool>,
 }
@@ -72,11 +71,6 @@ pub(crate) struct PollingShared {
 impl PollingShared {
     fn next_claim(&self) -> String {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Passes verdicts whose rows are locked to maintenance; returns them if it has ended.
-    fn put_aside(&self, verdicts: Verdicts) -> Option<Verdicts> {
-        self.locked.send(verdicts).err().map(|SendError(left)| left)
     }
 
     fn is_stopping(&self) -> bool {
@@ -224,7 +218,7 @@ async fn claim_and_settle(
 }
 
 /// Writes what the loop has answered; without an answer the claim is abandoned. Returns whether the claim
-/// has its last verdict. One whose rows are locked is left to maintenance.
+/// has its last verdict. One whose rows are locked is put aside.
 async fn write_answer(
     shared: &PollingShared,
     claim: &str,
@@ -236,7 +230,7 @@ async fn write_answer(
     loop {
         let settled = match &verdicts {
             None => session.abandon(claim).await.map(|()| Settled::Written { lost: 0 }),
-            Some(verdicts) => session.settle(verdicts).await,
+            Some(verdicts) => session.settle(verdicts, LockWait::Short).await,
         };
         match settled {
             Ok(Settled::Written { lost }) => {
@@ -244,8 +238,8 @@ async fn write_answer(
                 warn_of_lost_rows(if again { 0 } else { lost });
                 return Ok(verdicts.is_none_or(|verdicts| verdicts.last));
             }
-            // Unless maintenance has ended.
-            Ok(Settled::RowsLocked) => match verdicts.and_then(|it| shared.put_aside(it)) {
+            // Unless too many wait, or the process ends.
+            Ok(Settled::RowsLocked) => match verdicts.and_then(|it| shared.locked.put_aside(it)) {
                 Some(left) => verdicts = Some(left),
                 None => return Ok(false),
             },

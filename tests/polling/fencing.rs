@@ -110,6 +110,25 @@ fn a_locked_row_holds_up_its_claim_and_no_other() {
 }
 
 #[test]
+fn a_row_that_is_locked_for_longer_than_the_lease_is_not_published_behind_later_ones() {
+    let network = Proxy::start(shared_rabbitmq().port()).unwrap();
+    let site = polled_site(Fixture::new(shared_postgres(), BrokerKind::RabbitMq, "polling_long"));
+    // GIVEN rows in hand, of which another session locks the first of each key
+    let first = relay_with_rows(&site, &network, &config(&site, "lease = \"2s\""));
+    let other = Session::open(&site.url).unwrap();
+    let lock = "SELECT count(*) FROM (SELECT FROM outbox o WHERE status = 'in_progress' AND position =
+        (SELECT min(position) FROM outbox p WHERE p.status = 'in_progress' AND p.aggregateid = o.aggregateid) FOR UPDATE) r";
+    other.first_value(&format!("BEGIN; {lock}")).unwrap();
+    // WHEN they are confirmed, and the lock outlives their lease
+    network.cut();
+    other.first_value("SELECT pg_sleep(7)").unwrap();
+    other.first_value("COMMIT").unwrap();
+    // THEN no older row of a key is published behind a later one
+    wait_settled(&site, LIMIT);
+    assert_nothing_stale(&site, &first);
+}
+
+#[test]
 fn a_frozen_process_publishes_nothing_behind_the_one_that_took_its_rows() {
     let network = Proxy::start(shared_rabbitmq().port()).unwrap();
     let site =

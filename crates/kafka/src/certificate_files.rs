@@ -27,7 +27,8 @@ impl CertificateFiles {
     /// changed since it was made.
     pub(super) fn renewal(&self, errors: &[(Code, String)]) -> Option<(Code, String)> {
         let has_failed = errors.iter().any(|(code, _)| {
-            matches!(code, Code::SSL | Code::AllBrokersDown | Code::BrokerTransportFailure)
+            // The loss of one broker says nothing of a certificate.
+            matches!(code, Code::SSL | Code::AllBrokersDown)
         });
         let mut files = self.0.iter().filter(|_| has_failed);
         let (path, _) =

@@ -202,8 +202,11 @@ pub(super) fn topic_configs(
 }
 
 /// How many replicas each partition of a topic has, at least.
-pub(super) fn replicas(settings: &KafkaSettings, topic: &str, within: Duration) -> Option<usize> {
-    let (client, _) = admin(settings).ok()?;
+pub(super) fn replicas(
+    client: &AdminClient<DefaultClientContext>,
+    topic: &str,
+    within: Duration,
+) -> Option<usize> {
     let partitions = partitions(client.inner(), topic, within).ok()?;
     partitions.iter().map(|partition| partition.replicas).min()
 }

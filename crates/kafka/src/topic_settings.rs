@@ -38,6 +38,7 @@ pub(super) fn findings(
     if all.is_empty() {
         return Vec::new();
     }
+    let client = cluster::admin(kafka).ok();
     let mut found = Vec::new();
     for (topic, config) in cluster::topic_configs(kafka, &all, WITHIN) {
         let text = |name: &str| config.get(name).and_then(|entry| entry.value.as_deref());
@@ -49,7 +50,9 @@ pub(super) fn findings(
             retention_ms: number("retention.ms"),
             retention_bytes: number("retention.bytes"),
             cleanup_policy: text("cleanup.policy"),
-            replicas: cluster::replicas(kafka, &topic, WITHIN),
+            replicas: client
+                .as_ref()
+                .and_then(|(client, _)| cluster::replicas(client, &topic, WITHIN)),
             in_sync_min: text("min.insync.replicas").and_then(|number| number.parse().ok()),
         };
         found.extend(judge(&topic, settings, dead_letters == Some(topic.as_str())));

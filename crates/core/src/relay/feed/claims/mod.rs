@@ -315,8 +315,8 @@ impl Feed for ClaimFeed {
         self.rows.failing > 0
     }
 
-    /// Releases the rows that have no verdict. Those that wait for another attempt are not published
-    /// twice, nor are those that the sink did not get.
+    /// Releases the rows that have no verdict. Those that have failed before, and those that the sink
+    /// did not get, do not count as unconfirmed.
     fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
         let rows = &self.rows;
         let unconfirmed = match &down.driver.sink {
