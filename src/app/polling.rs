@@ -23,8 +23,8 @@ use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::live_claims::LiveClaims;
 use crate::polling::lock_wait;
-use crate::polling::locked_verdicts::{self, LockedVerdicts};
-use crate::polling::maintenance::Maintenance;
+use crate::polling::locked_verdicts::LockedVerdicts;
+use crate::polling::maintenance::{self, Maintenance};
 use crate::polling::renewal;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
@@ -128,7 +128,7 @@ async fn supervise(
         tasks.spawn(worker::work(Arc::clone(&shared)));
     }
     tasks.spawn(maintenance.run());
-    tasks.spawn(locked_verdicts::write(Arc::clone(&shared), locked_verdicts));
+    tasks.spawn(maintenance::write_locked(Arc::clone(&shared), locked_verdicts));
     // Dropped, and so ended, when everything is settled.
     let mut renewing = JoinSet::new();
     renewing.spawn(renewal::renew(shared));

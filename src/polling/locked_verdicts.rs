@@ -1,16 +1,12 @@
-//! Verdicts of claims of which another session has locked rows. They wait in the queue of the lock, over a
-//! connection of their own, so that nobody else has the rows first and nothing else waits.
+//! Verdicts of claims of which another session has locked rows.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::batch::Verdicts;
-use super::session::{LockWait, Settled};
-use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
-use crate::base::error::Fault;
 
 /// Most verdicts that wait. Beyond that their writers wait as well.
 const WAITING_MAX: usize = 1024;
@@ -50,66 +46,12 @@ impl LockedVerdicts {
         }
     }
 
-    fn written(&self, claim: &str) {
+    pub(crate) fn written(&self, claim: &str) {
         let mut claims = self.claims();
         let Some(count) = claims.get_mut(claim) else { return };
         *count -= 1;
         if *count == 0 {
             claims.remove(claim);
-        }
-    }
-}
-
-/// Writes what waits, each claim in its order, until a stop is requested and nothing waits.
-pub(crate) async fn write(
-    shared: Arc<PollingShared>,
-    mut receiver: Receiver<Verdicts>,
-) -> Result<(), Fault> {
-    let mut reconnect = Reconnect::new(&shared);
-    let mut stop = shared.stop.clone();
-    let mut waiting = VecDeque::new();
-    let mut session = None;
-    loop {
-        while let Ok(verdicts) = receiver.try_recv() {
-            waiting.push_back(verdicts);
-        }
-        let Some(verdicts) = waiting.front() else {
-            // The connection is open only while something waits.
-            session = None;
-            tokio::select! {
-                verdicts = receiver.recv() => match verdicts {
-                    Some(verdicts) => waiting.push_back(verdicts),
-                    None => return Ok(()),
-                },
-                // Whoever has verdicts after this writes them himself.
-                _ = stop.wait_for(|stop| *stop) => receiver.close(),
-            }
-            continue;
-        };
-        let open = match session.take() {
-            Some(open) => open,
-            None => reconnect.session().await?,
-        };
-        match open.settle(verdicts, LockWait::Long).await {
-            Ok(Settled::Written { lost }) => {
-                warn_of_lost_rows(lost);
-                reconnect.succeeded();
-                shared.locked.written(&verdicts.claim);
-                if verdicts.last {
-                    shared.live.last_is_written(&verdicts.claim);
-                }
-                shared.settled.notify_one();
-                waiting.pop_front();
-                session = Some(open);
-            }
-            Ok(Settled::RowsLocked) => {
-                let claim = verdicts.claim.clone();
-                let (same, others): (Vec<_>, Vec<_>) =
-                    waiting.drain(..).partition(|it: &Verdicts| it.claim == claim);
-                waiting.extend(others.into_iter().chain(same));
-                session = Some(open);
-            }
-            Err(error) => broke(&shared, &error)?,
         }
     }
 }

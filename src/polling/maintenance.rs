@@ -1,6 +1,7 @@
 //! Frees the rows of claims that are not renewed, settles rows that took longer than their claim,
 //! deletes old published rows, and measures the backlog.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -203,5 +204,60 @@ impl Chores {
     fn next(&self) -> Instant {
         let next = self.expire.min(self.backlog);
         self.clean.map_or(next, |clean| next.min(clean))
+    }
+}
+
+/// Writes verdicts of locked rows, each claim in its order, until a stop is requested and none waits. They
+/// wait in the queue of the lock, so that nobody else has the rows first, and nothing else waits.
+pub(crate) async fn write_locked(
+    shared: Arc<PollingShared>,
+    mut receiver: mpsc::Receiver<Verdicts>,
+) -> Result<(), Fault> {
+    let mut reconnect = Reconnect::new(&shared);
+    let mut stop = shared.stop.clone();
+    let mut waiting = VecDeque::new();
+    let mut session = None;
+    loop {
+        while let Ok(verdicts) = receiver.try_recv() {
+            waiting.push_back(verdicts);
+        }
+        let Some(verdicts) = waiting.front() else {
+            // The connection is open only while something waits.
+            session = None;
+            tokio::select! {
+                verdicts = receiver.recv() => match verdicts {
+                    Some(verdicts) => waiting.push_back(verdicts),
+                    None => return Ok(()),
+                },
+                // Whoever has verdicts after this writes them himself.
+                _ = stop.wait_for(|stop| *stop) => receiver.close(),
+            }
+            continue;
+        };
+        let open = match session.take() {
+            Some(open) => open,
+            None => reconnect.session().await?,
+        };
+        match open.settle(verdicts, LockWait::Long).await {
+            Ok(Settled::Written { lost }) => {
+                warn_of_lost_rows(lost);
+                reconnect.succeeded();
+                shared.locked.written(&verdicts.claim);
+                if verdicts.last {
+                    shared.live.last_is_written(&verdicts.claim);
+                }
+                shared.settled.notify_one();
+                waiting.pop_front();
+                session = Some(open);
+            }
+            Ok(Settled::RowsLocked) => {
+                let claim = verdicts.claim.clone();
+                let (same, others): (Vec<_>, Vec<_>) =
+                    waiting.drain(..).partition(|it: &Verdicts| it.claim == claim);
+                waiting.extend(others.into_iter().chain(same));
+                session = Some(open);
+            }
+            Err(error) => broke(&shared, &error)?,
+        }
     }
 }

@@ -70,6 +70,20 @@ fn rows_that_were_not_sent_are_not_lost_by_the_sql_of_check() {
 }
 
 #[test]
+fn a_role_that_may_not_use_the_schema_is_told_so() {
+    let scene = polled("polling_bad_schema");
+    scene.sql(POLLING_SQL);
+    scene.sql("CREATE ROLE polling_guest LOGIN; GRANT SELECT ON outbox TO polling_guest");
+    scene.sql("REVOKE USAGE ON SCHEMA public FROM PUBLIC");
+    let url = scene.url.clone();
+    let mut guest = polled("polling_bad_schema_guest");
+    guest.url = url.replace("//postgres@", "//polling_guest@");
+    let words =
+        ["may not use schema public, nor UPDATE, DELETE", "GRANT USAGE ON SCHEMA \"public\""];
+    guest.assert_refused(4, "table.rights", &words);
+}
+
+#[test]
 fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     let scene = polled("polling_bad_table");
     let refused = |exit, code: &str, words: &[&str]| {
@@ -110,11 +124,6 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
         "table.rights",
         &["may not UPDATE, DELETE", "GRANT UPDATE, DELETE ON"],
     );
-    scene.sql("REVOKE USAGE ON SCHEMA public FROM PUBLIC");
-    let words =
-        ["may not use schema public, nor UPDATE, DELETE", "GRANT USAGE ON SCHEMA \"public\""];
-    reader.assert_refused(4, "table.rights", &words);
-    scene.sql("GRANT USAGE ON SCHEMA public TO PUBLIC");
     // GIVEN row-level security that shows the role no row, or some
     scene.sql(
         "GRANT UPDATE, DELETE ON outbox TO polling_reader; ALTER TABLE outbox ENABLE ROW LEVEL SECURITY",
