@@ -38,7 +38,7 @@ fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() 
 
 #[test]
 fn whoever_renames_the_file_finds_every_line_that_was_written_before() {
-    const LINES: usize = 200;
+    const LINES: usize = 30;
     let folder = Folder::new("rotated");
     let (path, rotated) = (folder.path("f"), folder.path("f.1"));
     let mut file = AppendFile::new(&path);
