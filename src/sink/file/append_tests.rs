@@ -1,3 +1,6 @@
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::super::testing::Folder;
 use super::*;
 
@@ -38,36 +41,34 @@ fn a_file_that_was_moved_or_removed_is_made_again_and_a_truncated_one_goes_on() 
 
 #[test]
 fn whoever_renames_the_file_finds_every_line_that_was_written_before() {
-    const LINES: usize = 30;
+    const LINES: usize = 100;
     let folder = Folder::new("rotated");
     let (path, rotated) = (folder.path("f"), folder.path("f.1"));
     let mut file = AppendFile::new(&path);
-    let ends = std::sync::atomic::AtomicBool::new(false);
-    // WHEN somebody renames the file again and again, and reads it at once
+    let appended = AtomicUsize::new(0);
+    // WHEN somebody renames the file again and again while a line is written, and reads it at once
     let found = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
-            let mut found = String::new();
-            while !ends.load(std::sync::atomic::Ordering::SeqCst) {
-                if std::fs::rename(&path, &rotated).is_ok() {
+            let (mut found, mut seen) = (String::new(), 0);
+            while seen < LINES {
+                let now = appended.load(Ordering::SeqCst);
+                // Once for each line, which would never be written otherwise.
+                if now > seen && std::fs::rename(&path, &rotated).is_ok() {
                     found += &std::fs::read_to_string(&rotated).unwrap();
                     std::fs::remove_file(&rotated).unwrap();
                 }
+                seen = now;
             }
             found
         });
-        let mut appended = 0;
-        while appended < LINES {
-            let line = format!("{appended}\n");
-            // Renamed twice during one write, it may need another try.
-            if file.append(line.as_bytes()).is_ok() {
-                appended += 1;
-            }
+        for line in 0..LINES {
+            file.append(format!("{line}\n").as_bytes()).unwrap();
+            appended.store(line + 1, Ordering::SeqCst);
         }
-        ends.store(true, std::sync::atomic::Ordering::SeqCst);
         reading.join().unwrap()
     });
     let found = found + &std::fs::read_to_string(&path).unwrap_or_default();
-    let found: std::collections::HashSet<&str> = found.lines().collect();
+    let found: HashSet<&str> = found.lines().collect();
     let lost: Vec<usize> =
         (0..LINES).filter(|it| !found.contains(it.to_string().as_str())).collect();
     assert!(lost.is_empty(), "{lost:?}");
