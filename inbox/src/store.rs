@@ -60,13 +60,23 @@ SELECT EXISTS (SELECT FROM fresh),
        (SELECT copy FROM own),
        (SELECT due_in FROM earlier)";
 
-/// `$7`: in how many seconds the copy is due. Returns nothing if another instance has settled the
-/// message meanwhile. For `durable` see [`COMMIT`].
-const DEFER: &str = "
-WITH durable AS MATERIALIZED (
+/// Has the commit of a single statement wait for the disk, for the reason of [`COMMIT`].
+macro_rules! durable {
+    () => {
+        "durable AS MATERIALIZED (
     SELECT CASE pg_catalog.current_setting('synchronous_commit')
         WHEN 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', true) END
-)
+)"
+    };
+}
+
+/// `$7`: in how many seconds the copy is due. Returns nothing if another instance has settled the
+/// message meanwhile.
+const DEFER: &str = concat!(
+    "
+WITH ",
+    durable!(),
+    "
 INSERT INTO deferred_messages AS known
     (consumer, message_id, message_key, level, attempts, replays, due_at)
 SELECT $1::text, $2::text, $3::bytea, $4::int, $5::int, $6::int,
@@ -79,7 +89,8 @@ SET level = excluded.level,
     due_at = excluded.due_at,
     attempts = greatest(known.attempts, excluded.attempts),
     replays = greatest(known.replays, excluded.replays)
-RETURNING copy + 1";
+RETURNING copy + 1"
+);
 
 /// The copies of a further replay are counted anew: a late one of before does not make them old.
 const COPIED: &str = "
@@ -90,18 +101,19 @@ WHERE consumer = $1 AND message_id = $2 AND replays = $3";
 const FORGET: &str = "
 DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3";
 
-const DEAD: &str = "
-WITH durable AS MATERIALIZED (
-    SELECT CASE pg_catalog.current_setting('synchronous_commit')
-        WHEN 'off' THEN pg_catalog.set_config('synchronous_commit', 'on', true) END
-), forgotten AS (
+const DEAD: &str = concat!(
+    "
+WITH ",
+    durable!(),
+    ", forgotten AS (
     DELETE FROM deferred_messages WHERE consumer = $1 AND message_id = $2 AND replays <= $3
 )
 INSERT INTO processed_messages AS known (consumer, message_id, dead_replays)
 SELECT $1::text, $2::text, $3::int FROM durable
 ON CONFLICT (consumer, message_id) DO UPDATE
 SET dead_replays = excluded.dead_replays, processed_at = excluded.processed_at
-WHERE known.dead_replays < excluded.dead_replays";
+WHERE known.dead_replays < excluded.dead_replays"
+);
 
 /// A commit that is reported must last, or a message is acknowledged, or its copy published, and nothing
 /// knows of it: where sessions do not wait for the disk, these transactions do. Another value, which

@@ -31,16 +31,15 @@ pub(super) async fn look(
         in_progress.insert(row.try_get::<_, String>(0)?, row.try_get::<_, i64>(1)?);
         unrenewed += row.try_get::<_, i64>(2)?;
     }
-    let mut gone = 0;
     // What has been decided meanwhile may have been settled before the query.
-    for (claim, rows) in live.undecided_rows() {
-        if !known.contains_key(&claim) || !claims.contains(&claim) {
-            continue;
-        }
-        let found = in_progress.get(&claim).copied().unwrap_or_default();
-        let missing = rows.saturating_sub(usize::try_from(found).unwrap_or_default());
+    let undecided = live.undecided_rows();
+    let mut gone = 0;
+    for claim in claims.iter().filter(|claim| known.contains_key(*claim)) {
+        let expected = undecided.get(claim).copied().unwrap_or_default();
+        let found = in_progress.get(claim).copied().unwrap_or_default();
+        let missing = expected.saturating_sub(usize::try_from(found).unwrap_or_default());
         if missing > 0 {
-            live.lose(&claim);
+            live.lose(claim);
             gone += missing;
         }
     }

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::batch::Verdicts;
 use super::handover::HandoverState;
 use super::session::{LockWait, PollingSession, Settled, millis};
-use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
+use super::worker::{PollingShared, Reconnect, broke};
 use crate::base::error::Fault;
 use crate::metrics::Metrics;
 use crate::source::connect::ConnectError;
@@ -94,13 +94,13 @@ impl Maintenance {
             }
         }
         if let Some(verdicts) = held {
-            if !self.is_settled(session, verdicts).await? {
+            if self.is_settled(session, verdicts).await? {
+                *held = None;
+            } else {
                 *held = held.take().and_then(|it| self.shared.locked.put_aside(it));
                 if held.is_some() {
                     tokio::time::sleep(LOCKED_PAUSE).await;
                 }
-            } else {
-                *held = None;
             }
         }
         // The server ends each of at most four statements within the lease.
@@ -114,19 +114,16 @@ impl Maintenance {
         session: &PollingSession,
         verdicts: &Verdicts,
     ) -> Result<bool, ConnectError> {
-        let PollingShared { locked, live, settled, .. } = &*self.shared;
-        if locked.contain(&verdicts.claim) {
+        if self.shared.locked.contain(&verdicts.claim) {
             return Ok(false);
         }
         match session.settle(verdicts, LockWait::Short).await? {
-            Settled::Written { lost } => warn_of_lost_rows(lost),
-            Settled::RowsLocked => return Ok(false),
+            Settled::Written { lost } => {
+                self.shared.verdicts_written(verdicts, lost);
+                Ok(true)
+            }
+            Settled::RowsLocked => Ok(false),
         }
-        if verdicts.last {
-            live.last_is_written(&verdicts.claim);
-        }
-        settled.notify_one();
-        Ok(true)
     }
 
     async fn chores(
@@ -229,7 +226,7 @@ pub(crate) async fn write_locked(
                     Some(verdicts) => waiting.push_back(verdicts),
                     None => return Ok(()),
                 },
-                // Whoever has verdicts after this writes them himself.
+                // A worker that finds it closed tries again to write its verdicts itself.
                 _ = stop.wait_for(|stop| *stop) => receiver.close(),
             }
             continue;
@@ -240,16 +237,13 @@ pub(crate) async fn write_locked(
         };
         match open.settle(verdicts, LockWait::Long).await {
             Ok(Settled::Written { lost }) => {
-                warn_of_lost_rows(lost);
                 reconnect.succeeded();
                 shared.locked.written(&verdicts.claim);
-                if verdicts.last {
-                    shared.live.last_is_written(&verdicts.claim);
-                }
-                shared.settled.notify_one();
+                shared.verdicts_written(verdicts, lost);
                 waiting.pop_front();
                 session = Some(open);
             }
+            // Other claims are tried first now: their rows may be free.
             Ok(Settled::RowsLocked) => {
                 let claim = verdicts.claim.clone();
                 let (same, others): (Vec<_>, Vec<_>) =

@@ -73,6 +73,15 @@ impl PollingShared {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Verdicts are written, but for so many rows that no longer belonged to the claim.
+    pub(super) fn verdicts_written(&self, verdicts: &Verdicts, lost: u64) {
+        warn_of_lost_rows(lost);
+        if verdicts.last {
+            self.live.last_is_written(&verdicts.claim);
+        }
+        self.settled.notify_one();
+    }
+
     fn is_stopping(&self) -> bool {
         *self.stop.borrow()
     }
@@ -97,8 +106,8 @@ impl<'a> Reconnect<'a> {
         self.backoff.succeeded();
     }
 
-    /// Another server may be behind a new connection.
-    async fn looked(
+    /// A session that has looked whether rows are lost: another server may be behind a new connection.
+    async fn checked(
         &self,
         opened: Result<PollingSession, ConnectError>,
     ) -> Result<PollingSession, ConnectError> {
@@ -122,7 +131,7 @@ impl<'a> Reconnect<'a> {
         let PollingShared { source, polling, statements, .. } = self.shared;
         loop {
             let opening = PollingSession::open(&source.connection, statements, polling.lease);
-            let error = match self.looked(opening.await).await {
+            let error = match self.checked(opening.await).await {
                 Ok(session) => return Ok(session),
                 Err(error) => error,
             };
@@ -354,7 +363,7 @@ fn in_function(error: &ServerError) -> String {
     }
 }
 
-pub(super) fn warn_of_lost_rows(rows: u64) {
+fn warn_of_lost_rows(rows: u64) {
     if rows > 0 {
         tracing::warn!(
             code = "polling.claims-lost",

@@ -250,13 +250,18 @@ impl CoveredTable<'_> {
         format!("BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; {add} COMMIT;")
     }
 
-    /// Every entry has the column.
-    fn is_listed(&self, entries: &[&PublishedTable], column: &ColumnFacts) -> bool {
+    fn is_sent(
+        &self,
+        entries: &[&PublishedTable],
+        column: &ColumnFacts,
+        server_version: u32,
+    ) -> bool {
         let lists = |columns: &Vec<String>| columns.contains(&column.name);
-        entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists))
+        let is_listed = entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists));
+        is_listed && (!column.generated || server_version >= SENDS_GENERATED_COLUMNS)
     }
 
-    /// Columns of an event that needs them no more than if the table had none.
+    /// Warns of columns that an event can do without, if the table has them and they are not sent.
     fn not_sent_optional(
         &self,
         entries: &[&PublishedTable],
@@ -269,17 +274,13 @@ impl CoveredTable<'_> {
         let is_used = outbox.route.preset == Preset::Walrelay;
         let optional =
             columns.into_iter().filter(|name| is_used && !needed.contains(&name.as_str()));
-        let is_sent = |column: &&ColumnFacts| {
-            self.is_listed(entries, column)
-                && (!column.generated || server_version >= SENDS_GENERATED_COLUMNS)
-        };
         let present = optional.filter_map(|name| table.column(name));
-        let left_out: Vec<&str> =
-            present.filter(|column| !is_sent(column)).map(|column| column.name.as_str()).collect();
-        (!left_out.is_empty()).then(|| {
+        let omitted = present.filter(|column| !self.is_sent(entries, column, server_version));
+        let omitted: Vec<&str> = omitted.map(|column| column.name.as_str()).collect();
+        (!omitted.is_empty()).then(|| {
             let text = format!(
-                "publication {name} does not send {} of {}: events are published without",
-                left_out.join(", "),
+                "publication {name} does not send {} of {}: events are published without them",
+                omitted.join(", "),
                 table.shown()
             );
             Finding::warn("publication.columns", text)
@@ -292,12 +293,9 @@ impl CoveredTable<'_> {
         needed: &[&str],
         server_version: u32,
     ) -> Option<Fault> {
-        let listed = |column: &ColumnFacts| self.is_listed(entries, column);
-        let computed = |column: &ColumnFacts| {
-            column.generated && (server_version < SENDS_GENERATED_COLUMNS || !listed(column))
-        };
+        let is_omitted = |column: &&ColumnFacts| !self.is_sent(entries, column, server_version);
         let present = || needed.iter().filter_map(|name| self.table.column(name));
-        if let Some(column) = present().find(|column| computed(column)) {
+        if let Some(column) = present().find(|column| column.generated && is_omitted(column)) {
             return Some(publication_problem(
                 "publication.generated-column",
                 format!("{}.{} is generated and is not sent", self.table.shown(), column.name),
@@ -306,7 +304,7 @@ impl CoveredTable<'_> {
                     .to_owned(),
             ));
         }
-        let omitted = present().filter(|column| !listed(column));
+        let omitted = present().filter(is_omitted);
         let omitted: Vec<&str> = omitted.map(|column| column.name.as_str()).collect();
         if omitted.is_empty() {
             return None;

@@ -590,7 +590,7 @@ impl<F: Feed> Relay<F> {
         pass.silent = self.silent.filter(|_| pass.in_flight_events > 0);
         (pass.sink_reachable, pass.settled_events) = (driver.is_reachable(), driver.settled_events);
         pass.sink_login_refused = driver.is_login_refused();
-        pass.dead_letter_unwritten = driver.lacks_dead_letters_only();
+        pass.dead_letter_unwritten = driver.has_dead_letter_outage();
         self.meters.set(Gauge::InFlightEvents, pass.in_flight_events);
         self.meters.set(Gauge::InFlightBytes, pass.in_flight_bytes);
         self.meters.set(Gauge::InFlightLimit, pass.in_flight_limit);

@@ -123,11 +123,11 @@ impl SinkDriver {
 
     /// Whether events are published. They are, too, while a dead letter cannot be written.
     pub fn takes_events(&self) -> bool {
-        self.is_reachable() || self.lacks_dead_letters_only()
+        self.is_reachable() || self.has_dead_letter_outage()
     }
 
-    /// Whether the outage is one of dead letters alone.
-    pub fn lacks_dead_letters_only(&self) -> bool {
+    /// Whether a dead letter cannot be written, while other events are published.
+    pub fn has_dead_letter_outage(&self) -> bool {
         !self.broken && self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only)
     }
 

@@ -139,7 +139,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, Record::copy(event, lane));
             }
             Err(code) => {
-                self.forget_missing(topic, code);
+                self.forget_missing(event.topic, code);
                 return Err(code);
             }
         }
@@ -147,8 +147,11 @@ impl<F: ProducerFactory> KafkaSink<F> {
     }
 
     /// A topic that is missing will be made anew, and its partitions know nothing of this producer.
-    fn forget_missing(&mut self, topic: TopicId, code: Code) {
-        if is_missing_topic(code) && !on(Mutant::KafkaTopicAnewTrusted) {
+    fn forget_missing(&mut self, topic: &str, code: Code) {
+        if is_missing_topic(code)
+            && !on(Mutant::KafkaTopicAnewTrusted)
+            && let Ok(topic) = self.normal.producer.topic(topic)
+        {
             self.released.extend(self.warmup.forget(topic));
         }
     }
@@ -322,9 +325,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
                 self.partition_missing(topic, sequence, record);
                 continue;
             }
-            if let Ok(topic) = self.normal.producer.topic(&record.topic) {
-                self.forget_missing(topic, code);
-            }
+            self.forget_missing(&record.topic, code);
             let failure = record.failure(code);
             // The client does not know whether it is stored. A refusal by the broker is no such answer.
             if failure.disposition == Disposition::Outage && stored.contains(&sequence) {
