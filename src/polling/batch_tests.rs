@@ -3,7 +3,7 @@ use crate::pgoutput::message::{Tuple, Value};
 
 #[test]
 fn a_row_reads_back_as_the_stream_would_have_brought_it() {
-    let bytes = encode(&[Some("1"), None, Some("{\"a\": \"ü\"}"), Some("")]);
+    let bytes = encode(&[Some(b"1"), None, Some("{\"a\": \"ü\"}".as_bytes()), Some(b"")]);
     let mut values = Tuple::of(&bytes).values().unwrap();
     assert_eq!(values.left(), 4);
     let read: Vec<_> = values.by_ref().map(Result::unwrap).collect();

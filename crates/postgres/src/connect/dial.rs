@@ -32,11 +32,14 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// The first statement of every session. From then on names and operators mean those of `pg_catalog`,
 /// whatever database, role and `options` set, as in the programs of Postgres. A startup parameter would
-/// do the same, but some poolers drop it without a message. The answer says what
-/// `target_session_attrs` depends on, and which server it is.
+/// do the same, but some poolers drop it without a message. A database without an encoding sends its
+/// text as it is: it would send nothing that is not UTF-8, and the slot would stand at that row for ever.
+/// The answer says what `target_session_attrs` depends on, and which server it is.
 pub(crate) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path', '', false), \
      pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only'), \
-     extract(epoch FROM pg_catalog.pg_postmaster_start_time())";
+     extract(epoch FROM pg_catalog.pg_postmaster_start_time()), \
+     CASE WHEN pg_catalog.current_setting('server_encoding') = 'SQL_ASCII' \
+     THEN pg_catalog.set_config('client_encoding', 'SQL_ASCII', false) END";
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
 #[derive(Clone, Debug)]

@@ -30,7 +30,7 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
         Some(wal_senders(facts)),
         Some(wal_sender_timeout(facts)),
         replication_slots(facts),
-        Some(encoding(facts)),
+        Some(encoding(facts, settings)),
         messages(facts, settings),
         clocks(facts),
     ]
@@ -249,7 +249,7 @@ fn messages(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
     ))
 }
 
-fn encoding(facts: &SourceFacts) -> Finding {
+fn encoding(facts: &SourceFacts, settings: &SourceSettings) -> Finding {
     let server = &facts.server;
     if server.encoding == "SQL_ASCII" {
         return Finding::warn(
@@ -258,6 +258,16 @@ fn encoding(facts: &SourceFacts) -> Finding {
                 "database {} is SQL_ASCII: text that is not UTF-8 cannot be routed; store keys \
                  and types as ASCII or UTF-8",
                 server.database
+            ),
+        );
+    }
+    if server.encoding != "UTF8" && settings.messages.is_some() {
+        return Finding::warn(
+            "source.encoding",
+            format!(
+                "database {} is {}, and Postgres does not convert logical messages: emit their \
+                 content as convert_to(…, 'UTF8')",
+                server.database, server.encoding
             ),
         );
     }

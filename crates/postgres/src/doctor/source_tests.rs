@@ -12,6 +12,9 @@ use walrelay_base::template::Template;
 /// Tests of row filters.
 #[path = "row_filter_tests.rs"]
 mod row_filters;
+/// Tests of findings about the server alone.
+#[path = "server_tests.rs"]
+mod servers;
 
 async fn report(client: &Client, settings: &SourceSettings) -> SourceReport {
     inspect(client, settings).await.unwrap()
@@ -462,32 +465,6 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     });
     assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
     assert_eq!(found.first_fault().unwrap().code, "slot.lost");
-}
-
-/// PostgreSQL 19 answers with the level that is in effect.
-#[tokio::test]
-#[ignore = "needs PostgreSQL: make test"]
-async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
-    let (client, settings) = prepared(testing::logical(), "wal_levels").await;
-    let sound = report(&client, &settings).await.facts;
-    let judged = |level: &str, effective: Option<&str>| {
-        let mut facts = sound.clone();
-        facts.server.wal_level = level.to_owned();
-        facts.server.effective_wal_level = effective.map(str::to_owned);
-        let found = super::server::judge(&facts, &settings).into_iter();
-        let found = found.filter(|finding| finding.topic == "source.wal-level");
-        found.map(|finding| (finding.level, finding.text)).next().unwrap()
-    };
-    assert_eq!(judged("logical", None), (Level::Ok, "wal_level is logical".to_owned()));
-    assert_eq!(judged("replica", None).0, Level::Fail);
-    // GIVEN 19 THEN replica is enough, with and without a slot that has raised the level
-    let (level, text) = judged("replica", Some("replica"));
-    assert_eq!(level, Level::Ok);
-    assert!(text.contains("first logical slot raises"), "{text}");
-    let (level, text) = judged("replica", Some("logical"));
-    assert_eq!(level, Level::Ok);
-    assert!(text.contains("effective_wal_level logical"), "{text}");
-    assert_eq!(judged("minimal", Some("minimal")).0, Level::Fail);
 }
 
 /// PostgreSQL 19 answers for FOR ALL TABLES EXCEPT with no entry for the outbox.

@@ -1,0 +1,53 @@
+//! Findings about the server alone, judged from facts.
+
+use walrelay_core::outbox::settings::{Messages, OutboxTable};
+
+use super::*;
+
+/// PostgreSQL 19 answers with the level that is in effect.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn the_wal_level_that_is_in_effect_counts_where_there_is_one() {
+    let (client, settings) = prepared(testing::logical(), "wal_levels").await;
+    let sound = report(&client, &settings).await.facts;
+    let judged = |level: &str, effective: Option<&str>| {
+        let mut facts = sound.clone();
+        facts.server.wal_level = level.to_owned();
+        facts.server.effective_wal_level = effective.map(str::to_owned);
+        let found = crate::doctor::server::judge(&facts, &settings).into_iter();
+        let found = found.filter(|finding| finding.topic == "source.wal-level");
+        found.map(|finding| (finding.level, finding.text)).next().unwrap()
+    };
+    assert_eq!(judged("logical", None), (Level::Ok, "wal_level is logical".to_owned()));
+    assert_eq!(judged("replica", None).0, Level::Fail);
+    // GIVEN 19 THEN replica is enough, with and without a slot that has raised the level
+    let (level, text) = judged("replica", Some("replica"));
+    assert_eq!(level, Level::Ok);
+    assert!(text.contains("first logical slot raises"), "{text}");
+    let (level, text) = judged("replica", Some("logical"));
+    assert_eq!(level, Level::Ok);
+    assert!(text.contains("effective_wal_level logical"), "{text}");
+    assert_eq!(judged("minimal", Some("minimal")).0, Level::Fail);
+}
+
+/// Postgres converts the values of columns, and no logical messages.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: make test"]
+async fn an_encoding_matters_where_logical_messages_are_read() {
+    let (client, settings) = prepared(testing::logical(), "encodings").await;
+    let mut facts = report(&client, &settings).await.facts;
+    let mut judged = |encoding: &str, settings: &SourceSettings| {
+        facts.server.encoding = encoding.to_owned();
+        SourceReport { findings: judge(&facts, settings), facts: facts.clone() }
+    };
+    let OutboxTable { columns, route, .. } = OutboxTable::default();
+    let messages = Some(Messages { prefix: "outbox".into(), columns, route });
+    let with_messages = SourceSettings { messages, ..settings.clone() };
+    let found = judged("LATIN1", &with_messages);
+    expect_warning(&found, "source.encoding", "convert_to(…, 'UTF8')");
+    let is_warned = |found: SourceReport| {
+        found.findings.iter().any(|it| it.topic == "source.encoding" && it.level == Level::Warn)
+    };
+    assert!(!is_warned(judged("LATIN1", &settings)));
+    assert!(!is_warned(judged("UTF8", &with_messages)));
+}
