@@ -27,6 +27,7 @@ mod sasl_login;
 mod scan;
 mod search;
 mod settings;
+mod sockets_ffi;
 mod topic_reader;
 mod topic_settings;
 

@@ -9,22 +9,23 @@
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::fd::{FromRawFd as _, OwnedFd};
-use std::ptr;
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
+use std::{ptr, thread};
 
 use rdkafka::bindings as c;
 use rdkafka::bindings::rd_kafka_conf_res_t as Set;
 use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
 use rdkafka::error::{KafkaError, KafkaResult};
-use socket2::SockRef;
 use walrelay_core::sink::kafka::Code;
 use walrelay_core::sink::kafka::port::{ProducerAnswers, TopicDescription, TopicId};
 
 use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
 use super::brokers_ffi;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
+use super::sockets_ffi::Sockets;
 use walrelay_base::event::{Outbound, Sequence};
 
 pub(super) struct Producer {
@@ -34,10 +35,14 @@ pub(super) struct Producer {
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,
     partitioner: Partitioner,
+    sockets: Arc<Sockets>,
 }
 
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
+
+/// How long the end of the client's threads is waited for.
+const THREADS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
 const ANY_PARTITION: i32 = -1;
@@ -52,34 +57,23 @@ type Partitioner = unsafe extern "C" fn(
 ) -> i32;
 
 impl Producer {
-    /// Makes a producer. If a property has two values the later one counts. The error is
-    /// [`KafkaError::ClientConfig`], without the value, or [`KafkaError::ClientCreation`].
+    /// Makes a producer. The error is [`KafkaError::ClientConfig`], without the value, or [`KafkaError::ClientCreation`].
     pub(super) fn new(properties: &[(String, String)]) -> KafkaResult<Producer> {
-        let refused = |result, reason, name: &str| {
-            KafkaError::ClientConfig(result, reason, name.to_owned(), String::new())
-        };
+        // SAFETY: the configuration is fresh, and nobody else has it.
+        unsafe { Producer::of(configuration(properties)?, partitioner(properties)) }
+    }
+
+    /// # Safety
+    /// The configuration lives, and is given away.
+    unsafe fn of(conf: *mut c::rd_kafka_conf_t, partitioner: Partitioner) -> KafkaResult<Producer> {
         let mut message: [c_char; 512] = [0; 512];
-        // SAFETY: `conf` is fresh; strings are NUL-terminated; `message` outlives each call; on
-        // success `rd_kafka_new` takes `conf` over, otherwise it is destroyed here.
+        let sockets = Arc::<Sockets>::default();
+        // SAFETY: on success `rd_kafka_new` takes `conf` over, otherwise it is destroyed here; `message`
+        // outlives the call; the sockets outlive the client (`Remains`).
         unsafe {
-            let conf = c::rd_kafka_conf_new();
-            for (name, value) in properties {
-                let texts = (CString::new(name.as_str()), CString::new(value.as_str()));
-                let (Ok(key), Ok(value)) = texts else {
-                    c::rd_kafka_conf_destroy(conf);
-                    let reason = format!("property {name} contains a NUL byte");
-                    return Err(refused(Set::RD_KAFKA_CONF_INVALID, reason, name));
-                };
-                let (text, length) = (message.as_mut_ptr(), message.len());
-                let set = c::rd_kafka_conf_set(conf, key.as_ptr(), value.as_ptr(), text, length);
-                if set != Set::RD_KAFKA_CONF_OK {
-                    c::rd_kafka_conf_destroy(conf);
-                    return Err(refused(set, text_of(message.as_ptr()), name));
-                }
-            }
             c::rd_kafka_conf_set_events(conf, c::RD_KAFKA_EVENT_DR | c::RD_KAFKA_EVENT_ERROR);
             c::rd_kafka_conf_set_log_cb(conf, Some(forward_log));
-            c::rd_kafka_conf_set_closesocket_cb(conf, Some(close_socket));
+            sockets.install(conf);
             let kind = c::rd_kafka_type_t::RD_KAFKA_PRODUCER;
             let rk = c::rd_kafka_new(kind, conf, message.as_mut_ptr(), message.len());
             if rk.is_null() {
@@ -88,7 +82,7 @@ impl Producer {
             }
             let queue = c::rd_kafka_queue_get_main(rk);
             let (topics, handles) = (HashMap::new(), Vec::new());
-            Ok(Producer { rk, queue, topics, handles, partitioner: partitioner(properties) })
+            Ok(Producer { rk, queue, topics, handles, partitioner, sockets })
         }
     }
 
@@ -338,10 +332,41 @@ impl Producer {
 }
 
 impl Drop for Producer {
+    /// When it returns, nothing more is sent. A thread that asks for the address of a broker may still
+    /// live: it has no socket, and gets none.
     fn drop(&mut self) {
         // Keeps destruction from waiting for a broker that does not answer.
         self.purge();
-        // SAFETY: everything here was created in `new` or `topic` and is not used again.
+        self.sockets.shut();
+        let handles = std::mem::take(&mut self.handles);
+        let (rk, queue, sockets) = (self.rk, self.queue, Arc::clone(&self.sockets));
+        let remains = Remains { rk, queue, handles, _sockets: sockets };
+        let (ended, end) = mpsc::channel::<()>();
+        let ending = thread::Builder::new().name("kafka-end".to_owned()).spawn(move || {
+            drop(remains);
+            drop(ended);
+        });
+        while ending.is_ok()
+            && end.recv_timeout(THREADS_END_WITHIN) == Err(RecvTimeoutError::Timeout)
+            && !self.sockets.are_closed()
+        {}
+    }
+}
+
+/// The parts of a producer that librdkafka destroys.
+struct Remains {
+    rk: *mut c::rd_kafka_t,
+    queue: *mut c::rd_kafka_queue_t,
+    handles: Vec<*mut c::rd_kafka_topic_t>,
+    _sockets: Arc<Sockets>,
+}
+
+// SAFETY: as for the producer.
+unsafe impl Send for Remains {}
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        // SAFETY: everything here was created by the producer and is not used again.
         unsafe {
             for handle in &self.handles {
                 c::rd_kafka_topic_destroy(*handle);
@@ -352,12 +377,31 @@ impl Drop for Producer {
     }
 }
 
-/// Closes a socket of librdkafka. The kernel must not go on sending what the producer has withdrawn.
-unsafe extern "C" fn close_socket(socket: c_int, _opaque: *mut c_void) -> c_int {
-    // SAFETY: librdkafka owns the socket, and does not use it again.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let _best_effort = SockRef::from(&socket).set_linger(Some(Duration::ZERO)).is_ok();
-    0
+/// A configuration with these properties. If one has two values the later one counts.
+fn configuration(properties: &[(String, String)]) -> KafkaResult<*mut c::rd_kafka_conf_t> {
+    let mut message: [c_char; 512] = [0; 512];
+    // SAFETY: `conf` is fresh, and is destroyed if it is not returned; strings are NUL-terminated;
+    // `message` outlives each call.
+    unsafe {
+        let conf = c::rd_kafka_conf_new();
+        for (name, value) in properties {
+            let refused = |result, reason| {
+                c::rd_kafka_conf_destroy(conf);
+                Err(KafkaError::ClientConfig(result, reason, name.clone(), String::new()))
+            };
+            let texts = (CString::new(name.as_str()), CString::new(value.as_str()));
+            let (Ok(key), Ok(value)) = texts else {
+                let reason = format!("property {name} contains a NUL byte");
+                return refused(Set::RD_KAFKA_CONF_INVALID, reason);
+            };
+            let (text, length) = (message.as_mut_ptr(), message.len());
+            let set = c::rd_kafka_conf_set(conf, key.as_ptr(), value.as_ptr(), text, length);
+            if set != Set::RD_KAFKA_CONF_OK {
+                return refused(set, text_of(message.as_ptr()));
+            }
+        }
+        Ok(conf)
+    }
 }
 
 type Slot = c::rd_kafka_vu_s__bindgen_ty_1;
@@ -390,3 +434,7 @@ fn partitioner(properties: &[(String, String)]) -> Partitioner {
         _ => c::rd_kafka_msg_partitioner_murmur2,
     }
 }
+
+#[cfg(test)]
+#[path = "producer_ffi_tests.rs"]
+mod tests;
