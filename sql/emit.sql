@@ -1,5 +1,5 @@
 -- The function outbox.emit: an event in the transaction of its caller.
--- Run by: the migrator (sql/roles.sql), in the application's database, after sql/outbox.sql. Safe to repeat.
+-- Run by: the owner of the outbox table, in the application's database, after sql/outbox.sql. Safe to repeat.
 --
 --   SELECT outbox.emit('order', '4711', 'OrderPlaced', '{"total": "12.50"}');
 --

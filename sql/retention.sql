@@ -1,6 +1,8 @@
 -- Keeping the outbox small: three ways, choose one.
--- Run by: the migrator or the application, from its scheduler. This file as it is only defines the
--- function of the third way and deletes nothing. Safe to repeat.
+-- Run by: the owner of the outbox table. This file as it is only defines the function of the third
+-- way and deletes nothing. Safe to repeat.
+-- Called by: the owner, from a scheduler; another role needs SELECT and DELETE on public.outbox, and
+-- SELECT, INSERT and UPDATE on public.outbox_retention_mark.
 --
 -- Deleting costs something that is easy to forget: when the slot is lost (dropped, or its WAL
 -- removed), rows that are gone cannot be published again. Keep rows for at least as long as it

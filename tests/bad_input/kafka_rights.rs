@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
+use walrelay_harness::kafka_acl::{self, Operation};
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
 use super::canary::EVERYTHING;
@@ -59,7 +60,7 @@ fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
 
 #[test]
 fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
-    let (_kafka, port) = strict();
+    let (kafka, port) = strict();
     let mut scene = CliFixture::waiting("kafka_dlq_rights");
     let login = |password: &str| {
         format!(
@@ -95,4 +96,9 @@ fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
     let list = scene.walrelay(&["dlq", "list"]);
     list.assert_fault(5, "sink.dead-letter-forbidden", &["--topic outbox.dlq"]);
     assert!(!list.all().contains(SECRET) && !check.all().contains(SECRET), "{list}{check}");
+    // GIVEN all rights that `run` must have THEN check says what it does not look at
+    let rights = [Operation::Read, Operation::Write, Operation::Describe];
+    kafka_acl::allow(kafka.port(), "relay", "outbox.dlq", &rights).unwrap();
+    let check = scene.walrelay(&["check"]);
+    check.assert_says(&["settings of topics are not checked", "(right DescribeConfigs)"]);
 }

@@ -183,22 +183,24 @@ pub(super) fn delete_records(
     deleted.elements().iter().try_for_each(|partition| partition.error()).map_err(refused)
 }
 
-/// The configurations of those of the topics that this login may see.
+/// The configurations of those of the topics that this login may see, and whether it may see all.
 pub(super) fn topic_configs(
     settings: &KafkaSettings,
     topics: &[&str],
     within: Duration,
-) -> Vec<(String, ConfigResource)> {
-    let Ok((client, options)) = admin(settings) else { return Vec::new() };
+) -> (Vec<(String, ConfigResource)>, bool) {
+    let Ok((client, options)) = admin(settings) else { return (Vec::new(), true) };
     let options = options.request_timeout(Some(within));
     let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
     let described = runtime::block_on(client.describe_configs(&wanted, &options));
-    let Ok(Ok(described)) = described else { return Vec::new() };
+    let Ok(Ok(described)) = described else { return (Vec::new(), true) };
+    let is_refused = |it: &Result<_, _>| matches!(it, Err(Code::TopicAuthorizationFailed));
+    let sees_all = !described.iter().any(is_refused);
     let named = |found: ConfigResource| match &found.specifier {
         OwnedResourceSpecifier::Topic(topic) => Some((topic.clone(), found)),
         _ => None,
     };
-    described.into_iter().flatten().filter_map(named).collect()
+    (described.into_iter().flatten().filter_map(named).collect(), sees_all)
 }
 
 /// How many replicas each partition of a topic has, at least.
