@@ -197,6 +197,18 @@ impl Events {
         sequence.saturating_sub(self.first).min(self.slots.len() as Sequence) as usize
     }
 
+    /// The events of a topic that the producer has, and their partition as far as it is known.
+    pub(super) fn under_way(
+        &self,
+        topic: TopicId,
+    ) -> impl Iterator<Item = (Sequence, Option<i32>)> {
+        let numbered = (self.first..).zip(&self.slots);
+        numbered.filter_map(move |(sequence, slot)| match slot.as_ref()?.state {
+            SendState::Sent(to) if to.topic == topic => Some((sequence, to.partition)),
+            _ => None,
+        })
+    }
+
     /// The lanes of the events that were handed over, one for each event.
     pub(super) fn lanes(&self) -> impl Iterator<Item = u64> {
         self.slots.iter().flatten().filter_map(Event::lane_sent)

@@ -16,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::port::TopicId;
 use crate::base::event::Sequence;
 
+/// How many events without a key in a row go to the same partition.
+const NEIGHBOURS: Sequence = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartitionState {
     /// Any number of events may be under way.
@@ -45,7 +48,8 @@ struct Topic {
     is_open: bool,
     count: Option<usize>,
     /// Stands for all partitions while `partitions` is empty: until their number is known and
-    /// nothing is under way to an unknown one of them.
+    /// nothing is under way to an unknown one of them. Then it stands for those beyond that number, which
+    /// were added since.
     whole: Partition,
     /// From which the partition of the event under way to `whole` follows once their number is
     /// known.
@@ -53,6 +57,11 @@ struct Topic {
     partitions: Vec<Partition>,
     /// Partitions that have confirmed an event.
     confirmed: BTreeSet<i32>,
+    /// Events that were under way when the partitions were forgotten, and their partition if it is known. The
+    /// client goes on sending them, so that an event behind one of them would not be the first.
+    before: BTreeMap<Sequence, Option<i32>>,
+    /// How many of them each partition has.
+    before_by_partition: BTreeMap<Option<i32>, usize>,
     /// How often its partitions have changed.
     changes: u32,
     /// The id that the cluster has given the topic; 0 until it is known.
@@ -69,10 +78,11 @@ pub(super) struct PartitionWarmup {
 }
 
 impl PartitionWarmup {
-    /// Whether all partitions of the topic are open.
+    /// Whether all partitions of the topic are open, and this is one of them.
     #[inline]
-    pub(super) fn is_open(&self, topic: TopicId) -> bool {
-        self.topics.get(topic).is_some_and(|topic| topic.is_open)
+    pub(super) fn is_open(&self, topic: TopicId, partition: Option<i32>) -> bool {
+        let is_among = |topic: &Topic| topic.index(partition).is_some();
+        self.topics.get(topic).is_some_and(|topic| topic.is_open && is_among(topic))
     }
 
     /// Whether nothing is under way to a partition that is not open.
@@ -95,22 +105,22 @@ impl PartitionWarmup {
     }
 
     /// The partition for an event that may go to any: the one of its number, or the next that is not busy.
+    /// Neighbours go to the same one, so that they are sent together. librdkafka would choose among
+    /// partitions that were added since, too.
+    #[inline]
     pub(super) fn any_partition(&self, topic: TopicId, sequence: Sequence) -> Option<i32> {
-        let partitions = &self.topics.get(topic)?.partitions;
-        let first = usize::try_from(sequence).ok()?.checked_rem(partitions.len())?;
-        let mut all = (first..partitions.len()).chain(0..first);
-        let is_busy = |it: &Partition| !it.is_open && it.under_way.is_some();
-        let chosen = all.find(|index| !is_busy(&partitions[*index])).unwrap_or(first);
+        let topic = self.topics.get(topic)?;
+        let count = topic.partitions.len();
+        let first = usize::try_from(sequence / NEIGHBOURS).ok()?.checked_rem(count)?;
+        let mut all = (first..count).chain(0..first);
+        let is_busy = |index| topic.state(Some(index)) == PartitionState::Busy;
+        let chosen = all.find(|index| !is_busy(*index)).unwrap_or(first);
         i32::try_from(chosen).ok()
     }
 
     pub(super) fn state(&mut self, topic: TopicId, partition: Option<i32>) -> PartitionState {
-        match self.partition(topic, partition) {
-            Some(Partition { is_open: false, under_way: None, .. }) => PartitionState::Idle,
-            Some(Partition { is_open: false, .. }) => PartitionState::Busy,
-            // Where there is no such partition, the producer will say so.
-            _ => PartitionState::Open,
-        }
+        let topic = self.topic(topic);
+        topic.state(topic.index(partition))
     }
 
     /// An event was sent to a partition that was [`PartitionState::Idle`].
@@ -121,11 +131,10 @@ impl PartitionWarmup {
         key: Option<&[u8]>,
         sequence: Sequence,
     ) {
-        if let Some(partition) = self.partition(topic, to) {
-            partition.under_way = Some(sequence);
-            self.under_way.insert(sequence, topic);
-        }
-        if self.topics[topic].count.is_none() {
+        let is_unknown = self.topic(topic).index(to).is_none();
+        self.partition(topic, to).under_way = Some(sequence);
+        self.under_way.insert(sequence, topic);
+        if is_unknown {
             // A partitioner may choose any partition for an empty key.
             let key = key.filter(|key| !key.is_empty()).map(Box::from);
             self.topics[topic].whole_sent_to =
@@ -136,9 +145,7 @@ impl PartitionWarmup {
 
     /// An event waits until the partition has answered for the one that is under way.
     pub(super) fn wait(&mut self, topic: TopicId, to: Option<i32>, sequence: Sequence) {
-        if let Some(partition) = self.partition(topic, to) {
-            partition.waiting.push(sequence);
-        }
+        self.partition(topic, to).waiting.push(sequence);
     }
 
     /// An event was confirmed by that partition, or has failed. Returns the events that have waited
@@ -150,6 +157,9 @@ impl PartitionWarmup {
     ) -> Vec<Sequence> {
         let Some(id) = self.under_way.remove(&sequence) else { return Vec::new() };
         let topic = &mut self.topics[id];
+        if let Some(partition) = topic.before.remove(&sequence) {
+            return topic.answered_before(partition);
+        }
         let mut waited = Vec::new();
         let mut all = std::iter::once(&mut topic.whole).chain(&mut topic.partitions);
         if let Some(partition) = all.find(|it| it.under_way == Some(sequence)) {
@@ -179,6 +189,9 @@ impl PartitionWarmup {
         partition_of: impl FnOnce(&[u8]) -> i32,
     ) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
+        if count < topic.partitions.len() {
+            topic.confirmed.clear();
+        }
         topic.count = Some(count);
         // Its partition may have no leader, and the others must not wait for that.
         let to = topic.whole_sent_to.take().filter(|_| topic.whole.under_way.is_some());
@@ -201,13 +214,23 @@ impl PartitionWarmup {
         waited
     }
 
-    /// The partitions of the topic have changed: discards what is known of them. Returns the events
-    /// that have waited for them.
-    pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
-        let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        let changes = topic.changes + 1;
-        let mut before = std::mem::replace(topic, Topic { changes, ..Topic::default() });
-        before.take_waiting()
+    /// The partitions of the topic have changed: discards what is known of them, except of the events under
+    /// way to them. Returns the events that have waited for them.
+    pub(super) fn forget(
+        &mut self,
+        id: TopicId,
+        under_way: impl Iterator<Item = (Sequence, Option<i32>)>,
+    ) -> Vec<Sequence> {
+        let Some(topic) = self.topics.get_mut(id) else { return Vec::new() };
+        let anew = Topic { changes: topic.changes + 1, ..Topic::default() };
+        let waited = std::mem::replace(topic, anew).take_waiting();
+        for (sequence, partition) in under_way {
+            self.under_way.insert(sequence, id);
+            topic.before.insert(sequence, partition);
+            *topic.before_by_partition.entry(partition).or_default() += 1;
+        }
+        self.uncounted.push(id);
+        waited
     }
 
     /// Closes all partitions: each must confirm an event again.
@@ -225,9 +248,13 @@ impl PartitionWarmup {
     /// were counted, because partitions may have been added, and those whose count has not come.
     pub(super) fn topics_to_count(&mut self, again: bool) -> Vec<TopicId> {
         let mut topics = std::mem::take(&mut self.uncounted);
-        topics.retain(|id| self.topics[*id].count.is_none());
+        let has_more = |it: &Topic| !it.partitions.is_empty() && it.whole.under_way.is_some();
+        let is_unknown = |topic: &Topic| topic.count.is_none() || has_more(topic);
+        topics.retain(|id| is_unknown(&self.topics[*id]));
         if again {
-            let is_used = |topic: &Topic| topic.count.is_some() || topic.whole.under_way.is_some();
+            let is_used = |topic: &Topic| {
+                topic.count.is_some() || topic.whole.under_way.is_some() || !topic.before.is_empty()
+            };
             let used = self.topics.iter().enumerate().filter(|(_, topic)| is_used(topic));
             topics.extend(used.map(|(id, _)| id));
         }
@@ -236,19 +263,71 @@ impl PartitionWarmup {
         topics
     }
 
-    fn partition(&mut self, topic: TopicId, partition: Option<i32>) -> Option<&mut Partition> {
+    fn topic(&mut self, topic: TopicId) -> &mut Topic {
         if self.topics.len() <= topic {
             self.topics.resize_with(topic + 1, Topic::default);
         }
-        let topic = &mut self.topics[topic];
-        if topic.partitions.is_empty() {
-            return Some(&mut topic.whole);
+        &mut self.topics[topic]
+    }
+
+    fn partition(&mut self, topic: TopicId, partition: Option<i32>) -> &mut Partition {
+        let topic = self.topic(topic);
+        match topic.index(partition) {
+            Some(index) => &mut topic.partitions[index],
+            None => &mut topic.whole,
         }
-        topic.partitions.get_mut(usize::try_from(partition?).ok()?)
     }
 }
 
 impl Topic {
+    /// The index of a partition that is known.
+    #[inline]
+    fn index(&self, partition: Option<i32>) -> Option<usize> {
+        let index = usize::try_from(partition?).ok()?;
+        (index < self.partitions.len()).then_some(index)
+    }
+
+    #[inline]
+    fn state(&self, index: Option<usize>) -> PartitionState {
+        let partition = index.map_or(&self.whole, |index| &self.partitions[index]);
+        if partition.is_open {
+            PartitionState::Open
+        } else if partition.under_way.is_some() || self.is_held_up(index) {
+            PartitionState::Busy
+        } else {
+            PartitionState::Idle
+        }
+    }
+
+    /// Whether an event of before may be under way to the partition.
+    fn is_held_up(&self, index: Option<usize>) -> bool {
+        let Some(index) = index else { return !self.before.is_empty() };
+        let is_there = |partition| self.before_by_partition.contains_key(&partition);
+        is_there(None) || i32::try_from(index).is_ok_and(|index| is_there(Some(index)))
+    }
+
+    /// An event of before was answered, which was under way to this partition. Returns the events that have
+    /// waited for it.
+    fn answered_before(&mut self, partition: Option<i32>) -> Vec<Sequence> {
+        let mut waited = Vec::new();
+        if let Some(count) = self.before_by_partition.get_mut(&partition) {
+            *count -= 1;
+            if *count > 0 {
+                return waited;
+            }
+        }
+        self.before_by_partition.remove(&partition);
+        if !self.is_held_up(None) {
+            waited.append(&mut self.whole.waiting);
+        }
+        for index in 0..self.partitions.len() {
+            if !self.is_held_up(Some(index)) {
+                waited.append(&mut self.partitions[index].waiting);
+            }
+        }
+        waited
+    }
+
     fn take_waiting(&mut self) -> Vec<Sequence> {
         let all = std::iter::once(&mut self.whole).chain(&mut self.partitions);
         all.flat_map(|partition| std::mem::take(&mut partition.waiting)).collect()

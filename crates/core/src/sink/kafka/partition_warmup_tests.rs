@@ -28,9 +28,9 @@ fn a_topic_is_one_partition_until_their_number_is_known() {
     let passes = [0, 1, 2, 3].map(|partition| warmup.state(0, Some(partition)));
     assert_eq!(
         passes,
-        [PartitionState::Open, PartitionState::Open, PartitionState::Idle, PartitionState::Open]
+        [PartitionState::Open, PartitionState::Open, PartitionState::Idle, PartitionState::Idle]
     );
-    assert!(!warmup.is_open(0));
+    assert!(!warmup.is_open(0, Some(0)));
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
     assert_eq!(warmup.state(4, Some(0)), PartitionState::Busy);
     // WHEN each has confirmed something THEN the topic is open
     assert!(warmup.answered(11, Some(0)).is_empty());
-    assert!(!warmup.is_open(4));
+    assert!(!warmup.is_open(4, Some(0)));
     assert_eq!(warmup.answered(12, Some(1)), [13]);
-    assert!(warmup.is_open(4) && warmup.is_idle());
+    assert!(warmup.is_open(4, Some(0)) && warmup.is_idle());
     // AND what was never alone says nothing
     assert!(warmup.answered(99, Some(1)).is_empty());
 }
@@ -104,12 +104,44 @@ fn a_topic_that_was_made_anew_begins_anew() {
     assert!(warmup.counted(0, 3, no_key).is_empty());
     warmup.sent_alone(0, Some(2), None, 1);
     warmup.wait(0, Some(2), 2);
-    assert_eq!(warmup.forget(0), [2]);
+    assert_eq!(warmup.forget(0, [(1, Some(2))].into_iter()), [2]);
     assert_eq!(warmup.partitions(0), None);
-    assert_eq!(warmup.state(0, None), PartitionState::Idle);
-    // WHEN the answer about what was under way comes THEN it is about nothing any more
-    assert!(warmup.answered(1, None).is_empty());
+    // THEN nothing may be sent behind what is under way, until it is known where that is
+    assert_eq!(warmup.state(0, None), PartitionState::Busy);
+    warmup.wait(0, None, 2);
+    assert_eq!(warmup.topics_to_count(false), [0]);
+    assert_eq!(warmup.counted(0, 3, no_key), [2]);
+    let states = [1, 2].map(|partition| warmup.state(0, Some(partition)));
+    assert_eq!(states, [PartitionState::Idle, PartitionState::Busy]);
+    warmup.wait(0, Some(2), 3);
+    // WHEN its answer comes THEN it says nothing of the new partition
+    assert_eq!(warmup.answered(1, Some(2)), [3]);
+    assert_eq!(warmup.state(0, Some(2)), PartitionState::Idle);
     assert!(warmup.is_idle());
+}
+
+#[test]
+fn a_partition_beyond_those_that_were_counted_has_one_event_under_way() {
+    // GIVEN a topic of one partition, which is open
+    let mut warmup = PartitionWarmup::default();
+    assert_eq!(warmup.state(0, None), PartitionState::Idle);
+    assert!(warmup.counted(0, 1, no_key).is_empty());
+    warmup.sent_alone(0, Some(0), None, 1);
+    assert!(warmup.answered(1, Some(0)).is_empty());
+    assert!(warmup.is_open(0, Some(0)) && !warmup.is_open(0, Some(2)) && !warmup.is_open(0, None));
+    // WHEN an event goes to a partition that was added since THEN another waits, and they are counted
+    assert_eq!(warmup.state(0, Some(2)), PartitionState::Idle);
+    warmup.sent_alone(0, Some(2), None, 2);
+    assert_eq!(warmup.state(0, Some(2)), PartitionState::Busy);
+    warmup.wait(0, Some(2), 3);
+    assert_eq!(warmup.topics_to_count(false), [0]);
+    assert_eq!(warmup.counted(0, 3, no_key), [3]);
+    let states = [0, 1, 2].map(|partition| warmup.state(0, Some(partition)));
+    assert_eq!(states, [PartitionState::Open, PartitionState::Idle, PartitionState::Busy]);
+    // WHEN it has fewer partitions THEN it was created again, and none of them is open
+    assert!(warmup.answered(2, Some(2)).is_empty());
+    assert!(warmup.counted(0, 2, no_key).is_empty());
+    assert_eq!(warmup.state(0, Some(0)), PartitionState::Idle);
 }
 
 #[test]
@@ -170,7 +202,7 @@ fn a_partition_that_may_not_be_that_of_the_event_under_way_opens_with_its_answer
     assert_eq!(warmup.state(0, Some(0)), PartitionState::Busy);
     warmup.wait(0, Some(0), 3);
     assert_eq!(warmup.answered(2, None), [3]);
-    assert!(warmup.is_open(0));
+    assert!(warmup.is_open(0, Some(0)));
     assert_eq!(warmup.changes(0), 0);
     // AND with another number of partitions its keys may have others
     assert!(warmup.counted(0, 2, |_| 0).is_empty());
@@ -183,13 +215,15 @@ fn an_event_for_any_partition_passes_those_that_do_not_answer() {
     warmup.state(0, None);
     assert_eq!(warmup.any_partition(0, 5), None);
     assert!(warmup.counted(0, 3, no_key).is_empty());
-    assert_eq!([3, 4, 5].map(|it| warmup.any_partition(0, it)), [Some(0), Some(1), Some(2)]);
+    let numbers = [3, 4, 5].map(|it| it * NEIGHBOURS);
+    assert_eq!(numbers.map(|it| warmup.any_partition(0, it)), [Some(0), Some(1), Some(2)]);
+    assert_eq!(warmup.any_partition(0, 4 * NEIGHBOURS - 1), Some(0));
     // GIVEN one that does not answer THEN the next is taken, around the end
     warmup.sent_alone(0, Some(2), None, 5);
-    assert_eq!(warmup.any_partition(0, 8), Some(0));
+    assert_eq!(warmup.any_partition(0, 8 * NEIGHBOURS), Some(0));
     // AND its own if none answers
     [0, 1].into_iter().for_each(|it| warmup.sent_alone(0, Some(it), None, 6 + it as u64));
-    assert_eq!(warmup.any_partition(0, 8), Some(2));
+    assert_eq!(warmup.any_partition(0, 8 * NEIGHBOURS), Some(2));
 }
 
 #[test]

@@ -152,8 +152,13 @@ impl<F: ProducerFactory> KafkaSink<F> {
             && !on(Mutant::KafkaTopicAnewTrusted)
             && let Ok(topic) = self.normal.producer.topic(topic)
         {
-            self.released.extend(self.warmup.forget(topic));
+            self.forget(topic);
         }
+    }
+
+    /// The partitions of the topic are not those that were warmed up.
+    fn forget(&mut self, topic: TopicId) {
+        self.released.extend(self.warmup.forget(topic, self.events.under_way(topic)));
     }
 
     /// The event may be sent as soon as there is room in the queue.
@@ -173,14 +178,12 @@ impl<F: ProducerFactory> KafkaSink<F> {
     ) -> Result<SendState, Code> {
         let topic = to.topic;
         let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
-        if self.warmup.is_open(topic) {
-            // Events without a key have no order: librdkafka fills its batches best by itself.
-            self.normal.send(topic, sequence, event, partition)?;
-            return Ok(SendState::Sent(Destination { partition, ..to }));
-        }
-        // During the warmup events without a key are spread by their number, past busy partitions.
         let partition = partition.or_else(|| self.warmup.any_partition(topic, sequence));
         let to = Destination { partition, ..to };
+        if self.warmup.is_open(topic, partition) {
+            self.normal.send(topic, sequence, event, partition)?;
+            return Ok(SendState::Sent(to));
+        }
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {
             self.warmup.wait(topic, partition, sequence);
@@ -196,7 +199,7 @@ impl<F: ProducerFactory> KafkaSink<F> {
     /// The topic has fewer partitions than were counted. Other events of the key may fail for the
     /// same reason, and the isolated producer keeps them in order.
     fn partition_missing(&mut self, topic: TopicId, sequence: Sequence, record: Record) {
-        self.released.extend(self.warmup.forget(topic));
+        self.forget(topic);
         self.isolated.events.add_troubled(sequence, record);
     }
 
