@@ -129,6 +129,8 @@ mutants! {
     KafkaForbiddenForgotten: "a topic that the login may not write is taken for an outage",
     KafkaStoredBefore: "an event without an answer is published again although a later one of its key is confirmed",
     KafkaTopicAnewTrusted: "the partitions of a topic that was created again count as those of before",
+    KafkaUnderWayForgotten: "events under way to a topic that was missing count for nothing",
+    KafkaAnyPartition: "an event without a key goes to any partition of an open topic, also to one that was added",
     KafkaPurgeForgotten: "what waits in the client is published although it is withdrawn",
     RabbitReturnIsAck: "a returned message counts as confirmed once it is acked",
     RabbitReturnOfOldest: "a return is taken for that of the oldest message in flight on its channel",

@@ -354,6 +354,9 @@ impl World {
         let broker = locked(&self.broker);
         let mut keys: BTreeMap<&[u8], u32> = BTreeMap::new();
         let (old, new) = broker.stored.split_at(since);
+        // Of the last ones the first process may not have heard, and so has no marks.
+        let window = self.machines[self.script.holder].window;
+        let old = &old[..old.len().saturating_sub(window)];
         let is_again = |it: &&Record| it.topic == topic && old.iter().any(|old| old.id == it.id);
         for key in new.iter().filter(is_again).filter_map(|it| it.key) {
             *keys.entry(key).or_default() += 1;

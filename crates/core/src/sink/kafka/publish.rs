@@ -158,7 +158,9 @@ impl<F: ProducerFactory> KafkaSink<F> {
 
     /// The partitions of the topic are not those that were warmed up.
     fn forget(&mut self, topic: TopicId) {
-        self.released.extend(self.warmup.forget(topic, self.events.under_way(topic)));
+        let under_way = self.events.under_way(topic);
+        let under_way = under_way.filter(|_| !on(Mutant::KafkaUnderWayForgotten));
+        self.released.extend(self.warmup.forget(topic, under_way));
     }
 
     /// The event may be sent as soon as there is room in the queue.
@@ -177,10 +179,11 @@ impl<F: ProducerFactory> KafkaSink<F> {
         lane: Option<u64>,
     ) -> Result<SendState, Code> {
         let topic = to.topic;
-        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
-        let partition = partition.or_else(|| self.warmup.any_partition(topic, sequence));
+        let wanted = event.partition.or_else(|| self.partition_of_key(topic, event));
+        let partition = wanted.or_else(|| self.warmup.any_partition(topic, sequence));
         let to = Destination { partition, ..to };
         if self.warmup.is_open(topic, partition) {
+            let partition = if on(Mutant::KafkaAnyPartition) { wanted } else { partition };
             self.normal.send(topic, sequence, event, partition)?;
             return Ok(SendState::Sent(to));
         }

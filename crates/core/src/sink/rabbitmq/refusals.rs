@@ -82,7 +82,9 @@ impl Refusals {
         if self.0.is_empty() || on(Mutant::RabbitRefusalForgotten) {
             return Permission::Unknown;
         }
-        let refused = places(message).into_iter().find_map(|place| self.0.get(&place));
+        // One of its exchange may be older than one of its routing key.
+        let refused = places(message).into_iter().filter_map(|place| self.0.get(&place));
+        let refused = refused.max_by_key(|(at, _)| *at);
         let holds = |at: &Instant| now.saturating_duration_since(*at) < HOLDS_FOR;
         match refused {
             None => Permission::Unknown,
@@ -166,5 +168,10 @@ mod tests {
         assert_eq!(refusals.of(&misread, now), Permission::Unknown);
         // WHEN the refusal is old THEN another message may be sent alone
         assert!(matches!(refusals.of(&plain, now + HOLDS_FOR), Permission::Doubtful(_)));
+        // AND the newer of two counts
+        let later = now + HOLDS_FOR;
+        refusals.add_missing("x", now);
+        assert_eq!(refusals.add(&refused("a.b"), in_flight(), later), [1]);
+        assert!(matches!(refusals.of(&plain, later), Permission::Refused(_)));
     }
 }
